@@ -1,0 +1,75 @@
+# Helpers that every folder's CMakeLists.txt uses.
+set(CMAKE_CXX_STANDARD 20)
+set(CMAKE_CXX_STANDARD_REQUIRED ON)
+set(CMAKE_CXX_EXTENSIONS OFF)
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
+set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+include(GNUInstallDirs)
+set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
+endif()
+
+find_program(HERD_CCACHE ccache)
+if(HERD_CCACHE AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  # Paths relative to the checkout, so that two checkouts share one cache; the precompiled header needs the sloppiness.
+  set(herd_ccache_command ${CMAKE_COMMAND} -E env CCACHE_BASEDIR=${PROJECT_SOURCE_DIR} CCACHE_NOHASHDIR=1
+      CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime ${HERD_CCACHE})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${herd_ccache_command})
+  set(CMAKE_C_COMPILER_LAUNCHER ${herd_ccache_command})
+endif()
+
+add_library(herd_warnings INTERFACE)
+target_compile_options(herd_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror)
+if(HERD_SANITIZE)
+  add_compile_options(-fsanitize=${HERD_SANITIZE} -fno-omit-frame-pointer -g1)
+  add_link_options(-fsanitize=${HERD_SANITIZE})
+endif()
+
+# herd_library(NAME): a library whose sources the folders add with herd_sources().
+function(herd_library name)
+  add_library(${name})
+  add_library(herd::${name} ALIAS ${name})
+  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:herd_warnings>)
+endfunction()
+
+# herd_sources(TARGET [HEADERS a.h ...] [SOURCES a.cpp a_internal.h ...]): files of the current folder.
+# HEADERS are public: installed, and compiled alone when CMAKE_VERIFY_INTERFACE_HEADER_SETS is on.
+function(herd_sources target)
+  cmake_parse_arguments(arg "" "" "HEADERS;SOURCES" ${ARGN})
+  list(TRANSFORM arg_HEADERS PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  list(TRANSFORM arg_SOURCES PREPEND ${CMAKE_CURRENT_SOURCE_DIR}/)
+  if(arg_HEADERS)
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${arg_HEADERS})
+  endif()
+  if(arg_SOURCES)
+    target_sources(${target} PRIVATE ${arg_SOURCES})
+  endif()
+endfunction()
+
+# herd_test(NAME SOURCES a_test.cpp ... [LIBS herd_torch ...] [LABEL slow] [TIMEOUT s]): one GoogleTest program, one ctest.
+function(herd_test name)
+  cmake_parse_arguments(arg "" "LABEL;TIMEOUT" "SOURCES;LIBS" ${ARGN})
+  if(NOT arg_LABEL)
+    set(arg_LABEL fast)
+  endif()
+  if(NOT arg_TIMEOUT)
+    set(arg_TIMEOUT 120)
+  endif()
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE herd_core ${arg_LIBS} herd_third_party herd_warnings GTest::gmock_main)
+  if("herd_torch" IN_LIST arg_LIBS)
+    target_precompile_headers(${name} REUSE_FROM herd_torch_test_pch)
+  endif()
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
+  set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
+    ENVIRONMENT "HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR}")
+endfunction()

@@ -1,0 +1,1 @@
+# Install rules, the version file and herdConfig.cmake.

@@ -1,0 +1,58 @@
+// Typed memory that a collective reads or writes: the seam between herd_core and whoever owns the bytes.
+// A type T takes part by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd; argument-dependent lookup
+// finds it through the tag, so herd_core never sees T (at::Tensor's overload is in herd/bridge/tensor_buffer.h).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <type_traits>
+
+#include "herd/base/dtype.h"
+
+namespace herd {
+
+enum class DeviceKind : uint8_t { kCpu, kCuda };
+
+struct Device {
+  DeviceKind kind = DeviceKind::kCpu;
+  int index = 0;
+  bool operator==(const Device&) const = default;
+};
+
+struct Buffer {
+  void* ptr = nullptr;
+  int64_t count = 0;  // elements
+  DType dtype = DType::kF32;
+  Device device = {};
+  std::shared_ptr<void> keep_alive = {};  // held until an asynchronous operation on this buffer is done
+  int64_t bytes() const { return count * size_of(dtype); }
+};
+
+struct BufferTag {};
+
+template <typename T>
+constexpr DType dtype_of() {
+  if constexpr (std::is_same_v<T, float>) return DType::kF32;
+  else if constexpr (std::is_same_v<T, double>) return DType::kF64;
+  else if constexpr (std::is_same_v<T, int8_t>) return DType::kI8;
+  else if constexpr (std::is_same_v<T, uint8_t>) return DType::kU8;
+  else if constexpr (std::is_same_v<T, int32_t>) return DType::kI32;
+  else if constexpr (std::is_same_v<T, int64_t>) return DType::kI64;
+  else if constexpr (std::is_same_v<T, bool>) return DType::kBool;
+  else static_assert(sizeof(T) == 0, "no herd::DType for this element type");
+}
+
+inline Buffer to_buffer(const Buffer& buffer, BufferTag) { return buffer; }
+
+// Spans, std::vector and arrays of a known element type. Borrowed: keep_alive stays empty.
+template <typename Range>
+  requires requires(Range& range) { std::span(range); } && (!std::is_same_v<std::remove_cvref_t<Range>, Buffer>)
+Buffer to_buffer(Range& range, BufferTag) {
+  auto view = std::span(range);
+  using Element = typename decltype(view)::element_type;
+  return {const_cast<std::remove_const_t<Element>*>(view.data()), static_cast<int64_t>(view.size()),
+          dtype_of<std::remove_const_t<Element>>()};
+}
+
+}  // namespace herd

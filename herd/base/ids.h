@@ -1,0 +1,10 @@
+// Ranks and small identifiers that every layer shares.
+#pragma once
+
+#include <cstdint>
+
+namespace herd {
+
+using Rank = int;  // 0 .. size-1 within a group; a peer's rank is in the same group as self's
+
+}  // namespace herd

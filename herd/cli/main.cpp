@@ -1,0 +1,29 @@
+// The herd command: one subcommand per file of this folder.
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <exception>
+
+#include "herd/base/error.h"
+
+int main(int argc, char** argv) {
+  CLI::App app("herd: train large models on many devices", "herd");
+  app.require_subcommand(1);
+  app.get_formatter()->column_width(34);
+  // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::RuntimeError& stop) {
+    return stop.get_exit_code();  // a subcommand's own exit status
+  } catch (const CLI::ParseError& wrong) {
+    return app.exit(wrong) == 0 ? 0 : 2;
+  } catch (const herd::Error& error) {
+    std::fprintf(stderr, "herd: %s\n", error.what());
+    return error.code() == herd::Code::kBadConfig ? 2 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "herd: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,115 @@
+// A group of ranks and the operations among them, on raw spans, std::vector, herd::Buffer, and (with herd_torch)
+// at::Tensor.
+//
+//   auto comm = herd::Communicator::create();                 // from the launcher's environment
+//   comm.all_reduce(grad, {.op = herd::ReduceOp::kSum});      // in place
+//   herd::Work work = comm.all_reduce_async(grad);            // ... work.wait();
+//
+// Every rank of the group calls the same operations in the same order; a rank that does not is named by all others
+// within the deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete
+// in issue order, groups progress independently, and send/receive never queue behind collectives.
+// Results: the same bits on every rank and in every run, for the same ranks and algorithm.
+// Threads: one calling thread per group; abort() and Work::wait() from any thread.
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/buffer.h"
+#include "herd/base/ids.h"
+#include "herd/base/reduce_op.h"
+
+namespace herd {
+
+struct OpOptions {
+  ReduceOp op = ReduceOp::kSum;
+  std::string_view name = {};                    // shown in reports, part of the fingerprint
+  std::chrono::milliseconds deadline{0};         // from local issue; 0 = the group's default (60 s)
+  std::string_view algorithm = {};               // empty = chosen; see `herd explain`
+  std::source_location where = std::source_location::current();  // shown in reports
+};
+
+// An operation in flight. wait() returns when it is done and rethrows its Error; the destructor never blocks.
+class Work {
+ public:
+  Work() = default;
+  void wait();
+  bool done() const;
+
+ private:
+  friend class Communicator;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+// Memory that every rank of the group on this host maps: collectives on it move no staging copies. Freed with the
+// last copy of the handle. Allocation is collective and ordered.
+class SymmetricMemory {
+ public:
+  void* data() const;
+  int64_t bytes() const;
+  template <typename T>
+  std::span<T> span() const { return {static_cast<T*>(data()), static_cast<size_t>(bytes()) / sizeof(T)}; }
+  std::shared_ptr<void> keep_alive() const;
+
+ private:
+  friend class Communicator;
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+class Communicator {
+ public:
+  // The world, from the environment that herd run, torchrun, srun or mpirun sets; alone without one.
+  static Communicator create();
+  Communicator(Communicator&&) noexcept;
+  Communicator& operator=(Communicator&&) noexcept;
+  ~Communicator();
+
+  Rank rank() const;
+  int size() const;
+  // A group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
+  // communicator of size 0. Collective.
+  Communicator split(int color, int key, std::string_view name = "group");
+  SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
+  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks.
+  void abort(const std::string& reason);
+
+  // Collectives, synchronous. Buffers as in herd/schedule/schedule.h; a single buffer means in place.
+  template <typename T> void all_reduce(T&& x, OpOptions o = {}) { all_reduce_async(x, o).wait(); }
+  template <typename T> void broadcast(T&& x, Rank root, OpOptions o = {}) { broadcast_async(x, root, o).wait(); }
+  template <typename T> void reduce(T&& x, Rank root, OpOptions o = {}) { reduce_async(x, root, o).wait(); }
+  template <typename In, typename Out> void all_gather(In&& in, Out&& out, OpOptions o = {}) { all_gather_async(in, out, o).wait(); }
+  template <typename In, typename Out> void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) { reduce_scatter_async(in, out, o).wait(); }
+  void barrier(OpOptions o = {});
+
+  template <typename T> Work all_reduce_async(T&& x, OpOptions o = {}) { return start_all_reduce(to_buffer(x, BufferTag{}), o); }
+  template <typename T> Work broadcast_async(T&& x, Rank root, OpOptions o = {}) { return start_broadcast(to_buffer(x, BufferTag{}), root, o); }
+  template <typename T> Work reduce_async(T&& x, Rank root, OpOptions o = {}) { return start_reduce(to_buffer(x, BufferTag{}), root, o); }
+  template <typename In, typename Out> Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) { return start_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o); }
+  template <typename In, typename Out> Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) { return start_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o); }
+
+  // Point to point; messages between two ranks with one tag arrive in order.
+  template <typename T> void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) { start_send(to_buffer(x, BufferTag{}), to, tag, o).wait(); }
+  template <typename T> void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) { start_receive(to_buffer(x, BufferTag{}), from, tag, o).wait(); }
+  template <typename T> Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) { return start_send(to_buffer(x, BufferTag{}), to, tag, o); }
+  template <typename T> Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) { return start_receive(to_buffer(x, BufferTag{}), from, tag, o); }
+
+ private:
+  Work start_all_reduce(Buffer x, const OpOptions&);
+  Work start_broadcast(Buffer x, Rank root, const OpOptions&);
+  Work start_reduce(Buffer x, Rank root, const OpOptions&);
+  Work start_all_gather(Buffer in, Buffer out, const OpOptions&);
+  Work start_reduce_scatter(Buffer in, Buffer out, const OpOptions&);
+  Work start_send(Buffer x, Rank to, int tag, const OpOptions&);
+  Work start_receive(Buffer x, Rank from, int tag, const OpOptions&);
+
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace herd

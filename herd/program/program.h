@@ -1,0 +1,98 @@
+// A training step as data: the loop body of one rank. build.h writes the plain step of a model, strategies rewrite it,
+// verify.h proves it, simulate.h times it, text.h stores it, draw.h draws it, and runtime executes it.
+//
+// An op says which values it reads and writes. Order and lifetime follow: lanes run their ops first in, first out;
+// between lanes an op waits for exactly the hazards (read after write, write after read, write after write), across
+// the end of the loop body too; a value dies after its last read before its next write (lifetimes.h). No rewrite
+// writes a dependency or a release by hand.
+//
+// Values are keyed by parameter group, not by block: a block lists the groups it reads (a tied embedding is one group
+// that two blocks read). Blocks are a chain 0 .. num_blocks-1; the last one is the loss block: its single op kLoss
+// computes loss, input gradient and weight gradient together, micro-batch by micro-batch.
+// Threads: plain data.
+#pragma once
+
+#include <compare>
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace herd::program {
+
+enum class OpKind : uint8_t {
+  kLoad,       // batch of a micro-batch -> x0.m
+  kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
+  kLoss,       // weights, x<last>.m -> dx<last>.m, gradient, loss.m
+  kRecompute,  // weights, x<b>.m -> graph<b>.m
+  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
+  kGather,     // w.shard -> w.full over an axis
+  kReduce,     // gradient over an axis: g.full -> g.full (all-reduce) or g.shard (reduce-scatter); sums
+  kNorm,       // gradients -> norm (partial), kReduce of it over ranks where sharded, then
+  kClip,       // norm -> factor (run-time choices are buffers that ops read)
+  kStep,       // gradient, state, [factor] -> weight, state
+  kSend,       // to a pipeline stage
+  kReceive,
+  kFetch,      // host -> device
+  kEvict,      // device -> host
+  kRelease,    // the value holds nothing from here on; written by lifetimes.h only
+};
+
+enum class Lane : uint8_t { kCompute, kGather, kReduce, kPeerIn, kPeerOut, kCopyIn, kCopyOut, kHost, kIo };
+
+enum class ValueKind : uint8_t {
+  kWeight,      // w<group>
+  kGradient,    // g<group>
+  kState,       // s<group>: optimizer moments
+  kActivation,  // x<block>.<micro-batch>: input of the block
+  kActivationGradient,  // dx<block>.<micro-batch>
+  kGraph,       // graph<block>.<micro-batch>: what backward needs
+  kLoss,        // loss.<micro-batch>: (sum, count)
+  kNorm,        // norm<group>: partial sum of squares
+  kFactor,      // factor: what gradients are multiplied with
+};
+
+enum class Form : uint8_t { kNone, kFull, kShard, kHost };  // where or how a value is held: "w7.full"
+enum class Tier : uint8_t { kDevice, kHost, kNvme };
+
+struct Value {
+  ValueKind kind = ValueKind::kActivation;
+  int index = 0;         // group or block
+  int micro_batch = -1;  // -1 = none
+  Form form = Form::kNone;
+  auto operator<=>(const Value&) const = default;
+};
+
+struct Op {
+  OpKind kind = OpKind::kForward;
+  Lane lane = Lane::kCompute;
+  std::vector<Value> reads;
+  std::vector<Value> writes;
+  int block = -1;
+  int micro_batch = -1;
+  std::string axis;  // kGather, kReduce: mesh axis, "dp"
+  int peer = -1;     // kSend, kReceive: pipeline stage
+  bool operator==(const Op&) const = default;
+};
+
+struct ValueInfo {
+  int64_t bytes = 0;
+  Tier tier = Tier::kDevice;
+  bool persistent = false;  // lives from step to step
+  int slot = -1;            // physical buffer, set by slots.h; -1 = its own
+  bool operator==(const ValueInfo&) const = default;
+};
+
+struct Program {
+  int rank = 0;
+  int num_blocks = 0;
+  int micro_batches = 1;
+  std::map<std::string, int> mesh;  // axis -> size, axes of size 1 left out
+  std::map<std::string, int> coordinate;  // axis -> this rank's index
+  std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
+  std::map<Value, ValueInfo> values;
+  std::vector<Op> ops;
+  bool operator==(const Program&) const = default;
+};
+
+}  // namespace herd::program
