@@ -1,0 +1,39 @@
+// Who this process is within its job, as the launcher's environment variables tell it. The only reader of them.
+//   herd run   HERD_RANK, HERD_SIZE, HERD_LOCAL_RANK, HERD_LOCAL_SIZE, HERD_NODE_RANK, HERD_NUM_NODES,
+//              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART
+//   torchrun   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
+//              TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT (MASTER_PORT may be torchrun's own store: never bound)
+//   mpirun     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI)
+//   srun       SLURM_STEP_ID with SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_NNODES, ...
+//   alone      none of them
+// The first one that is set decides, in this order, so a launcher started inside another's allocation wins.
+// HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE) and HERD_THREADS are understood under every launcher.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace herd::launch {
+
+struct Environment {
+  int rank = 0, size = 1;
+  int local_rank = 0, local_size = 1;  // among the ranks of this node
+  int node_rank = 0, num_nodes = 1;
+  // host:port of the store. Empty: the ranks, all on one host, find each other by job_id (launch/local_meeting.h).
+  std::string rendezvous;
+  std::string job_id = "alone";  // tells jobs on one host apart; no secret
+  std::string token;             // the job's secret; empty where the ranks meet by job_id
+  std::string source = "alone";  // "herd run", "torchrun", "mpirun", "srun", "alone"
+  int threads = 0;               // compute threads of this rank; 0 = not stated
+  int restart = 0;               // how often the job was restarted before
+};
+
+using Variables = std::map<std::string, std::string>;
+
+// Pure, but for reading HERD_TOKEN_FILE. Throws kBadConfig naming the variables that are missing, malformed or
+// contradict each other, with their values.
+Environment parse_environment(const Variables& variables);
+Environment read_environment();  // parse_environment of this process's variables
+Variables process_variables();   // a copy of this process's variables
+
+}  // namespace herd::launch
