@@ -8,30 +8,50 @@ namespace herd {
 
 DType dtype_of(at::ScalarType type) {
   switch (type) {
-    case at::kFloat: return DType::kF32;
-    case at::kDouble: return DType::kF64;
-    case at::kHalf: return DType::kF16;
-    case at::kBFloat16: return DType::kBF16;
-    case at::kChar: return DType::kI8;
-    case at::kByte: return DType::kU8;
-    case at::kInt: return DType::kI32;
-    case at::kLong: return DType::kI64;
-    case at::kBool: return DType::kBool;
-    default: throw Error(Code::kBadConfig, std::string("tensors of type ") + c10::toString(type) + " can't take part in collectives");
+    case at::kFloat:
+      return DType::kF32;
+    case at::kDouble:
+      return DType::kF64;
+    case at::kHalf:
+      return DType::kF16;
+    case at::kBFloat16:
+      return DType::kBF16;
+    case at::kChar:
+      return DType::kI8;
+    case at::kByte:
+      return DType::kU8;
+    case at::kInt:
+      return DType::kI32;
+    case at::kLong:
+      return DType::kI64;
+    case at::kBool:
+      return DType::kBool;
+    default:
+      throw Error(Code::kBadConfig,
+                  std::string("tensors of type ") + c10::toString(type) + " can't take part in collectives");
   }
 }
 
 at::ScalarType scalar_type_of(DType dtype) {
   switch (dtype) {
-    case DType::kF32: return at::kFloat;
-    case DType::kF64: return at::kDouble;
-    case DType::kF16: return at::kHalf;
-    case DType::kBF16: return at::kBFloat16;
-    case DType::kI8: return at::kChar;
-    case DType::kU8: return at::kByte;
-    case DType::kI32: return at::kInt;
-    case DType::kI64: return at::kLong;
-    case DType::kBool: return at::kBool;
+    case DType::kF32:
+      return at::kFloat;
+    case DType::kF64:
+      return at::kDouble;
+    case DType::kF16:
+      return at::kHalf;
+    case DType::kBF16:
+      return at::kBFloat16;
+    case DType::kI8:
+      return at::kChar;
+    case DType::kU8:
+      return at::kByte;
+    case DType::kI32:
+      return at::kInt;
+    case DType::kI64:
+      return at::kLong;
+    case DType::kBool:
+      return at::kBool;
   }
   throw Error(Code::kBug, "unknown dtype");
 }

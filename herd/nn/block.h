@@ -1,0 +1,65 @@
+// What a model is made of: a chain of blocks, each from a tuple of tensors to a tuple of tensors.
+//
+// The last block of a chain is a LossBlock: it computes loss, input gradient and weight gradient together.
+// run_block.h runs one block forward and backward; runtime does so in the order of a Program.
+// Shapes: B sequences, T tokens, D width, V vocabulary.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "herd/nn/parameter_group.h"
+
+namespace herd::nn {
+
+using Tuple = std::vector<at::Tensor>;
+
+// What a forward pass may depend on besides weights and input. Everything random is keyed by it (dropout.h).
+struct Context {
+  bool training = false;  // dropout only when training
+  uint64_t seed = 0;
+  int64_t step = 0;
+  std::vector<int64_t> samples = {};  // global sample index of each of the B rows; needed where dropout > 0
+  int layer = 0;                      // of the block in the whole model, so that stages draw what the whole would
+  double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
+};
+
+class Block {
+ public:
+  virtual ~Block() = default;
+  const std::string& name() const { return name_; }
+  // The groups whose weights this block reads; a tied group is listed by each of its blocks.
+  const std::vector<std::shared_ptr<ParameterGroup>>& groups() const { return groups_; }
+  virtual Tuple forward(const Tuple& x, const Context& context) = 0;
+
+ protected:
+  Block(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups)
+      : name_(std::move(name)), groups_(std::move(groups)) {}
+
+ private:
+  std::string name_;
+  std::vector<std::shared_ptr<ParameterGroup>> groups_;
+};
+
+struct LossResult {
+  double sum = 0;     // of the token losses, in nats, summed in fp64; not weighted
+  int64_t count = 0;  // tokens with a target
+  Tuple dx;           // gradient of weight * sum for each input tensor; empty without gradients
+};
+
+class LossBlock : public Block {
+ public:
+  // x as the block before gives it; targets int64 [B, T], a negative one is not counted. With gradients, the groups'
+  // gradients must be attached; contributions are added as Parameter::take_beta() says, and left complete.
+  virtual LossResult loss(const Tuple& x, const at::Tensor& targets, const Context& context, bool with_gradients) = 0;
+  // forward() gives the logits [B, T, V]: for sampling, where T is small.
+
+ protected:
+  using Block::Block;
+};
+
+}  // namespace herd::nn

@@ -1,0 +1,66 @@
+// The weights that are gathered, reduced and stepped together: one flat tensor, one flat gradient.
+//
+// Parameters lie in the flat tensor in the order of the specs, densely, with no padding: the number of elements is
+// exactly the sum that spec's table states, and a shard is a plain range of elements. (Widths are multiples of 16 in
+// practice, so every matrix starts on a 64-byte line anyway.)
+// A group read by two blocks (tied embeddings) is one shared_ptr that both list; their contributions to a gradient add.
+//
+// The runtime:  group.attach(weights) ... forward ... group.attach_gradient(g); group.begin_gradient(); ... backward
+// (run_backward and LossBlock::loss leave every gradient of the block's groups complete: parameters that got no
+// contribution are zeroed) ... then reads g. Memory is never allocated here.
+// Threads: one at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "herd/bridge/attachable_storage.h"
+#include "herd/nn/parameter.h"
+
+namespace herd::nn {
+
+class ParameterGroup {
+ public:
+  ParameterGroup(std::string name, std::vector<ParameterSpec> specs, at::ScalarType dtype = at::kFloat,
+                 at::Device device = at::kCPU);
+  ParameterGroup(const ParameterGroup&) = delete;
+  ParameterGroup& operator=(const ParameterGroup&) = delete;
+
+  const std::string& name() const { return name_; }
+  int64_t elements() const { return elements_; }
+  at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
+  std::deque<Parameter>& parameters() { return parameters_; }
+  const std::deque<Parameter>& parameters() const { return parameters_; }
+  Parameter& find(std::string_view parameter_name);  // throws kBug, naming what the group has
+
+  // flat_weights, flat_gradient: [elements()], contiguous, of dtype(); their bytes are used in place and kept alive.
+  void attach(const at::Tensor& flat_weights);
+  void attach(void* flat_weights, std::shared_ptr<void> keep_alive);
+  void detach();
+  bool attached() const { return weights_.attached(); }
+  const at::Tensor& weights() const { return weights_.flat(); }
+  void mark_weights_written() { weights_.mark_written(); }  // after writes past torch: stale graphs then throw
+
+  void attach_gradient(const at::Tensor& flat_gradient);
+  void attach_gradient(void* flat_gradient, std::shared_ptr<void> keep_alive);
+  void detach_gradient();
+  bool gradient_attached() const { return gradient_.attached(); }
+  const at::Tensor& gradient() const { return gradient_.flat(); }
+  void begin_gradient();   // what the gradient holds is void: each parameter's next contribution overwrites it
+  void finish_gradient();  // zeroes parameters without a contribution since begin_gradient()
+
+  // Elements [begin, begin + out.numel()) of the flat initial weights; any partition gives the same values, since each
+  // value is keyed by seed, parameter name and index alone. `out`: contiguous, of dtype().
+  void initialize(uint64_t seed, const at::Tensor& out, int64_t begin = 0) const;
+
+ private:
+  std::string name_;
+  int64_t elements_ = 0;
+  AttachableStorage weights_;
+  AttachableStorage gradient_;
+  std::deque<Parameter> parameters_;  // stable addresses: layers point into it
+};
+
+}  // namespace herd::nn

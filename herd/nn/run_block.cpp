@@ -1,0 +1,62 @@
+#include "herd/nn/run_block.h"
+
+#include "herd/base/check.h"
+
+namespace herd::nn {
+
+Graph run_forward(Block& block, const Tuple& x, const Context& context) {
+  at::AutoGradMode with_grad(true);
+  Graph graph;
+  graph.groups = block.groups();
+  for (const at::Tensor& tensor : x) {
+    graph.inputs.push_back(tensor.is_floating_point() ? tensor.detach().requires_grad_() : tensor.detach());
+  }
+  graph.outputs = block.forward(graph.inputs, context);
+  return graph;
+}
+
+Tuple detached(const Tuple& x) {
+  Tuple out;
+  for (const at::Tensor& tensor : x) out.push_back(tensor.detach());
+  return out;
+}
+
+Tuple run_backward(Graph&& graph, const Tuple& dy) {
+  HERD_CHECK_EQ(dy.size(), graph.outputs.size());
+  Tuple outputs, output_gradients, leaves;
+  for (size_t i = 0; i < dy.size(); ++i) {
+    if (!dy[i].defined() || !graph.outputs[i].requires_grad()) continue;
+    outputs.push_back(graph.outputs[i]);
+    output_gradients.push_back(dy[i]);
+  }
+  std::vector<Parameter*> parameters;
+  for (const auto& group : graph.groups) {
+    for (Parameter& parameter : group->parameters()) parameters.push_back(&parameter);
+  }
+  std::vector<size_t> input_index;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (!graph.inputs[i].requires_grad()) continue;
+    input_index.push_back(i);
+    leaves.push_back(graph.inputs[i]);
+  }
+  for (Parameter* parameter : parameters) leaves.push_back(parameter->value());
+
+  const Tuple gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
+                                                /*create_graph=*/false, /*allow_unused=*/true);
+  Tuple dx(graph.inputs.size());
+  for (size_t i = 0; i < input_index.size(); ++i) dx[input_index[i]] = gradients[i];
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    const at::Tensor& gradient = gradients[input_index.size() + i];
+    if (gradient.defined()) parameters[i]->add_gradient(gradient);
+  }
+  for (const auto& group : graph.groups) group->finish_gradient();
+  graph = Graph();
+  return dx;
+}
+
+Tuple run_without_graph(Block& block, const Tuple& x, const Context& context) {
+  at::NoGradGuard no_grad;
+  return block.forward(x, context);
+}
+
+}  // namespace herd::nn
