@@ -1,0 +1,150 @@
+#include "herd/spec/layout.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/spec/supported.h"
+
+namespace herd::spec {
+namespace {
+
+struct Axis {
+  const char* name;
+  int64_t size;
+};
+
+std::string product_text(const std::vector<Axis>& axes, int64_t product) {
+  std::string text;
+  int terms = 0;
+  for (const Axis& axis : axes) {
+    if (axis.size == 1) continue;
+    text += (terms++ > 0 ? " * " : "") + std::string(axis.name) + " " + std::to_string(axis.size);
+  }
+  if (terms == 0) return std::string(axes.front().name) + " 1 = 1";
+  return text + " = " + std::to_string(product);
+}
+
+std::string sized(const Axis& axis, int64_t size) { return std::string(axis.name) + " " + std::to_string(size); }
+
+// The last axis that alone can make the product equal the world, then dp with a smaller axis.
+std::string mesh_fix(const std::vector<Axis>& axes, int64_t product, int64_t world) {
+  std::vector<std::string> fixes;
+  for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
+    const int64_t others = product / axis->size;
+    if (axis->size > 1 && world % others == 0) {
+      fixes.push_back(sized(*axis, world / others));
+      break;
+    }
+  }
+  for (auto axis = axes.rbegin(); axis != axes.rend() - 1; ++axis) {
+    const int64_t others = product / axis->size / axes.front().size;
+    if (axis->size == 1) continue;
+    for (int64_t size = axis->size - 1; size >= 1; --size) {
+      if (world % (others * size) != 0) continue;
+      fixes.push_back(sized(axes.front(), world / (others * size)) + " with " + sized(*axis, size));
+      break;
+    }
+    break;
+  }
+  if (fixes.empty()) fixes.push_back("dp " + std::to_string(world) + " and every other axis 1");
+  std::string text = fixes[0];
+  for (size_t i = 1; i < fixes.size(); ++i) text += ", or " + fixes[i];
+  return text;
+}
+
+}  // namespace
+
+SampleRange Layout::samples(int data_rank) const {
+  const int64_t n = data_ranks(), longer = batch % n, r = data_rank;
+  const int64_t begin = r * samples_min + std::min(r, longer);
+  return {begin, begin + samples_min + (r < longer ? 1 : 0)};
+}
+
+SampleRange Layout::micro_batch_samples(int data_rank, int m) const {
+  const SampleRange all = samples(data_rank);
+  const int64_t begin = std::min(all.begin + m * micro_batch, all.end);
+  return {begin, std::min(begin + micro_batch, all.end)};
+}
+
+Layout resolve_mesh(const RunFile& run, int world_size) {
+  if (world_size < 1) {
+    throw Error(Code::kBadConfig,
+                "the number of ranks must be >= 1, got " + std::to_string(world_size) + "\n  fix: --ranks 2");
+  }
+  const auto& mesh = run.mesh;
+  const std::vector<Axis> axes = {
+      {"dp", std::max<int64_t>(mesh.dp, 1)}, {"fsdp", mesh.fsdp}, {"tp", mesh.tp}, {"pp", mesh.pp}, {"cp", mesh.cp}};
+  int64_t product = 1;
+  for (const Axis& axis : axes) {
+    if (axis.size > world_size) {
+      throw Error(Code::kBadConfig, "mesh does not cover the world: " + sized(axis, axis.size) +
+                                        " alone is more than world_size = " + std::to_string(world_size) +
+                                        "\n  fix: " + sized(axis, 1) + ", or --ranks " + std::to_string(axis.size));
+    }
+    product *= axis.size;  // at most world_size each: no overflow before the check below
+    if (product > (int64_t{1} << 40)) break;
+  }
+  const bool covers = mesh.dp > 0 ? product == world_size : world_size % product == 0;
+  if (!covers) {
+    const std::string world = "world_size = " + std::to_string(world_size);
+    throw Error(Code::kBadConfig, "mesh does not cover the world: " + product_text(axes, product) +
+                                      (mesh.dp > 0 ? ", but " + world : " does not divide " + world) +
+                                      "\n  fix: " + mesh_fix(axes, product, world_size));
+  }
+  Layout layout;
+  layout.world_size = world_size;
+  layout.dp = static_cast<int>(mesh.dp > 0 ? mesh.dp : world_size / product);
+  layout.fsdp = static_cast<int>(mesh.fsdp);
+  layout.tp = static_cast<int>(mesh.tp);
+  layout.pp = static_cast<int>(mesh.pp);
+  layout.cp = static_cast<int>(mesh.cp);
+  layout.ep = static_cast<int>(mesh.ep);
+  const int64_t experts_over = int64_t{layout.dp} * layout.fsdp * layout.cp;
+  if (experts_over % layout.ep != 0) {
+    throw Error(Code::kBadConfig, "mesh.ep must divide dp * fsdp * cp: " + std::to_string(experts_over) + " % " +
+                                      std::to_string(layout.ep) + " = " + std::to_string(experts_over % layout.ep) +
+                                      "\n  fix: mesh.ep = " + std::to_string(experts_over));
+  }
+  const int64_t n = layout.data_ranks();
+  layout.batch = run.train.batch;
+  layout.micro_batch = run.train.micro_batch;
+  layout.samples_min = layout.batch / n;
+  layout.samples_max = (layout.batch + n - 1) / n;
+  const int64_t micro_batches = (layout.samples_max + layout.micro_batch - 1) / layout.micro_batch;
+  constexpr int64_t kMostMicroBatches = 65536;
+  if (micro_batches > kMostMicroBatches) {
+    throw Error(Code::kBadConfig, "a step has at most 65536 micro-batches: ceil(" + std::to_string(layout.samples_max) +
+                                      " / " + std::to_string(layout.micro_batch) +
+                                      ") = " + std::to_string(micro_batches) +
+                                      "\n  fix: a larger train.micro_batch or a smaller train.batch");
+  }
+  layout.micro_batches = static_cast<int>(micro_batches);
+  layout.tokens = layout.batch * run.model.context;
+  return layout;
+}
+
+Layout resolve(const RunFile& run, int world_size) {
+  refuse_unbuilt(run);
+  return resolve_mesh(run, world_size);
+}
+
+std::string summary(const Layout& layout) {
+  std::string out = std::to_string(layout.world_size) + (layout.world_size == 1 ? " rank = dp " : " ranks = dp ") +
+                    std::to_string(layout.dp);
+  for (const Axis& axis :
+       {Axis{"fsdp", layout.fsdp}, Axis{"tp", layout.tp}, Axis{"pp", layout.pp}, Axis{"cp", layout.cp}}) {
+    if (axis.size > 1) out += " * " + sized(axis, axis.size);
+  }
+  if (layout.ep > 1) out += ", ep " + std::to_string(layout.ep);
+  const std::string share = layout.samples_min == layout.samples_max
+                                ? std::to_string(layout.samples_max)
+                                : std::to_string(layout.samples_min) + " or " + std::to_string(layout.samples_max);
+  out += " | " + std::to_string(layout.batch) + " sequences a step = " + share +
+         " a rank = " + std::to_string(layout.micro_batches) +
+         (layout.micro_batches == 1 ? " micro-batch of " : " micro-batches of ") +
+         std::to_string(std::min(layout.micro_batch, layout.samples_max));
+  return out + " | " + std::to_string(layout.tokens) + " tokens a step";
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,39 @@
+// The numbers of a run that follow from its file and the number of ranks. Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "herd/spec/run_file.h"
+
+namespace herd::spec {
+
+struct SampleRange {
+  int64_t begin = 0, end = 0;
+};  // indices within the batch, [begin, end)
+
+struct Layout {
+  int world_size = 1;
+  int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
+  int64_t batch = 1;                         // sequences per optimizer step, over all ranks
+  int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most
+  int64_t samples_min = 1, samples_max = 1;  // of a data rank: floor and ceil of batch / data_ranks()
+  int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
+  int64_t tokens = 0;     // per optimizer step, over all ranks
+  int data_ranks() const { return dp * fsdp; }
+  // Sequences of data rank r; the first batch % data_ranks() of them have one more. Micro-batch m of a rank is the
+  // m-th run of micro_batch of them, the last may be short or empty.
+  SampleRange samples(int data_rank) const;
+  SampleRange micro_batch_samples(int data_rank, int m) const;
+};
+
+// Throws kBadConfig if the mesh does not cover the world or asks for what this version lacks (supported.h).
+Layout resolve(const RunFile& run, int world_size);
+
+// Only the mesh, whether this version can run it or not.
+Layout resolve_mesh(const RunFile& run, int world_size);
+
+// "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step"
+std::string summary(const Layout& layout);
+
+}  // namespace herd::spec

@@ -1,0 +1,239 @@
+#include "herd/spec/run_file.h"
+
+#include <charconv>
+#include <cmath>
+#include <fstream>
+#include <sstream>
+
+// toml++ is header-only here, in this one file.
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/spec/nearest_name.h"
+#include "herd/spec/run_file_rules_internal.h"
+#include "herd/spec/run_keys.h"
+
+namespace herd::spec {
+namespace {
+
+[[noreturn]] void refuse(const std::string& where, const std::string& rule, const std::string& fix) {
+  throw Error(Code::kBadConfig, where + ": " + rule + (fix.empty() ? "" : "\n  fix: " + fix));
+}
+
+std::string shown(const toml::node& node) {
+  std::ostringstream out;
+  if (node.is_table()) return "a table";
+  if (node.is_array()) return "the list " + (out << toml::node_view<const toml::node>(node), out.str());
+  out << toml::node_view<const toml::node>(node);
+  if (node.is_string()) return "the text " + out.str();
+  return out.str();
+}
+
+// One key's value at one place: converts it, checks its range, stores it.
+class Setter {
+ public:
+  Setter(const Key& key, const toml::node& node, std::string where, RunFile& run)
+      : key_(key), node_(node), where_(std::move(where)), run_(run) {}
+
+  void operator()(IntegerField at) const {
+    if (!node_.is_integer()) wrong_type("an integer");
+    const int64_t value = *node_.value<int64_t>();
+    check_range(static_cast<double>(value));
+    at(run_) = value;
+  }
+  void operator()(NumberField at) const {
+    if (!node_.is_number()) wrong_type("a number");
+    const double value = *node_.value<double>();
+    check_range(value);
+    at(run_) = value;
+  }
+  void operator()(BoolField at) const {
+    if (!node_.is_boolean()) wrong_type("true or false");
+    at(run_) = *node_.value<bool>();
+  }
+  void operator()(TextField at) const {
+    if (!node_.is_string()) wrong_type("text in quotes");
+    const std::string value = *node_.value<std::string>();
+    if (!key_.choices.empty()) check_choice(value);
+    if (key_.choices.empty() && value.empty()) refuse(where_, "is empty", "any text");
+    at(run_) = value;
+  }
+  void operator()(PairField at) const {
+    const toml::array* list = node_.as_array();
+    if (list == nullptr || list->size() != 2 || !(*list)[0].is_number() || !(*list)[1].is_number()) {
+      wrong_type("a pair of numbers");
+    }
+    std::array<double, 2> values = {*(*list)[0].value<double>(), *(*list)[1].value<double>()};
+    for (const double value : values) check_range(value);
+    at(run_) = values;
+  }
+  void operator()(BytesField field) const {
+    if (!node_.is_integer() && !node_.is_string()) wrong_type("bytes, like \"4GiB\" or 4096");
+    int64_t bytes = 0;
+    if (node_.is_integer()) {
+      bytes = *node_.value<int64_t>();
+    } else {
+      try {
+        bytes = parse_bytes(*node_.value<std::string>());
+      } catch (const Error& error) {
+        throw Error(error.code(), where_ + ": " + error.message());
+      }
+    }
+    check_range(static_cast<double>(bytes));
+    field.at(run_) = bytes;
+  }
+
+ private:
+  [[noreturn]] void wrong_type(const std::string& expected) const {
+    refuse(where_, "expects " + expected + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
+  }
+  void check_range(double value) const {
+    const bool inside = value >= key_.min && value <= key_.max && !(key_.above_min && value == key_.min);
+    if (!inside)
+      refuse(where_, "must be " + range_text(key_) + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
+  }
+  void check_choice(const std::string& value) const {
+    std::vector<std::string> names;
+    for (const auto choice : key_.choices) {
+      names.emplace_back(choice);
+      if (choice == value && choice != "every:K") return;
+      if (choice == "every:K" && value.starts_with("every:")) {
+        int count = 0;
+        const char* end = value.data() + value.size();
+        const auto result = std::from_chars(value.data() + 6, end, count);
+        if (result.ec == std::errc() && result.ptr == end && count >= 1) return;
+      }
+    }
+    refuse(where_, "must be one of " + range_text(key_) + ", got " + shown(node_),
+           "did you mean \"" + nearest_name(value, names) + "\"?");
+  }
+
+  const Key& key_;
+  const toml::node& node_;
+  const std::string where_;
+  RunFile& run_;
+};
+
+const Key* find_key(std::string_view section, std::string_view name) {
+  for (const Key& key : run_keys()) {
+    if (key.section == section && key.name == name) return &key;
+  }
+  return nullptr;
+}
+
+[[noreturn]] void unknown_section(const std::string& place, std::string_view section) {
+  std::vector<std::string> sections;
+  for (const Key& key : run_keys()) {
+    if (sections.empty() || sections.back() != key.section) sections.emplace_back(key.section);
+  }
+  refuse("\"" + std::string(section) + "\" (" + place + ")", "no such section of the run file",
+         "did you mean [" + nearest_name(section, sections) + "]?");
+}
+
+[[noreturn]] void unknown_key(const std::string& place, std::string_view section, std::string_view name) {
+  std::vector<std::string> names;
+  std::string elsewhere;  // the same key stands in another section
+  for (const Key& key : run_keys()) {
+    if (key.section == section) names.emplace_back(key.name);
+    if (key.name == name && elsewhere.empty()) elsewhere = key.full_name();
+  }
+  if (names.empty()) unknown_section(place, section);
+  const std::string full = std::string(section) + "." + std::string(name);
+  refuse(
+      full + " (" + place + ")", "no such key",
+      "did you mean " + (elsewhere.empty() ? std::string(section) + "." + nearest_name(name, names) : elsewhere) + "?");
+}
+
+void set_key(std::string_view section, std::string_view name, const toml::node& node, const std::string& place,
+             RunFile& run) {
+  const Key* key = find_key(section, name);
+  if (key == nullptr) unknown_key(place, section, name);
+  std::visit(Setter(*key, node, key->full_name() + " (" + place + ")", run), key->field);
+}
+
+std::string line_of(const toml::node& node, const std::string& file) {
+  return file + ", line " + std::to_string(node.source().begin.line);
+}
+
+toml::table parse_toml(std::string_view text, const std::string& place) {
+  try {
+    return toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    refuse(place + ", line " + std::to_string(error.source().begin.line),
+           "is no TOML: " + std::string(error.description()), "");
+  }
+}
+
+void set_override(const std::string& text, RunFile& run) {
+  const std::string place = "override \"" + text + "\"";
+  const size_t equals = text.find('='), dot = text.find('.');
+  if (equals == std::string::npos || dot == std::string::npos || dot > equals) {
+    refuse(place, "must be section.key=value", "like train.steps=100");
+  }
+  const std::string section = text.substr(0, dot), name = text.substr(dot + 1, equals - dot - 1);
+  std::string value = text.substr(equals + 1);
+  const Key* key = find_key(section, name);
+  if (key == nullptr) unknown_key(place, section, name);
+  const bool is_text = std::holds_alternative<TextField>(key->field);
+  const bool is_bytes = std::holds_alternative<BytesField>(key->field);
+  const bool bare = value.empty() || (value.front() != '"' && value.front() != '\'');
+  if (bare && (is_text || (is_bytes && value.find_first_not_of("0123456789") != std::string::npos))) {
+    toml::value<std::string> node(value);
+    std::visit(Setter(*key, node, key->full_name() + " (" + place + ")", run), key->field);
+    return;
+  }
+  if (value.find('\n') != std::string::npos) refuse(place, "holds a line break", "one value, like train.steps=100");
+  const toml::table parsed = parse_toml("value = " + value, place);
+  set_key(section, name, *parsed.get("value"), place, run);
+}
+
+}  // namespace
+
+RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides) {
+  RunFile run;
+  const toml::table root = parse_toml(toml, name);
+  for (const auto& [section, body] : root) {
+    if (!body.is_table()) {
+      refuse("\"" + std::string(section.str()) + "\" (" + line_of(body, name) + ")", "stands outside of a section",
+             "put it under a heading like [train]");
+    }
+    for (const auto& [key, node] : *body.as_table()) set_key(section.str(), key.str(), node, line_of(node, name), run);
+    if (body.as_table()->empty()) {
+      bool known = false;
+      for (const Key& key : run_keys()) known = known || key.section == section.str();
+      if (!known) unknown_section(line_of(body, name), section.str());
+    }
+  }
+  for (const std::string& text : overrides) set_override(text, run);
+  fill_derived(run);
+  check_rules(run);
+  return run;
+}
+
+RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  if (file) text << file.rdbuf();
+  if (!file || text.fail()) {
+    throw Error(Code::kStorage,
+                "can't read the run file \"" + path + "\"\n  fix: an existing TOML file, like examples/gpt_kjv.toml");
+  }
+  return parse_run_text(text.str(), path, overrides);
+}
+
+std::string to_toml(const RunFile& run) {
+  std::string out;
+  std::string_view section;
+  for (const Key& key : run_keys()) {
+    if (key.section != section) {
+      out += (section.empty() ? "[" : "\n[") + std::string(key.section) + "]\n";
+      section = key.section;
+    }
+    out += std::string(key.name) + " = " + value_toml(key, run) + "\n";
+  }
+  return out;
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,94 @@
+// The run file: everything that defines a run, in TOML. run_keys.h declares each key once (name, type, range, text);
+// parsing, printing and docs/guide/run_file.md come from that table, the defaults from the initialisers below.
+// Threads: plain data and pure functions.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace herd::spec {
+
+struct RunFile {
+  struct Model {
+    std::string kind = "gpt";
+    int64_t layers = 12, width = 768, heads = 12;
+    int64_t kv_heads = 0;  // 0 = heads; never 0 after parsing
+    int64_t ffn = 0;       // 0 = 4 * width; never 0 after parsing
+    int64_t context = 256, vocab = 4096;
+    double dropout = 0;
+    bool tie_embeddings = true;
+    std::string norm = "layernorm";
+    bool operator==(const Model&) const = default;
+  } model;
+  struct Data {
+    std::string kind = "tokens", path = "data/kjv";
+    bool operator==(const Data&) const = default;
+  } data;
+  struct Train {
+    int64_t steps = 200, batch = 12, micro_batch = 2, seed = 1;
+    int64_t eval_every = 50, eval_batches = 8;
+    int64_t threads = 0;  // torch threads of a rank; 0 = cores / ranks of the host
+    bool operator==(const Train&) const = default;
+  } train;
+  struct Optimizer {
+    std::string kind = "adamw";
+    double lr = 3e-4, lr_min = 0;
+    std::array<double, 2> betas = {0.9, 0.95};
+    double eps = 1e-8, momentum = 0.9, weight_decay = 0.1;
+    int64_t warmup_steps = 0;
+    std::string schedule = "cosine";
+    double clip = 1;  // 0 = off
+    bool operator==(const Optimizer&) const = default;
+  } optimizer;
+  struct Mesh {
+    int64_t dp = 0;  // 0 = what is left over of the ranks
+    int64_t fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
+    bool operator==(const Mesh&) const = default;
+  } mesh;
+  struct Strategy {
+    int64_t zero = 0;
+    std::string recompute = "none", precision = "fp32", pipeline = "1f1b", offload = "none", compression = "none";
+    int64_t bucket = 25 << 20;  // bytes of gradient reduced at a time
+    bool operator==(const Strategy&) const = default;
+  } strategy;
+  struct Memory {
+    int64_t device_budget = 0, host_budget = 0;  // bytes a rank; 0 = no limit
+    bool operator==(const Memory&) const = default;
+  } memory;
+  struct Comm {
+    std::string transport = "auto", algorithm = "auto";
+    double deadline_s = 60;
+    bool operator==(const Comm&) const = default;
+  } comm;
+  struct Checkpoint {
+    int64_t every = 100, keep = 2;
+    std::string resume = "auto";
+    bool operator==(const Checkpoint&) const = default;
+  } checkpoint;
+  struct Health {
+    bool check_finite = true;
+    int64_t replica_hash_every = 100;  // steps; 0 = off
+    bool operator==(const Health&) const = default;
+  } health;
+  struct Log {
+    std::string dir = "runs", name = "run";
+    int64_t every = 1;
+    int64_t trace_steps = 2;  // steps that the trace of a run holds; 0 = none
+    bool operator==(const Log&) const = default;
+  } log;
+  bool operator==(const RunFile&) const = default;
+};
+
+// Each override is "section.key=value"; a string's quotes may be left out. All throw kBadConfig naming key, line (or
+// override), the rule with its values, and for an unknown name the nearest valid one; kStorage if the file can't be
+// read.
+RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides = {});
+RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {});
+
+// Every key with its value, so that parse_run_text(to_toml(run)) == run.
+std::string to_toml(const RunFile& run);
+
+}  // namespace herd::spec

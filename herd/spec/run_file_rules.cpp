@@ -1,0 +1,56 @@
+#include <algorithm>
+#include <string>
+
+#include "herd/base/error.h"
+#include "herd/spec/run_file_rules_internal.h"
+
+namespace herd::spec {
+namespace {
+
+void require(bool holds, const std::string& rule, const std::string& fix) {
+  if (!holds) throw Error(Code::kBadConfig, rule + "\n  fix: " + fix);
+}
+
+int64_t divisor_at_most(int64_t number, int64_t limit) {
+  constexpr int64_t kMostTried = 100000;
+  for (int64_t d = std::min({limit, number, kMostTried}); d > 1; --d) {
+    if (number % d == 0) return d;
+  }
+  return 1;
+}
+
+void must_divide(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
+  if (whole % divisor == 0) return;
+  const std::string d = std::to_string(divisor), w = std::to_string(whole);
+  throw Error(Code::kBadConfig, std::string(what) + " must divide " + whole_name + ": " + w + " % " + d + " = " +
+                                    std::to_string(whole % divisor) + "\n  fix: " + what + " = " +
+                                    std::to_string(divisor_at_most(whole, divisor)));
+}
+
+}  // namespace
+
+void fill_derived(RunFile& run) {
+  if (run.model.kv_heads == 0) run.model.kv_heads = run.model.heads;
+  if (run.model.ffn == 0) run.model.ffn = 4 * run.model.width;
+}
+
+void check_rules(const RunFile& run) {
+  const auto& model = run.model;
+  must_divide("model.heads", model.heads, "model.width", model.width);
+  must_divide("model.kv_heads", model.kv_heads, "model.heads", model.heads);
+  const auto& optimizer = run.optimizer;
+  require(optimizer.lr_min <= optimizer.lr,
+          "optimizer.lr_min must not exceed optimizer.lr: " + std::to_string(optimizer.lr_min) + " > " +
+              std::to_string(optimizer.lr),
+          "optimizer.lr_min = 0");
+  require(optimizer.warmup_steps <= run.train.steps,
+          "optimizer.warmup_steps must not exceed train.steps: " + std::to_string(optimizer.warmup_steps) + " > " +
+              std::to_string(run.train.steps),
+          "optimizer.warmup_steps = " + std::to_string(run.train.steps / 10));
+  require(run.mesh.pp <= model.layers + 2,
+          "mesh.pp must not exceed the blocks of the model: " + std::to_string(run.mesh.pp) + " > layers " +
+              std::to_string(model.layers) + " + 2",
+          "mesh.pp = " + std::to_string(model.layers + 2) + " or less");
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,11 @@
+// Rules of the run file that join several keys.
+#pragma once
+
+#include "herd/spec/run_file.h"
+
+namespace herd::spec {
+
+void fill_derived(RunFile& run);       // kv_heads and ffn where 0
+void check_rules(const RunFile& run);  // throws kBadConfig
+
+}  // namespace herd::spec

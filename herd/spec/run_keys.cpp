@@ -1,0 +1,249 @@
+#include "herd/spec/run_keys.h"
+
+#include <charconv>
+#include <limits>
+#include <map>
+
+namespace herd::spec {
+namespace {
+
+constexpr double kMany = 1e15;  // no key means more than this
+constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon();
+
+#define HERD_FIELD(member)      \
+  +[](RunFile & run) -> auto& { \
+    return run.member;          \
+  }
+
+Key integer(std::string_view section, std::string_view name, IntegerField field, double min, std::string_view doc,
+            double max = kMany) {
+  return {section, name, field, min, max, false, {}, doc};
+}
+Key number(std::string_view section, std::string_view name, NumberField field, double min, double max,
+           std::string_view doc, bool above_min = false) {
+  return {section, name, field, min, max, above_min, {}, doc};
+}
+Key flag(std::string_view section, std::string_view name, BoolField field, std::string_view doc) {
+  return {section, name, field, 0, 0, false, {}, doc};
+}
+Key text(std::string_view section, std::string_view name, TextField field, std::vector<std::string_view> choices,
+         std::string_view doc) {
+  return {section, name, field, 0, 0, false, std::move(choices), doc};
+}
+Key bytes(std::string_view section, std::string_view name, int64_t& (*at)(RunFile&), double min, std::string_view doc) {
+  return {section, name, BytesField{at}, min, kMany, false, {}, doc};
+}
+
+std::vector<Key> make_keys() {
+  return {
+      text("model", "kind", HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"}, "family of the model"),
+      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers"),
+      integer("model", "width", HERD_FIELD(model.width), 1, "width of the residual stream; heads divides it"),
+      integer("model", "heads", HERD_FIELD(model.heads), 1, "attention heads"),
+      integer("model", "kv_heads", HERD_FIELD(model.kv_heads), 0, "key and value heads; divides heads; 0 = heads"),
+      integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width"),
+      integer("model", "context", HERD_FIELD(model.context), 1, "tokens in a sequence"),
+      integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's"),
+      number("model", "dropout", HERD_FIELD(model.dropout), 0, kBelowOne,
+             "share of activations dropped after the embedding, in attention and after both projections"),
+      flag("model", "tie_embeddings", HERD_FIELD(model.tie_embeddings),
+           "the output layer uses the embedding's weights"),
+      text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"}, "kind of normalisation"),
+
+      text("data", "kind", HERD_FIELD(data.kind), {"tokens", "random"},
+           "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),
+      text("data", "path", HERD_FIELD(data.path), {}, "folder of the tokens"),
+
+      integer("train", "steps", HERD_FIELD(train.steps), 1, "optimizer steps"),
+      integer("train", "batch", HERD_FIELD(train.batch), 1, "sequences per optimizer step, over all ranks"),
+      integer("train", "micro_batch", HERD_FIELD(train.micro_batch), 1, "sequences per rank and micro-batch"),
+      integer("train", "seed", HERD_FIELD(train.seed), 0, "of initial weights, order of samples, dropout"),
+      integer("train", "eval_every", HERD_FIELD(train.eval_every), 0, "steps between validations; 0 = never"),
+      integer("train", "eval_batches", HERD_FIELD(train.eval_batches), 1, "batches of one validation"),
+      integer("train", "threads", HERD_FIELD(train.threads), 0,
+              "torch threads of a rank; 0 = cores / ranks of the host", 4096),
+
+      text("optimizer", "kind", HERD_FIELD(optimizer.kind), {"adamw", "sgd"}, "update rule"),
+      number("optimizer", "lr", HERD_FIELD(optimizer.lr), 0, kMany, "peak learning rate", true),
+      number("optimizer", "lr_min", HERD_FIELD(optimizer.lr_min), 0, kMany, "learning rate that the schedule ends at"),
+      Key{"optimizer", "betas", HERD_FIELD(optimizer.betas), 0, kBelowOne, false, {}, "decay of AdamW's two moments"},
+      number("optimizer", "eps", HERD_FIELD(optimizer.eps), 0, 1, "added to AdamW's denominator", true),
+      number("optimizer", "momentum", HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
+      number("optimizer", "weight_decay", HERD_FIELD(optimizer.weight_decay), 0, kMany,
+             "decoupled; norms, biases and positions are exempt"),
+      integer("optimizer", "warmup_steps", HERD_FIELD(optimizer.warmup_steps), 0, "steps of linear rise to lr"),
+      text("optimizer", "schedule", HERD_FIELD(optimizer.schedule), {"cosine", "linear", "constant"},
+           "learning rate after the warm-up"),
+      number("optimizer", "clip", HERD_FIELD(optimizer.clip), 0, kMany,
+             "largest global gradient norm; 0 = no clipping"),
+
+      integer("mesh", "dp", HERD_FIELD(mesh.dp), 0, "data-parallel replicas; 0 = what is left over of the ranks", 1e6),
+      integer("mesh", "fsdp", HERD_FIELD(mesh.fsdp), 1, "ranks that share one copy of the states", 1e6),
+      integer("mesh", "tp", HERD_FIELD(mesh.tp), 1, "tensor-parallel ranks", 1e6),
+      integer("mesh", "pp", HERD_FIELD(mesh.pp), 1, "pipeline stages; at most layers + 2", 1e6),
+      integer("mesh", "cp", HERD_FIELD(mesh.cp), 1, "context-parallel ranks", 1e6),
+      integer("mesh", "ep", HERD_FIELD(mesh.ep), 1,
+              "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
+
+      integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
+              "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
+      text("strategy", "recompute", HERD_FIELD(strategy.recompute), {"none", "full", "selective", "sqrt", "every:K"},
+           "which activations backward computes again"),
+      text("strategy", "precision", HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
+           "16 bits: weights and gradients; master weights and moments stay fp32"),
+      text("strategy", "pipeline", HERD_FIELD(strategy.pipeline), {"gpipe", "1f1b", "interleaved", "zero_bubble"},
+           "order of micro-batches in a pipeline"),
+      text("strategy", "offload", HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
+           "what leaves the device's memory"),
+      text("strategy", "compression", HERD_FIELD(strategy.compression), {"none", "topk", "int8"},
+           "of gradients between ranks"),
+      bytes(
+          "strategy", "bucket", +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
+          "gradient bytes that are reduced together, as soon as they are complete"),
+
+      bytes(
+          "memory", "device_budget", +[](RunFile& run) -> int64_t& { return run.memory.device_budget; }, 0,
+          "memory of a rank's device; going over stops the run with a table of what is live; 0 = no limit"),
+      bytes(
+          "memory", "host_budget", +[](RunFile& run) -> int64_t& { return run.memory.host_budget; }, 0,
+          "host memory of a rank; 0 = no limit"),
+
+      text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"}, "how ranks reach each other"),
+      text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
+           "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
+      number("comm", "deadline_s", HERD_FIELD(comm.deadline_s), 0, 1e6, "seconds that a collective may take", true),
+
+      integer("checkpoint", "every", HERD_FIELD(checkpoint.every), 0, "steps between checkpoints; 0 = only the last"),
+      integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept"),
+      text("checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
+           "auto = the newest whole one of this run; none = start afresh; else the folder of a checkpoint"),
+
+      flag("health", "check_finite", HERD_FIELD(health.check_finite),
+           "stop at a loss or gradient that is no finite number, naming block, rank and step"),
+      integer("health", "replica_hash_every", HERD_FIELD(health.replica_hash_every), 0,
+              "steps between comparisons of what ranks hold in common; 0 = never"),
+
+      text("log", "dir", HERD_FIELD(log.dir), {}, "folder of all runs"),
+      text("log", "name", HERD_FIELD(log.name), {}, "folder of this run in it"),
+      integer("log", "every", HERD_FIELD(log.every), 1, "steps between lines on the console"),
+      integer("log", "trace_steps", HERD_FIELD(log.trace_steps), 0,
+              "steps that the trace of the run holds; 0 = no trace"),
+  };
+}
+
+#undef HERD_FIELD
+
+std::string shortest(double value) {
+  char buffer[64];
+  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
+  return {buffer, end};
+}
+
+std::string toml_number(double value) {
+  std::string text = shortest(value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string toml_text(const std::string& value) {
+  std::string quoted = "\"";
+  for (const char c : value) {
+    char escape[8];
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      quoted += escape;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
+
+std::string toml_bytes(int64_t bytes) {  // exact
+  const char* units[] = {"TiB", "GiB", "MiB", "KiB"};
+  int64_t factor = int64_t{1} << 40;
+  for (const char* unit : units) {
+    if (bytes != 0 && bytes % factor == 0) return "\"" + std::to_string(bytes / factor) + unit + "\"";
+    factor >>= 10;
+  }
+  return std::to_string(bytes);
+}
+
+template <class... F>
+struct Match : F... {
+  using F::operator()...;
+};
+template <class... F>
+Match(F...) -> Match<F...>;
+
+}  // namespace
+
+std::string Key::full_name() const { return std::string(section) + "." + std::string(name); }
+
+std::span<const Key> run_keys() {
+  static const std::vector<Key> keys = make_keys();
+  return keys;
+}
+
+std::string type_name(const Key& key) {
+  return std::visit(Match{[](IntegerField) { return "integer"; }, [](NumberField) { return "number"; },
+                          [](BoolField) { return "true or false"; }, [](TextField) { return "text"; },
+                          [](PairField) { return "pair of numbers"; }, [](BytesField) { return "bytes"; }},
+                    key.field);
+}
+
+std::string range_text(const Key& key) {
+  std::string choices;
+  for (const auto choice : key.choices) choices += (choices.empty() ? "" : " | ") + std::string(choice);
+  if (!choices.empty() || std::holds_alternative<TextField>(key.field)) return choices;
+  if (std::holds_alternative<BoolField>(key.field)) return "";
+  if (key.max >= kMany) return (key.above_min ? "> " : ">= ") + shortest(key.min);
+  const std::string begin = (key.above_min ? "in (" : "in [") + shortest(key.min) + ", ";
+  return key.max == kBelowOne ? begin + "1)" : begin + shortest(key.max) + "]";
+}
+
+std::string value_toml(const Key& key, const RunFile& run) {
+  RunFile copy = run;  // the fields are accessors of a mutable RunFile
+  return std::visit(
+      Match{[&](IntegerField at) { return std::to_string(at(copy)); },
+            [&](NumberField at) { return toml_number(at(copy)); },
+            [&](BoolField at) { return std::string(at(copy) ? "true" : "false"); },
+            [&](TextField at) { return toml_text(at(copy)); },
+            [&](PairField at) { return "[" + toml_number(at(copy)[0]) + ", " + toml_number(at(copy)[1]) + "]"; },
+            [&](BytesField field) { return toml_bytes(field.at(copy)); }},
+      key.field);
+}
+
+std::string run_file_guide() {
+  std::string out =
+      "# The run file\n\n"
+      "A run is one TOML file: `herd train FILE.toml [section.key=value ...]`. Every key has a default, so an empty "
+      "file "
+      "is a run too;\nwhat stands on the command line wins. An unknown key, a wrong type or an impossible number stops "
+      "the run before it starts, with\nthe line, the rule and the nearest valid name. The resolved file is stored "
+      "beside "
+      "the run as `config.toml`.\n\n"
+      "Sequences per optimizer step (`train.batch`) do not depend on the number of ranks: the ranks share them, floor "
+      "or "
+      "ceil each, and\na rank runs ceil(its share / `train.micro_batch`) micro-batches, the same count on all "
+      "ranks.\n\n"
+      "This page is generated from the table in `herd/spec/run_keys.cpp`.\n";
+  const RunFile defaults;
+  std::string_view section;
+  for (const Key& key : run_keys()) {
+    if (key.section != section) {
+      section = key.section;
+      out += "\n## [" + std::string(section) +
+             "]\n\n| key | type | default | allowed | meaning |\n|---|---|---|---|---|\n";
+    }
+    std::string allowed;
+    for (const char c : range_text(key)) allowed += c == '|' ? std::string("\\|") : std::string(1, c);
+    out += "| `" + std::string(key.name) + "` | " + type_name(key) + " | `" + value_toml(key, defaults) + "` | " +
+           allowed + " | " + std::string(key.doc) + " |\n";
+  }
+  return out;
+}
+
+}  // namespace herd::spec

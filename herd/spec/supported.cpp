@@ -1,0 +1,62 @@
+#include "herd/spec/supported.h"
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/spec/run_keys.h"
+
+namespace herd::spec {
+namespace {
+
+struct Built {
+  std::string_view key;
+  std::vector<std::string_view> values;  // as TOML; what this version can run
+};
+
+const std::vector<Built>& built() {
+  static const std::vector<Built> list = {
+      {"model.kind", {"\"gpt\""}},
+      {"mesh.fsdp", {"1"}},
+      {"mesh.tp", {"1"}},
+      {"mesh.pp", {"1"}},
+      {"mesh.cp", {"1"}},
+      {"mesh.ep", {"1"}},
+      {"strategy.zero", {"0"}},
+      {"strategy.recompute", {"\"none\""}},
+      {"strategy.precision", {"\"fp32\""}},
+      {"strategy.offload", {"\"none\""}},
+      {"strategy.compression", {"\"none\""}},
+  };
+  return list;
+}
+
+}  // namespace
+
+void refuse_unbuilt(const RunFile& run) {
+  for (const Built& entry : built()) {
+    for (const Key& key : run_keys()) {
+      if (key.full_name() != entry.key) continue;
+      const std::string value = value_toml(key, run);
+      std::string have;
+      bool found = false;
+      for (const auto v : entry.values) {
+        found = found || v == value;
+        have += (have.empty() ? "" : " or ") + std::string(v);
+      }
+      if (!found) {
+        throw Error(Code::kBadConfig, key.full_name() + " = " + value +
+                                          " is not in this version\n  fix: " + key.full_name() + " = " + have);
+      }
+    }
+  }
+  if (run.model.kv_heads != 0 && run.model.kv_heads != run.model.heads) {
+    throw Error(Code::kBadConfig,
+                "model.kv_heads = " + std::to_string(run.model.kv_heads) +
+                    " with model.heads = " + std::to_string(run.model.heads) +
+                    " is not in this version\n  fix: model.kv_heads = " + std::to_string(run.model.heads));
+  }
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,93 @@
+#include "herd/spec/layout.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+
+namespace herd::spec {
+namespace {
+
+std::string refusal(const RunFile& run, int world_size) {
+  try {
+    resolve_mesh(run, world_size);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Layout, NamesTheEquationAndTheFix_WhenTheMeshDoesNotCoverTheWorld) {
+  RunFile run;
+  run.mesh = {.dp = 4, .tp = 2, .pp = 3};
+  EXPECT_EQ(
+      refusal(run, 32),
+      "mesh does not cover the world: dp 4 * tp 2 * pp 3 = 24, but world_size = 32\n  fix: pp 4, or dp 8 with pp 2");
+  run.mesh = {.tp = 2, .pp = 3};
+  EXPECT_EQ(refusal(run, 32),
+            "mesh does not cover the world: tp 2 * pp 3 = 6 does not divide world_size = 32\n"
+            "  fix: pp 16, or dp 8 with pp 2");
+  run.mesh = {.dp = 3};
+  EXPECT_EQ(refusal(run, 4), "mesh does not cover the world: dp 3 = 3, but world_size = 4\n  fix: dp 4");
+  run.mesh = {.tp = 8};
+  EXPECT_THAT(refusal(run, 4), testing::HasSubstr("tp 8 alone is more than world_size = 4"));
+  run.mesh = {.dp = 2};
+  EXPECT_EQ(refusal(run, 2), "");
+  EXPECT_THAT(refusal(run, 0), testing::HasSubstr("number of ranks must be >= 1"));
+  run.mesh = {.ep = 3};
+  EXPECT_THAT(refusal(run, 4), testing::HasSubstr("mesh.ep must divide dp * fsdp * cp: 4 % 3 = 1"));
+}
+
+TEST(Layout, GivesEverySampleToExactlyOneRankAndMicroBatch) {
+  RunFile run;
+  for (int world : {1, 2, 3, 4, 7, 16}) {
+    for (int64_t batch : {1, 2, 5, 12, 17}) {
+      for (int64_t micro_batch : {1, 2, 5}) {
+        run.train.batch = batch;
+        run.train.micro_batch = micro_batch;
+        const Layout layout = resolve_mesh(run, world);
+        int64_t next = 0;
+        for (int rank = 0; rank < world; ++rank) {
+          const SampleRange own = layout.samples(rank);
+          ASSERT_EQ(own.begin, next);
+          ASSERT_TRUE(own.end - own.begin == layout.samples_min || own.end - own.begin == layout.samples_max);
+          for (int m = 0; m < layout.micro_batches; ++m) {
+            const SampleRange part = layout.micro_batch_samples(rank, m);
+            ASSERT_EQ(part.begin, std::min(next, own.end));
+            ASSERT_LE(part.end - part.begin, micro_batch);
+            next = part.end;
+          }
+          ASSERT_EQ(next, own.end);
+        }
+        ASSERT_EQ(next, batch);
+        EXPECT_EQ(layout.micro_batches, (layout.samples_max + micro_batch - 1) / micro_batch);
+      }
+    }
+  }
+}
+
+TEST(Layout, SaysEverythingInOneLine) {
+  RunFile run;
+  EXPECT_EQ(summary(resolve(run, 2)),
+            "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step");
+  run.train.batch = 5;
+  run.mesh.pp = 2;
+  EXPECT_EQ(summary(resolve_mesh(run, 4)),
+            "4 ranks = dp 2 * pp 2 | 5 sequences a step = 2 or 3 a rank = 2 micro-batches of 2 | 1280 tokens a step");
+}
+
+TEST(Layout, RefusesWhatThisVersionLacks) {
+  RunFile run;
+  run.strategy.zero = 2;
+  try {
+    resolve(run, 2);
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "strategy.zero = 2 is not in this version\n  fix: strategy.zero = 0");
+  }
+  EXPECT_NO_THROW(resolve_mesh(run, 2));
+}
+
+}  // namespace
+}  // namespace herd::spec

@@ -1,0 +1,163 @@
+#include "herd/spec/run_file.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/spec/run_keys.h"
+
+namespace herd::spec {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::string& toml, std::vector<std::string> overrides = {}) {
+  try {
+    parse_run_text(toml, "run.toml", overrides);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(RunFile, IsAllDefaults_WhenEmpty) {
+  RunFile expected;
+  expected.model.kv_heads = 12;
+  expected.model.ffn = 3072;
+  EXPECT_EQ(parse_run_text("", "run.toml"), expected);
+}
+
+TEST(RunFile, ReadsEveryType) {
+  const RunFile run = parse_run_text(
+      "[model]\nlayers = 3\ndropout = 0.1\ntie_embeddings = false\n[optimizer]\nlr = 1\nbetas = [0.8, 0.99]\n"
+      "[memory]\ndevice_budget = \"4GiB\"\nhost_budget = 1000\n[strategy]\nrecompute = \"every:4\"\n[log]\nname = \"a "
+      "b\"\n",
+      "run.toml");
+  EXPECT_EQ(run.model.layers, 3);
+  EXPECT_EQ(run.model.dropout, 0.1);
+  EXPECT_FALSE(run.model.tie_embeddings);
+  EXPECT_EQ(run.optimizer.lr, 1.0);
+  EXPECT_EQ(run.optimizer.betas, (std::array<double, 2>{0.8, 0.99}));
+  EXPECT_EQ(run.memory.device_budget, int64_t{4} << 30);
+  EXPECT_EQ(run.memory.host_budget, 1000);
+  EXPECT_EQ(run.strategy.recompute, "every:4");
+  EXPECT_EQ(run.log.name, "a b");
+}
+
+TEST(RunFile, NamesKeyLineAndNearestName_WhenAKeyIsUnknown) {
+  EXPECT_EQ(refusal("[train]\nsteps = 3\nmicrobatch = 2\n"),
+            "train.microbatch (run.toml, line 3): no such key\n  fix: did you mean train.micro_batch?");
+  EXPECT_EQ(refusal("[train]\nlr = 0.1\n"),
+            "train.lr (run.toml, line 2): no such key\n  fix: did you mean optimizer.lr?");
+  EXPECT_EQ(refusal("[trian]\nsteps = 3\n"),
+            "\"trian\" (run.toml, line 2): no such section of the run file\n  fix: did you mean [train]?");
+  EXPECT_THAT(refusal("[trian]\n"), HasSubstr("did you mean [train]?"));
+  EXPECT_THAT(refusal("steps = 3\n"), HasSubstr("stands outside of a section"));
+}
+
+TEST(RunFile, NamesTypeAndValue_WhenTheTypeIsWrong) {
+  EXPECT_EQ(refusal("[train]\nsteps = \"many\"\n"),
+            "train.steps (run.toml, line 2): expects an integer, got the text 'many'\n  fix: like 200");
+  EXPECT_THAT(refusal("[train]\nsteps = 2.5\n"), HasSubstr("expects an integer, got 2.5"));
+  EXPECT_THAT(refusal("[model]\ntie_embeddings = 1\n"), HasSubstr("expects true or false, got 1"));
+  EXPECT_THAT(refusal("[optimizer]\nbetas = [0.9]\n"), HasSubstr("expects a pair of numbers"));
+  EXPECT_THAT(refusal("[model]\nkind = 3\n"), HasSubstr("expects text in quotes, got 3"));
+  EXPECT_THAT(refusal("[train.steps]\nx = 1\n"), HasSubstr("got a table"));
+  EXPECT_THAT(refusal("[memory]\ndevice_budget = \"4 gibs\"\n"),
+              HasSubstr("memory.device_budget (run.toml, line 2): \"4 gibs\""));
+}
+
+TEST(RunFile, NamesTheRange_WhenANumberIsImpossible) {
+  EXPECT_EQ(refusal("[train]\nbatch = 0\n"), "train.batch (run.toml, line 2): must be >= 1, got 0\n  fix: like 12");
+  EXPECT_THAT(refusal("[model]\ndropout = 1.0\n"), HasSubstr("must be in [0, 1), got 1.0"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = 0.0\n"), HasSubstr("must be > 0, got 0.0"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = nan\n"), HasSubstr("must be > 0"));
+  EXPECT_THAT(refusal("[optimizer]\nlr = inf\n"), HasSubstr("must be > 0"));
+  EXPECT_THAT(refusal("[memory]\ndevice_budget = -1\n"), HasSubstr("must be >= 0, got -1"));
+  EXPECT_THAT(refusal("[strategy]\nprecision = \"pf32\"\n"), HasSubstr("did you mean \"fp32\"?"));
+  EXPECT_THAT(refusal("[strategy]\nrecompute = \"every:0\"\n"), HasSubstr("must be one of none | full"));
+}
+
+TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
+  EXPECT_EQ(refusal("[model]\nheads = 7\n"),
+            "model.heads must divide model.width: 768 % 7 = 5\n  fix: model.heads = 6");
+  EXPECT_THAT(refusal("[model]\nkv_heads = 5\n"), HasSubstr("model.kv_heads must divide model.heads: 12 % 5 = 2"));
+  EXPECT_THAT(refusal("[optimizer]\nlr_min = 1.0\n"), HasSubstr("lr_min must not exceed"));
+  EXPECT_THAT(refusal("[optimizer]\nwarmup_steps = 201\n"), HasSubstr("201 > 200"));
+  EXPECT_THAT(refusal("[mesh]\npp = 15\n"), HasSubstr("15 > layers 12 + 2"));
+}
+
+TEST(RunFile, NamesTheLine_WhenTheFileIsNoToml) {
+  EXPECT_THAT(refusal("[train]\nsteps = = 3\n"), HasSubstr("run.toml, line 2: is no TOML"));
+  EXPECT_THAT(refusal("[train]\nsteps = 1\nsteps = 2\n"), HasSubstr("line 3"));
+}
+
+TEST(RunFile, TakesOverrides) {
+  const std::vector<std::string> overrides = {"train.steps=7",
+                                              "strategy.recompute=full",
+                                              "log.name=\"x=y\"",
+                                              "memory.device_budget=2GiB",
+                                              "optimizer.betas=[0, 0.5]",
+                                              "optimizer.lr=1e-3"};
+  const RunFile run = parse_run_text("[train]\nsteps = 3\n", "run.toml", overrides);
+  EXPECT_EQ(run.train.steps, 7);
+  EXPECT_EQ(run.strategy.recompute, "full");
+  EXPECT_EQ(run.log.name, "x=y");
+  EXPECT_EQ(run.memory.device_budget, int64_t{2} << 30);
+  EXPECT_EQ(run.optimizer.betas[1], 0.5);
+  EXPECT_EQ(run.optimizer.lr, 1e-3);
+  EXPECT_EQ(refusal("", {"train.step=7"}),
+            "train.step (override \"train.step=7\"): no such key\n  fix: did you mean train.steps?");
+  EXPECT_THAT(refusal("", {"train.steps=many"}), HasSubstr("override \"train.steps=many\""));
+  EXPECT_THAT(refusal("", {"steps"}), HasSubstr("must be section.key=value"));
+  EXPECT_THAT(refusal("", {"train.steps=1\nx=2"}), HasSubstr("line break"));
+}
+
+TEST(RunFile, ComesBackFromItsOwnText) {
+  RunFile run = parse_run_text("", "run.toml");
+  EXPECT_EQ(parse_run_text(to_toml(run), "again.toml"), run);
+  run.model.dropout = 0.1;
+  run.optimizer.lr = 1.0 / 3;
+  run.memory.device_budget = (int64_t{3} << 20) + 1;
+  run.log.name = "quote \" backslash \\ tab \t umlaut ä";
+  EXPECT_EQ(parse_run_text(to_toml(run), "again.toml"), run);
+}
+
+TEST(RunFile, NamesTheFile_WhenItCannotBeRead) {
+  try {
+    parse_run_file("/nowhere/run.toml");
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kStorage);
+    EXPECT_THAT(error.message(), HasSubstr("/nowhere/run.toml"));
+  }
+}
+
+TEST(RunKeys, DeclareEveryMember_SoThatNoneIsLostInTheText) {
+  // A key per member: changing any value of the text changes the RunFile, and sections stand together.
+  std::string previous;
+  std::vector<std::string> sections;
+  for (const Key& key : run_keys()) {
+    if (key.section != previous) {
+      EXPECT_EQ(std::count(sections.begin(), sections.end(), key.section), 0) << key.section << " stands in two places";
+      sections.emplace_back(previous = key.section);
+    }
+    EXPECT_FALSE(key.doc.empty()) << key.full_name();
+  }
+}
+
+TEST(RunKeys, WriteTheGuide) {
+  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/docs/guide/run_file.md";
+  if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << run_file_guide();
+  std::ostringstream stored;
+  stored << std::ifstream(path).rdbuf();
+  EXPECT_EQ(stored.str(), run_file_guide()) << "HERD_UPDATE_GOLDEN=1 rewrites docs/guide/run_file.md";
+}
+
+}  // namespace
+}  // namespace herd::spec
