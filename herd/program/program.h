@@ -8,7 +8,11 @@
 //
 // Values are keyed by parameter group, not by block: a block lists the groups it reads (a tied embedding is one group
 // that two blocks read). Blocks are a chain 0 .. num_blocks-1; the last one is the loss block: its single op kLoss
-// computes loss, input gradient and weight gradient together, micro-batch by micro-batch.
+// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Block 0 has no input gradient.
+//
+// Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
+// groups (gather, reduce, norm, clip, step, fetch, evict) leave both -1: their values say which groups. A release names
+// what it releases as writes. The first op that touches a gradient in a step writes it; the others read it and add.
 // Threads: plain data.
 #pragma once
 
@@ -16,14 +20,15 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace herd::program {
 
 enum class OpKind : uint8_t {
-  kLoad,       // batch of a micro-batch -> x0.m
+  kLoad,       // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
   kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
-  kLoss,       // weights, x<last>.m -> dx<last>.m, gradient, loss.m
+  kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
   kRecompute,  // weights, x<b>.m -> graph<b>.m
   kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
   kGather,     // w.shard -> w.full over an axis
@@ -50,6 +55,7 @@ enum class ValueKind : uint8_t {
   kLoss,        // loss.<micro-batch>: (sum, count)
   kNorm,        // norm<group>: partial sum of squares
   kFactor,      // factor: what gradients are multiplied with
+  kTarget,      // target.<micro-batch>: labels for the loss
 };
 
 enum class Form : uint8_t { kNone, kFull, kShard, kHost };  // where or how a value is held: "w7.full"
@@ -79,7 +85,8 @@ struct ValueInfo {
   int64_t bytes = 0;
   Tier tier = Tier::kDevice;
   bool persistent = false;  // lives from step to step
-  int slot = -1;            // physical buffer, set by slots.h; -1 = its own
+  int slot = -1;            // physical buffer that lives as long as the run, set by slots.h; -1 = its own memory, taken
+                            // by the op that writes it first and given back by its release
   bool operator==(const ValueInfo&) const = default;
 };
 
@@ -91,6 +98,7 @@ struct Program {
   std::map<std::string, int> coordinate;  // axis -> this rank's index
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
+  std::map<std::pair<OpKind, int>, int64_t> scratch;  // (op, block) -> device bytes it takes and gives back while it runs
   std::vector<Op> ops;
   bool operator==(const Program&) const = default;
 };
