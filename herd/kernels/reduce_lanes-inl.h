@@ -1,0 +1,254 @@
+// The loops of reduce.cpp, compiled once per instruction set: how a dtype is loaded and stored (a Lane), how two
+// vectors meet (an operation), and the pass over memory.
+#if defined(HERD_KERNELS_REDUCE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
+#ifdef HERD_KERNELS_REDUCE_LANES_INL_H_
+#undef HERD_KERNELS_REDUCE_LANES_INL_H_
+#else
+#define HERD_KERNELS_REDUCE_LANES_INL_H_
+#endif
+
+#include <algorithm>
+#include <cstring>
+#include <span>
+#include <type_traits>
+
+#include "herd/kernels/half.h"
+#include "herd/kernels/reduce_call_internal.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace herd::kernels::HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+
+template <typename T>
+struct PlainLane {
+  using Element = T;
+  using Tag = hn::ScalableTag<T>;
+  static HWY_INLINE auto load(Tag d, const Element* from) { return hn::LoadU(d, from); }
+  template <class V>
+  static HWY_INLINE void store(V v, Tag d, Element* to) {
+    hn::StoreU(v, d, to);
+  }
+  template <class V>
+  static HWY_INLINE void stream(V v, Tag d, Element* to) {
+    hn::Stream(v, d, to);
+  }
+};
+
+// 16-bit elements that meet in fp32. Convert::widen and narrow work on vectors of uint16 bit patterns.
+template <class Convert>
+struct WideningLane {
+  using Element = uint16_t;
+  using Tag = hn::ScalableTag<float>;
+  using Bits = hn::Rebind<uint16_t, Tag>;
+  static HWY_INLINE auto load(Tag d, const Element* from) { return Convert::widen(d, hn::LoadU(Bits(), from)); }
+  template <class V>
+  static HWY_INLINE void store(V v, Tag, Element* to) {
+    hn::StoreU(Convert::narrow(v), Bits(), to);
+  }
+  template <class V>
+  static HWY_INLINE void stream(V v, Tag, Element* to) {
+    hn::Stream(Convert::narrow(v), Bits(), to);
+  }
+};
+
+using WideTag = hn::ScalableTag<float>;
+using WordTag = hn::RebindToUnsigned<WideTag>;
+using HalfTag = hn::Rebind<uint16_t, WideTag>;
+
+struct Bf16Convert {
+  template <class V>
+  static HWY_INLINE auto widen(WideTag d, V bits) {
+    return hn::BitCast(d, hn::ShiftLeft<16>(hn::PromoteTo(WordTag(), bits)));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    const WordTag d;
+    const auto bits = hn::BitCast(d, v);
+    const auto odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(d, 1u));
+    const auto rounded = hn::ShiftRight<16>(hn::Add(hn::Add(bits, hn::Set(d, 0x7fffu)), odd));
+    const auto quiet = hn::Or(hn::ShiftRight<16>(bits), hn::Set(d, 0x40u));
+    const auto is_nan = hn::RebindMask(d, hn::IsNaN(v));
+    const hn::RebindToSigned<WordTag> signed_d;  // DemoteTo saturates signed values; ours fit in 16 bits
+    return hn::DemoteTo(HalfTag(), hn::BitCast(signed_d, hn::IfThenElse(is_nan, quiet, rounded)));
+  }
+};
+
+struct Fp16Convert {
+#if HWY_TARGET == HWY_SCALAR || HWY_TARGET == HWY_EMU128
+  template <class V>
+  static HWY_INLINE auto widen(WideTag d, V bits) {
+    HWY_ALIGN uint16_t in[HWY_MAX_BYTES / 2];
+    HWY_ALIGN float out[HWY_MAX_BYTES / 4];
+    hn::Store(bits, HalfTag(), in);
+    for (size_t i = 0; i < hn::Lanes(d); ++i) out[i] = float_from_fp16(in[i]);
+    return hn::Load(d, out);
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    HWY_ALIGN float in[HWY_MAX_BYTES / 4];
+    HWY_ALIGN uint16_t out[HWY_MAX_BYTES / 2];
+    hn::Store(v, WideTag(), in);
+    for (size_t i = 0; i < hn::Lanes(WideTag()); ++i) out[i] = fp16_from_float(in[i]);
+    return hn::Load(HalfTag(), out);
+  }
+#else
+  using Float16Tag = hn::Rebind<hwy::float16_t, WideTag>;
+  template <class V>
+  static HWY_INLINE auto widen(WideTag d, V bits) {
+    return hn::PromoteTo(d, hn::BitCast(Float16Tag(), bits));
+  }
+  template <class V>
+  static HWY_INLINE auto narrow(V v) {
+    return hn::BitCast(HalfTag(), hn::DemoteTo(Float16Tag(), v));
+  }
+#endif
+};
+
+using Bf16Lane = WideningLane<Bf16Convert>;
+using Fp16Lane = WideningLane<Fp16Convert>;
+
+struct Sum {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Add(a, b);
+  }
+};
+struct Product {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Mul(a, b);
+  }
+};
+struct Min {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Min(a, b);
+  }
+};
+struct Max {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Max(a, b);
+  }
+};
+// A NaN in b is taken by the second comparison, one in a by both comparisons being false.
+struct MinOrNan {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Lt(b, a), hn::IsNaN(b)), b, a);
+  }
+};
+struct MaxOrNan {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::IfThenElse(hn::Or(hn::Lt(a, b), hn::IsNaN(b)), b, a);
+  }
+};
+
+template <class Lane, class Operation>
+class Pass {
+  using Element = typename Lane::Element;
+  using Tag = typename Lane::Tag;
+  using Wide = hn::TFromD<Tag>;
+
+ public:
+  explicit Pass(const ReduceCall& call) : call_(call), scale_(static_cast<Wide>(call.scale)) {}
+
+  void run() {
+    const bool stream = call_.store == StoreKind::kStream;
+    const int64_t block = 4 * width();
+    int64_t i = stream ? std::min(call_.count, elements_to_alignment()) : 0;
+    cached(0, i);
+    for (; i + block <= call_.count; i += block) blocks(i, stream);
+    cached(i, call_.count);
+  }
+
+ private:
+  static HWY_INLINE int64_t width() { return static_cast<int64_t>(hn::Lanes(Tag())); }
+  const Element* source(size_t k) const { return static_cast<const Element*>(call_.sources[k]); }
+  Element* target(size_t k) const { return static_cast<Element*>(call_.targets[k]); }
+
+  int64_t elements_to_alignment() const {
+    const auto address = reinterpret_cast<uintptr_t>(call_.targets[0]);
+    return static_cast<int64_t>((64 - address % 64) % 64 / sizeof(Element));
+  }
+
+  template <class V>
+  HWY_INLINE V finish(V v) const {
+    if constexpr (std::is_floating_point_v<Wide>) {
+      return scale_ == Wide{1} ? v : hn::Mul(v, hn::Set(Tag(), scale_));
+    } else {
+      return v;
+    }
+  }
+
+  // Four vectors from element i: enough in flight to hide the latency of loads.
+  HWY_INLINE void blocks(int64_t i, bool stream) const {
+    const Tag d;
+    const int64_t n = width();
+    auto v0 = Lane::load(d, source(0) + i);
+    auto v1 = Lane::load(d, source(0) + i + n);
+    auto v2 = Lane::load(d, source(0) + i + 2 * n);
+    auto v3 = Lane::load(d, source(0) + i + 3 * n);
+    for (size_t k = 1; k < call_.sources.size(); ++k) {
+      const Element* from = source(k) + i;
+      v0 = Operation::apply(v0, Lane::load(d, from));
+      v1 = Operation::apply(v1, Lane::load(d, from + n));
+      v2 = Operation::apply(v2, Lane::load(d, from + 2 * n));
+      v3 = Operation::apply(v3, Lane::load(d, from + 3 * n));
+    }
+    v0 = finish(v0), v1 = finish(v1), v2 = finish(v2), v3 = finish(v3);
+    for (size_t k = 0; k < call_.targets.size(); ++k) {
+      Element* to = target(k) + i;
+      if (stream && reinterpret_cast<uintptr_t>(to) % 64 == 0) {
+        Lane::stream(v0, d, to), Lane::stream(v1, d, to + n), Lane::stream(v2, d, to + 2 * n),
+            Lane::stream(v3, d, to + 3 * n);
+      } else {
+        Lane::store(v0, d, to), Lane::store(v1, d, to + n), Lane::store(v2, d, to + 2 * n),
+            Lane::store(v3, d, to + 3 * n);
+      }
+    }
+  }
+
+  void cached(int64_t begin, int64_t end) const {
+    for (; begin < end; begin += width()) vector_or_less(begin, std::min(width(), end - begin));
+  }
+
+  // num elements, at most one vector: a padded copy goes through the same arithmetic as the body.
+  void vector_or_less(int64_t i, int64_t num) const {
+    const Tag d;
+    HWY_ALIGN Element piece[HWY_MAX_BYTES / sizeof(Element)] = {};
+    const size_t bytes = static_cast<size_t>(num) * sizeof(Element);
+    std::memcpy(piece, source(0) + i, bytes);
+    auto v = Lane::load(d, piece);
+    for (size_t k = 1; k < call_.sources.size(); ++k) {
+      std::memcpy(piece, source(k) + i, bytes);
+      v = Operation::apply(v, Lane::load(d, piece));
+    }
+    Lane::store(finish(v), d, piece);
+    for (size_t k = 0; k < call_.targets.size(); ++k) std::memcpy(target(k) + i, piece, bytes);
+  }
+
+  const ReduceCall& call_;
+  const Wide scale_;
+};
+
+template <class Lane, class Operation>
+void reduce_lanes(const ReduceCall& call) {
+  Pass<Lane, Operation>(call).run();
+}
+
+// Unsigned arithmetic wraps by definition; narrow types widen to 32 bits first, since int would overflow.
+template <typename T>
+void integer_product(const ReduceCall& call) {
+  using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  for (int64_t i = 0; i < call.count; ++i) {
+    Wrapping product = 1;
+    for (const void* from : call.sources) product *= static_cast<Wrapping>(static_cast<const T*>(from)[i]);
+    for (void* to : call.targets) static_cast<T*>(to)[i] = static_cast<T>(product);
+  }
+}
+
+}  // namespace herd::kernels::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+#endif

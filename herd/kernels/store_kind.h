@@ -1,0 +1,13 @@
+// How a kernel writes its results.
+//   kCached  ordinary stores: right while the result fits the cache, or is read next.
+//   kStream  non-temporal stores: no read for ownership and no eviction of others, right for results beyond the cache.
+// A kernel that streams ends with a store fence, so a flag that the caller sets next is seen after the data.
+#pragma once
+
+#include <cstdint>
+
+namespace herd::kernels {
+
+enum class StoreKind : uint8_t { kCached, kStream };
+
+}  // namespace herd::kernels
