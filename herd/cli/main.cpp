@@ -5,12 +5,14 @@
 #include <exception>
 
 #include "herd/base/error.h"
+#include "herd/cli/tokenize.h"
 
 int main(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+  herd::cli::add_tokenize_command(app);
 
   try {
     app.parse(argc, argv);

@@ -1,0 +1,45 @@
+#include "herd/data/batch.h"
+
+#include <algorithm>
+
+#include "herd/base/check.h"
+
+namespace herd {
+
+SampleRange samples_of_rank(int64_t first, int64_t batch, Rank rank, int ranks) {
+  HERD_CHECK(rank >= 0 && rank < ranks, "rank of the group");
+  HERD_CHECK_GE(batch, 0);
+  return {first + rank * batch / ranks, first + (rank + 1) * batch / ranks};
+}
+
+int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks) {
+  HERD_CHECK(micro_batch >= 1 && ranks >= 1, "micro_batch >= 1 and ranks >= 1");
+  const int64_t most = (batch + ranks - 1) / ranks;
+  return (most + micro_batch - 1) / micro_batch;
+}
+
+int64_t MicroBatch::counted_targets() const {
+  return context * std::count(weights_B.begin(), weights_B.end(), 1.0f);
+}
+
+void read_micro_batch(const SampleSource& source, SampleRange range, int64_t micro_batch, int64_t m, MicroBatch& out) {
+  const auto rows = static_cast<size_t>(micro_batch), columns = static_cast<size_t>(source.context());
+  out.rows = micro_batch;
+  out.context = source.context();
+  out.inputs_BT.assign(rows * columns, 0);
+  out.targets_BT.assign(rows * columns, kIgnoredTarget);
+  out.weights_B.assign(rows, 0.0f);
+  out.samples_B.assign(rows, -1);
+  std::vector<int64_t> ids(columns + 1);
+  for (size_t row = 0; row < rows; ++row) {
+    const int64_t sample = range.begin + m * micro_batch + static_cast<int64_t>(row);
+    if (sample >= range.end) break;
+    source.read(sample, ids);
+    std::copy_n(ids.begin(), columns, out.inputs_BT.begin() + static_cast<int64_t>(row * columns));
+    std::copy_n(ids.begin() + 1, columns, out.targets_BT.begin() + static_cast<int64_t>(row * columns));
+    out.weights_B[row] = 1.0f;
+    out.samples_B[row] = sample;
+  }
+}
+
+}  // namespace herd

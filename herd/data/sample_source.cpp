@@ -1,0 +1,82 @@
+#include "herd/data/sample_source.h"
+
+#include <string>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/data/sample_order.h"
+#include "herd/data/token_file.h"
+#include "herd/data/token_folder.h"
+
+namespace herd {
+namespace {
+
+constexpr uint64_t kValidationSeed = 0;
+
+int64_t whole_windows(const TokenFile& file, int64_t context) {
+  HERD_CHECK_GE(context, 1);
+  if (file.count() > context) return (file.count() - 1) / context;
+  throw Error(Code::kBadConfig, file.path().string() + " holds " + std::to_string(file.count()) +
+                                    " tokens, a sample of context " + std::to_string(context) + " needs " +
+                                    std::to_string(context + 1) + "\n  fix: a shorter model.context, or more text");
+}
+
+class TokenSamples final : public SampleSource {
+ public:
+  TokenSamples(const std::filesystem::path& path, int64_t context, uint64_t seed)
+      : file_(path), context_(context), order_(whole_windows(file_, context), seed) {}
+  int64_t context() const override { return context_; }
+  int64_t vocabulary() const override { return file_.vocabulary(); }
+  int64_t samples_per_epoch() const override { return order_.windows(); }
+  void read(int64_t sample, std::span<int64_t> out) const override {
+    HERD_CHECK_EQ(static_cast<int64_t>(out.size()), context_ + 1);
+    file_.read(order_.window_of(sample) * context_, out);
+  }
+
+ private:
+  TokenFile file_;
+  int64_t context_;
+  SampleOrder order_;
+};
+
+// Row `sample` of an endless table: the id at position p is window_of(p) of an order keyed by (seed, sample).
+class RandomSamples final : public SampleSource {
+ public:
+  RandomSamples(int64_t vocabulary, int64_t context, uint64_t seed)
+      : vocabulary_(vocabulary), context_(context), draw_(int64_t{1} << 48, seed) {
+    HERD_CHECK_GE(vocabulary, 1);
+    HERD_CHECK_GE(context, 1);
+  }
+  int64_t context() const override { return context_; }
+  int64_t vocabulary() const override { return vocabulary_; }
+  int64_t samples_per_epoch() const override { return (int64_t{1} << 48) / (context_ + 1); }
+  void read(int64_t sample, std::span<int64_t> out) const override {
+    HERD_CHECK_EQ(static_cast<int64_t>(out.size()), context_ + 1);
+    for (size_t p = 0; p < out.size(); ++p) {
+      out[p] = draw_.window_of(sample * (context_ + 1) + static_cast<int64_t>(p)) % vocabulary_;
+    }
+  }
+
+ private:
+  int64_t vocabulary_, context_;
+  SampleOrder draw_;
+};
+
+}  // namespace
+
+std::unique_ptr<SampleSource> open_tokens(const std::filesystem::path& folder, Split split, int64_t context,
+                                          uint64_t seed) {
+  const auto path = folder / (split == Split::kTrain ? "train.tokens" : "val.tokens");
+  if (!std::filesystem::is_regular_file(path)) {
+    throw Error(Code::kBadConfig, "data.path = \"" + folder.string() + "\": there is no file " + path.string() +
+                                      "\n  fix: herd tokenize FILES... --out " + folder.string());
+  }
+  require_complete(folder);
+  return std::make_unique<TokenSamples>(path, context, split == Split::kTrain ? seed : kValidationSeed);
+}
+
+std::unique_ptr<SampleSource> random_samples(int64_t vocabulary, int64_t context, uint64_t seed) {
+  return std::make_unique<RandomSamples>(vocabulary, context, seed);
+}
+
+}  // namespace herd

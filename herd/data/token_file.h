@@ -1,0 +1,53 @@
+// A sequence of token ids on disk, mapped for reading (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes
+// (vocabulary <= 65536) or 4 bytes, little-endian.
+// Opening checks name, version, header checksum and length: no work per token. read() checks the ids that it returns;
+// verify() reads everything. All throw kCorruptFile naming file, byte offset and rule.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "herd/storage/atomic_file.h"
+#include "herd/storage/mapped_file.h"
+
+namespace herd {
+
+// Threads: any.
+class TokenFile {
+ public:
+  explicit TokenFile(std::filesystem::path path);
+  int64_t count() const { return count_; }            // tokens
+  int64_t vocabulary() const { return vocabulary_; }  // every id is in [0, vocabulary)
+  const std::filesystem::path& path() const { return file_.path(); }
+  // Tokens [begin, begin + out.size()), which must lie in [0, count).
+  void read(int64_t begin, std::span<int64_t> out) const;
+  void verify() const;  // the checksum and every id
+  // Throws kBadConfig if a model with this many embeddings can't hold every id of the file.
+  void require_vocabulary(int64_t model_vocabulary) const;
+
+ private:
+  [[noreturn]] void corrupt(int64_t offset, const std::string& rule) const;
+  int64_t id_at(int64_t index) const;
+
+  MappedFile file_;
+  int64_t count_ = 0, vocabulary_ = 0, id_bytes_ = 0;
+  uint32_t checksum_ = 0;
+};
+
+// Writes a token file: append any number of times, then commit(). Atomic as AtomicFile. Throws kBadConfig for an id
+// outside [0, vocabulary), kStorage if the disk is full.
+class TokenFileWriter {
+ public:
+  TokenFileWriter(std::filesystem::path path, int64_t vocabulary);
+  void append(std::span<const int> ids);
+  void commit();
+  int64_t count() const { return count_; }
+
+ private:
+  AtomicFile file_;
+  int64_t vocabulary_ = 0, count_ = 0;
+  uint32_t checksum_ = 0;
+};
+
+}  // namespace herd

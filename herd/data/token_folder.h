@@ -1,0 +1,39 @@
+// Text files -> a folder of tokens that training reads:
+//   tokenizer.model   sentencepiece, herd/data/tokenizer.h
+//   train.tokens      herd/data/token_file.h
+//   val.tokens        the validation split
+//   meta.json         written last: a folder without it is unfinished and refused
+// Every file ends with the end-of-text token. The split is by runs of whole lines spread evenly over the text, a pure
+// function of the text and the fraction, so that validation sees the same kind of text as training.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace herd {
+
+struct TokenFolderOptions {
+  std::vector<std::filesystem::path> files;
+  std::filesystem::path out;
+  int vocabulary = 4096;
+  double validation = 0.05;                   // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
+  int64_t learn_bytes = int64_t{256} << 20;   // the vocabulary is learned from at most this much, taken from every file
+  std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // called now and then
+};
+
+struct TokenFolder {
+  int64_t text_bytes = 0, train_tokens = 0, validation_tokens = 0;
+  int vocabulary = 0;
+};
+
+// Throws kBadConfig if a file can't be read or is empty, if `out` holds anything that this function did not write, or
+// as Tokenizer::train; kStorage if the disk is full. Files of an earlier run are replaced.
+TokenFolder write_token_folder(const TokenFolderOptions& options);
+
+// Throws kBadConfig if the folder lacks meta.json, kCorruptFile if that is not what write_token_folder writes.
+void require_complete(const std::filesystem::path& folder);
+
+}  // namespace herd

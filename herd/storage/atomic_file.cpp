@@ -1,0 +1,139 @@
+#include "herd/storage/atomic_file.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <string>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+
+namespace herd {
+namespace {
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  static std::atomic<int64_t> counter{0};
+  return path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+}
+
+std::string bytes_free(const std::filesystem::path& folder) {
+  struct statvfs info {};
+  if (::statvfs(folder.c_str(), &info) != 0) return "an unknown number of bytes";
+  const double bytes = static_cast<double>(info.f_bavail) * static_cast<double>(info.f_frsize);
+  return std::to_string(static_cast<int64_t>(bytes)) + " bytes (" + format_bytes(bytes) + ")";
+}
+
+bool is_out_of_room(int errno_value) {
+  return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG;
+}
+
+}  // namespace
+
+AtomicFile::AtomicFile(std::filesystem::path path, FileSystem& files)
+    : files_(files), path_(std::move(path)), temporary_(temporary_name(path_)) {
+  fd_ = files_.create(temporary_);
+  if (fd_ < 0) {
+    throw_errno(Code::kStorage, "create " + temporary_.string() + " (to become " + path_.string() + ")", -fd_);
+  }
+}
+
+AtomicFile::~AtomicFile() {
+  if (!committed_) discard();
+}
+
+void AtomicFile::discard() noexcept {
+  if (fd_ >= 0) files_.close(fd_);
+  fd_ = -1;
+  files_.remove(temporary_);
+}
+
+void AtomicFile::fail(const char* what, int errno_value) {
+  if (!is_out_of_room(errno_value)) throw_errno(Code::kStorage, std::string(what) + " " + path_.string(), errno_value);
+  const int64_t needed = std::max(size_, reserved_);
+  throw Error(Code::kStorage,
+              std::string(what) + " " + path_.string() + ": the file needs " + (needed > size_ ? "" : "more than ") +
+                  std::to_string(needed) + " bytes (" + format_bytes(static_cast<double>(needed)) + "), " +
+                  bytes_free(folder_of(path_)) + " are free (" + std::generic_category().message(errno_value) +
+                  ")\n  fix: free space there, or write to another disk; what stood at this path before is intact");
+}
+
+void AtomicFile::reserve(int64_t bytes) {
+  reserved_ = bytes;
+  if (bytes <= 0) return;
+  const int result = files_.reserve(fd_, bytes);
+  if (result < 0 && result != -EOPNOTSUPP && result != -ENOSYS) fail("reserve room for", -result);
+}
+
+void AtomicFile::put(int64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const int64_t written = files_.write_at(fd_, bytes.data(), bytes.size(), offset);
+    if (written == -EINTR) continue;
+    if (written < 0) fail("write", static_cast<int>(-written));
+    if (written == 0) fail("write", ENOSPC);
+    offset += written;
+    size_ = std::max(size_, offset);
+    bytes = bytes.subspan(static_cast<size_t>(written));
+  }
+}
+
+void AtomicFile::write(std::span<const std::byte> bytes) { put(size_, bytes); }
+
+void AtomicFile::write(std::string_view text) { write(std::as_bytes(std::span(text.data(), text.size()))); }
+
+void AtomicFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
+  HERD_CHECK_LE(offset + static_cast<int64_t>(bytes.size()), size_);
+  put(offset, bytes);
+}
+
+void AtomicFile::commit() {
+  HERD_CHECK(!committed_ && fd_ >= 0, "commit() is called once");
+  HERD_CHECK(reserved_ <= size_, "the file is shorter than what was reserved");
+  if (const int result = files_.sync(fd_); result < 0) fail("sync", -result);
+  const int closed = files_.close(fd_);
+  fd_ = -1;
+  if (closed < 0) fail("close", -closed);
+  if (const int result = files_.rename(temporary_, path_); result < 0) fail("rename to", -result);
+  committed_ = true;
+  if (const int result = files_.sync_folder(folder_of(path_)); result < 0) fail("sync the folder of", -result);
+}
+
+void write_file_atomically(const std::filesystem::path& path, std::string_view text, FileSystem& files) {
+  AtomicFile file(path, files);
+  file.write(text);
+  file.commit();
+}
+
+void make_folders(const std::filesystem::path& path, FileSystem& files) {
+  if (path.empty() || std::filesystem::is_directory(path)) return;
+  make_folders(path.parent_path(), files);
+  if (const int result = files.make_folder(path); result < 0) {
+    throw_errno(Code::kStorage, "make the folder " + path.string(), -result);
+  }
+  if (const int result = files.sync_folder(folder_of(path)); result < 0) {
+    throw_errno(Code::kStorage, "sync the folder of " + path.string(), -result);
+  }
+}
+
+void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    const std::string name = entry.path().filename().string();
+    const size_t mark = name.rfind(".tmp.");
+    if (mark == std::string::npos) continue;
+    const long pid = std::strtol(name.c_str() + mark + 5, nullptr, 10);
+    const bool alive = pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
+    if (!alive) files.remove(entry.path());
+  }
+}
+
+}  // namespace herd

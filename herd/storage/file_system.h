@@ -1,0 +1,28 @@
+// The few system calls that change files, behind an interface, so that tests fail or stop any one of them.
+// Each method returns 0 (or a value >= 0) or -errno, like the kernel; nothing throws.
+// Threads: the system's own implementation from any thread.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+
+namespace herd {
+
+class FileSystem {
+ public:
+  virtual ~FileSystem() = default;
+  virtual int create(const std::filesystem::path& path);          // a new file for writing; -EEXIST if there is one
+  virtual int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset);  // may write less than asked
+  virtual int reserve(int fd, int64_t bytes);                     // -EOPNOTSUPP where the file system can't
+  virtual int sync(int fd);                                       // data and length are durable
+  virtual int close(int fd);
+  virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);  // replaces `to`
+  virtual int remove(const std::filesystem::path& path);          // a file or an empty folder
+  virtual int make_folder(const std::filesystem::path& path);     // 0 if it is there already
+  virtual int sync_folder(const std::filesystem::path& path);     // names in it are durable
+
+  static FileSystem& system();
+};
+
+}  // namespace herd

@@ -1,0 +1,27 @@
+// A whole file mapped for reading. Pages come in as they are touched.
+// Throws kStorage if the file can't be opened or mapped. The file must not shrink while it is mapped: herd's own files
+// are replaced by rename, never cut. Threads: reads from any.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+
+namespace herd {
+
+class MappedFile {
+ public:
+  explicit MappedFile(std::filesystem::path path);
+  ~MappedFile();
+  MappedFile(MappedFile&& other) noexcept;
+  MappedFile& operator=(MappedFile&&) = delete;
+
+  std::span<const std::byte> bytes() const { return bytes_; }
+  const std::filesystem::path& path() const { return path_; }
+
+ private:
+  std::filesystem::path path_;
+  std::span<const std::byte> bytes_;
+};
+
+}  // namespace herd

@@ -1,0 +1,93 @@
+#include "herd/data/token_folder.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "herd/data/sample_source.h"
+#include "herd/data/token_file.h"
+#include "herd/data/tokenizer.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+std::string verses(int n) {
+  std::string text;
+  for (int i = 0; i < n; ++i) text += "verse " + std::to_string(i) + " of the shepherd and his flock\n";
+  return text;
+}
+
+std::string decoded(const std::filesystem::path& folder, const char* name) {
+  const TokenFile file(folder / name);
+  file.verify();
+  std::vector<int64_t> ids(static_cast<size_t>(file.count()));
+  file.read(0, ids);
+  return Tokenizer::load(folder / "tokenizer.model").decode(std::vector<int>(ids.begin(), ids.end()));
+}
+
+TEST(TokenFolder, HoldsEveryLineOnce_InOneSplit) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(1000));
+  const auto result = write_token_folder({.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 320});
+  EXPECT_EQ(result.vocabulary, 320);
+  const std::string train = decoded(folder / "out", "train.tokens"), validation = decoded(folder / "out", "val.tokens");
+  std::multiset<std::string> lines, expected;
+  for (const auto& [text, into] : {std::pair(train + validation, &lines), std::pair(verses(1000), &expected)}) {
+    std::istringstream in(text);
+    for (std::string line; std::getline(in, line);) into->insert(line);
+  }
+  EXPECT_EQ(lines, expected);
+  EXPECT_NEAR(static_cast<double>(validation.size()) / static_cast<double>(verses(1000).size()), 0.05, 0.005);
+  EXPECT_NE(validation.find("verse 0", 0) == 0, true) << "validation is spread over the text, not its beginning";
+  require_complete(folder / "out");
+}
+
+TEST(TokenFolder, EveryFileEndsWithTheEndOfText) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(50));
+  write_text(folder / "b.txt", "no line feed at the end");
+  write_token_folder({.files = {folder / "a.txt", folder / "b.txt"}, .out = folder / "out", .vocabulary = 300, .validation = 0});
+  const TokenFile file(folder / "out" / "train.tokens");
+  std::vector<int64_t> ids(static_cast<size_t>(file.count()));
+  file.read(0, ids);
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 2), 2);
+  EXPECT_EQ(ids.back(), 2);
+  EXPECT_EQ(TokenFile(folder / "out" / "val.tokens").count(), 0);
+}
+
+TEST(TokenFolder, RefusesAFolderWithOtherThings_AndReplacesItsOwn) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(50));
+  const TokenFolderOptions options{.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 300};
+  write_token_folder(options);
+  const std::string before = read_text(folder / "out" / "train.tokens");
+  write_token_folder(options);
+  EXPECT_EQ(read_text(folder / "out" / "train.tokens"), before);
+  write_text(folder / "out" / "thesis.tex", "years of work");
+  EXPECT_ERROR(write_token_folder(options), Code::kBadConfig, "thesis.tex", "fix:");
+  EXPECT_EQ(read_text(folder / "out" / "thesis.tex"), "years of work");
+  EXPECT_ERROR(write_token_folder({.files = {folder / "a.txt"}, .out = folder / "a.txt", .vocabulary = 300}),
+               Code::kBadConfig, "is a file");
+}
+
+TEST(TokenFolder, AFailedRunLeavesNoFolderThatTrainingWouldTake) {
+  TemporaryFolder folder;
+  write_text(folder / "a.txt", verses(50));
+  EXPECT_ERROR(write_token_folder({.files = {folder / "a.txt"}, .out = folder / "out", .vocabulary = 60000}),
+               Code::kBadConfig, "different pieces");
+  EXPECT_FALSE(std::filesystem::exists(folder / "out"));
+}
+
+TEST(TokenFolder, NamesTheFileThatIsMissingOrEmpty) {
+  TemporaryFolder folder;
+  write_text(folder / "empty.txt", "");
+  EXPECT_ERROR(write_token_folder({.files = {folder / "no.txt"}, .out = folder / "out"}), Code::kBadConfig, "no.txt");
+  EXPECT_ERROR(write_token_folder({.files = {folder / "empty.txt"}, .out = folder / "out"}), Code::kBadConfig,
+               "empty.txt is empty");
+  EXPECT_ERROR(write_token_folder({.files = {}, .out = folder / "out"}), Code::kBadConfig, "no text files");
+}
+
+}  // namespace
+}  // namespace herd
