@@ -18,9 +18,7 @@ int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks) {
   return (most + micro_batch - 1) / micro_batch;
 }
 
-int64_t MicroBatch::counted_targets() const {
-  return context * std::count(weights_B.begin(), weights_B.end(), 1.0f);
-}
+int64_t MicroBatch::counted_targets() const { return context * std::count(weights_B.begin(), weights_B.end(), 1.0f); }
 
 void read_micro_batch(const SampleSource& source, SampleRange range, int64_t micro_batch, int64_t m, MicroBatch& out) {
   const auto rows = static_cast<size_t>(micro_batch), columns = static_cast<size_t>(source.context());

@@ -15,7 +15,9 @@ namespace herd {
 
 inline constexpr int64_t kIgnoredTarget = -100;
 
-struct SampleRange { int64_t begin, end; };  // global samples [begin, end)
+struct SampleRange {
+  int64_t begin, end;
+};  // global samples [begin, end)
 
 // The samples of one rank in the step that starts at global sample `first`.
 SampleRange samples_of_rank(int64_t first, int64_t batch, Rank rank, int ranks);
@@ -25,10 +27,10 @@ int64_t num_micro_batches(int64_t batch, int64_t micro_batch, int ranks);
 struct MicroBatch {
   int64_t rows = 0, context = 0;
   std::vector<int64_t> inputs_BT;
-  std::vector<int64_t> targets_BT;     // kIgnoredTarget where the row has weight 0
-  std::vector<float> weights_B;        // 1 or 0
-  std::vector<int64_t> samples_B;      // global index of each row (random numbers are keyed by it), -1 for weight 0
-  int64_t counted_targets() const;     // targets that count in the loss
+  std::vector<int64_t> targets_BT;  // kIgnoredTarget where the row has weight 0
+  std::vector<float> weights_B;     // 1 or 0
+  std::vector<int64_t> samples_B;   // global index of each row (random numbers are keyed by it), -1 for weight 0
+  int64_t counted_targets() const;  // targets that count in the loss
 };
 
 // Micro-batch m of a rank whose samples are `range`: rows range.begin + m * micro_batch and on. Reuses `out`'s memory.

@@ -1,4 +1,5 @@
-// Which window of the data the s-th sample of a run is: a pure function of seed and s, the same for any number of ranks.
+// Which window of the data the s-th sample of a run is: a pure function of seed and s, the same for any number of
+// ranks.
 //   epoch = s / windows;  window = permutation(seed, epoch)(s mod windows)
 // Each epoch visits every window once. The permutation is stored nowhere: it is a balanced Feistel network on the
 // smallest 2k-bit numbers that hold `windows`, walked again until the result is below `windows` (fewer than 4 rounds of
@@ -15,7 +16,7 @@ class SampleOrder {
  public:
   SampleOrder(int64_t windows, uint64_t seed);  // windows >= 1
   int64_t windows() const { return windows_; }
-  int64_t window_of(int64_t sample) const;      // sample >= 0
+  int64_t window_of(int64_t sample) const;  // sample >= 0
 
  private:
   int64_t windows_;

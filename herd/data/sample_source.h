@@ -1,6 +1,7 @@
 // The endless sequence of training samples, by global index; a sample is context + 1 ids, of which the first `context`
 // are inputs and the last `context` are targets.
-//   tokens  window w of a token file: ids [w * context, (w + 1) * context + 1), in the order of herd/data/sample_order.h;
+//   tokens  window w of a token file: ids [w * context, (w + 1) * context + 1), in the order of
+//   herd/data/sample_order.h;
 //           windows = (count - 1) / context
 //   random  uniform ids, a pure function of seed, sample and position (for benches)
 // Threads: any.

@@ -107,17 +107,17 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
 void TokenFile::verify() const {
   const uint32_t actual = crc32c(file_.bytes().subspan(kHeaderBytes));
   if (actual != checksum_) {
-    corrupt(20, "the checksum of the ids is " + format_crc32c(checksum_) + ", their bytes give " +
-                    format_crc32c(actual));
+    corrupt(20,
+            "the checksum of the ids is " + format_crc32c(checksum_) + ", their bytes give " + format_crc32c(actual));
   }
   for (int64_t i = 0; i < count_; ++i) id_at(i);
 }
 
 void TokenFile::require_vocabulary(int64_t model_vocabulary) const {
   if (model_vocabulary >= vocabulary_) return;
-  throw Error(Code::kBadConfig, "model.vocab = " + std::to_string(model_vocabulary) + " is smaller than the vocabulary " +
-                                    std::to_string(vocabulary_) + " of " + path().string() +
-                                    "\n  fix: vocab = " + std::to_string(vocabulary_) +
+  throw Error(Code::kBadConfig, "model.vocab = " + std::to_string(model_vocabulary) +
+                                    " is smaller than the vocabulary " + std::to_string(vocabulary_) + " of " +
+                                    path().string() + "\n  fix: vocab = " + std::to_string(vocabulary_) +
                                     ", or tokenize with --vocab " + std::to_string(model_vocabulary));
 }
 

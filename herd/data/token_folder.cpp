@@ -25,7 +25,8 @@ std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& pat
   std::vector<MappedFile> files;
   for (const auto& path : paths) {
     if (!std::filesystem::is_regular_file(path)) {
-      throw Error(Code::kBadConfig, "there is no text file " + path.string() + "\n  fix: name existing plain-text files");
+      throw Error(Code::kBadConfig,
+                  "there is no text file " + path.string() + "\n  fix: name existing plain-text files");
     }
     files.emplace_back(path);
     if (files.back().bytes().empty()) throw Error(Code::kBadConfig, path.string() + " is empty\n  fix: leave it out");
@@ -74,8 +75,11 @@ std::string_view take_run(std::string_view& text, size_t bytes) {
 class Encoder {
  public:
   Encoder(const TokenFolderOptions& options, const Tokenizer& tokenizer, int64_t all_bytes)
-      : options_(options), tokenizer_(tokenizer), all_bytes_(all_bytes),
-        train_(options.out / kTrain, tokenizer.vocabulary()), validation_(options.out / kValidation, tokenizer.vocabulary()) {
+      : options_(options),
+        tokenizer_(tokenizer),
+        all_bytes_(all_bytes),
+        train_(options.out / kTrain, tokenizer.vocabulary()),
+        validation_(options.out / kValidation, tokenizer.vocabulary()) {
     const double share = options.validation * static_cast<double>(all_bytes) / kRunsOfValidation;
     run_bytes_ = static_cast<size_t>(std::clamp<int64_t>(static_cast<int64_t>(share), 1, kLongestRun));
   }
@@ -120,7 +124,8 @@ TokenFolder write_token_folder(const TokenFolderOptions& options) {
   require_own(options.out);
   int64_t all_bytes = 0;
   for (const auto& file : files) all_bytes += static_cast<int64_t>(file.bytes().size());
-  const Tokenizer tokenizer = Tokenizer::train(learning_text(files, all_bytes, options.learn_bytes), options.vocabulary);
+  const Tokenizer tokenizer =
+      Tokenizer::train(learning_text(files, all_bytes, options.learn_bytes), options.vocabulary);
 
   make_folders(options.out);
   remove_stale_temporaries(options.out);
@@ -133,10 +138,13 @@ TokenFolder write_token_folder(const TokenFolderOptions& options) {
     sources.push_back({{"path", file.path().string()}, {"bytes", file.bytes().size()}});
   }
   const TokenFolder result = encoder.finish();
-  const nlohmann::ordered_json meta = {{"format", kFormat}, {"version", 1}, {"vocabulary", result.vocabulary},
+  const nlohmann::ordered_json meta = {{"format", kFormat},
+                                       {"version", 1},
+                                       {"vocabulary", result.vocabulary},
                                        {"train_tokens", result.train_tokens},
                                        {"validation_tokens", result.validation_tokens},
-                                       {"text_bytes", result.text_bytes}, {"files", sources}};
+                                       {"text_bytes", result.text_bytes},
+                                       {"files", sources}};
   write_file_atomically(options.out / kMeta, meta.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
   return result;
 }

@@ -19,8 +19,8 @@ struct TokenFolderOptions {
   std::vector<std::filesystem::path> files;
   std::filesystem::path out;
   int vocabulary = 4096;
-  double validation = 0.05;                   // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
-  int64_t learn_bytes = int64_t{256} << 20;   // the vocabulary is learned from at most this much, taken from every file
+  double validation = 0.05;                  // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
+  int64_t learn_bytes = int64_t{256} << 20;  // the vocabulary is learned from at most this much, taken from every file
   std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // called now and then
 };
 

@@ -56,13 +56,14 @@ int number_after(const std::string& message, const std::string& mark) {
 // The trainer's two refusals in herd's words; any other as it stands.
 [[noreturn]] void explain_refusal(const std::string& message, size_t text_bytes, int vocabulary) {
   if (const int most = number_after(message, "value <= "); most > 0) {
-    refuse_training(text_bytes, vocabulary, "it holds only " + std::to_string(most) + " different pieces\n  fix: --vocab " +
-                                                std::to_string(most) + " or less, or more text");
+    refuse_training(text_bytes, vocabulary,
+                    "it holds only " + std::to_string(most) + " different pieces\n  fix: --vocab " +
+                        std::to_string(most) + " or less, or more text");
   }
   if (const int least = number_after(message, " vs "); least > 0) {
-    refuse_training(text_bytes, vocabulary, "its characters, the 256 bytes and the three marks alone take " +
-                                                std::to_string(least) + "\n  fix: --vocab " + std::to_string(least) +
-                                                " or more");
+    refuse_training(text_bytes, vocabulary,
+                    "its characters, the 256 bytes and the three marks alone take " + std::to_string(least) +
+                        "\n  fix: --vocab " + std::to_string(least) + " or more");
   }
   refuse_training(text_bytes, vocabulary, message);
 }
@@ -96,16 +97,23 @@ Tokenizer::~Tokenizer() = default;
 
 Tokenizer Tokenizer::train(std::string_view text, int vocabulary) {
   if (vocabulary <= kFixedPieces) {
-    refuse_training(text.size(), vocabulary, "259 are taken by the bytes and the three marks\n  fix: --vocab 512 or more");
+    refuse_training(text.size(), vocabulary,
+                    "259 are taken by the bytes and the three marks\n  fix: --vocab 512 or more");
   }
   Lines lines(text);
   if (lines.done()) refuse_training(text.size(), vocabulary, "it holds no words\n  fix: name files with text");
   auto state = std::make_unique<State>();
-  const auto status = sentencepiece::SentencePieceTrainer::Train(
-      {{"model_type", "bpe"}, {"vocab_size", std::to_string(vocabulary)}, {"byte_fallback", "true"},
-       {"normalization_rule_name", "identity"}, {"remove_extra_whitespaces", "false"}, {"character_coverage", "0.9999"},
-       {"max_sentence_length", std::to_string(kLongestTrainingPiece)}, {"num_threads", "1"}, {"minloglevel", "2"}},
-      &lines, &state->serialized);
+  const auto status =
+      sentencepiece::SentencePieceTrainer::Train({{"model_type", "bpe"},
+                                                  {"vocab_size", std::to_string(vocabulary)},
+                                                  {"byte_fallback", "true"},
+                                                  {"normalization_rule_name", "identity"},
+                                                  {"remove_extra_whitespaces", "false"},
+                                                  {"character_coverage", "0.9999"},
+                                                  {"max_sentence_length", std::to_string(kLongestTrainingPiece)},
+                                                  {"num_threads", "1"},
+                                                  {"minloglevel", "2"}},
+                                                 &lines, &state->serialized);
   if (!status.ok()) explain_refusal(status.ToString(), text.size(), vocabulary);
   const auto loaded = state->model.LoadFromSerializedProto(state->serialized);
   HERD_CHECK(loaded.ok(), loaded.ToString());

@@ -15,9 +15,9 @@ namespace herd {
 
 class Tokenizer {
  public:
-  // Learns `vocabulary` tokens from the text; the same text gives the same model. Throws kBadConfig if the text is empty
-  // or does not hold that many different pieces (naming the largest vocabulary it allows), or if the vocabulary is too
-  // small for the 256 bytes and the text's characters.
+  // Learns `vocabulary` tokens from the text; the same text gives the same model. Throws kBadConfig if the text is
+  // empty or does not hold that many different pieces (naming the largest vocabulary it allows), or if the vocabulary
+  // is too small for the 256 bytes and the text's characters.
   static Tokenizer train(std::string_view text, int vocabulary);
   // A model that save() wrote (or any sentencepiece model). Throws kBadConfig if there is none, kCorruptFile.
   static Tokenizer load(const std::filesystem::path& path);

@@ -33,9 +33,7 @@ std::string bytes_free(const std::filesystem::path& folder) {
   return std::to_string(static_cast<int64_t>(bytes)) + " bytes (" + format_bytes(bytes) + ")";
 }
 
-bool is_out_of_room(int errno_value) {
-  return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG;
-}
+bool is_out_of_room(int errno_value) { return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG; }
 
 }  // namespace
 

@@ -12,15 +12,15 @@ namespace herd {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  virtual int create(const std::filesystem::path& path);          // a new file for writing; -EEXIST if there is one
+  virtual int create(const std::filesystem::path& path);  // a new file for writing; -EEXIST if there is one
   virtual int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset);  // may write less than asked
-  virtual int reserve(int fd, int64_t bytes);                     // -EOPNOTSUPP where the file system can't
-  virtual int sync(int fd);                                       // data and length are durable
+  virtual int reserve(int fd, int64_t bytes);  // -EOPNOTSUPP where the file system can't
+  virtual int sync(int fd);                    // data and length are durable
   virtual int close(int fd);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);  // replaces `to`
-  virtual int remove(const std::filesystem::path& path);          // a file or an empty folder
-  virtual int make_folder(const std::filesystem::path& path);     // 0 if it is there already
-  virtual int sync_folder(const std::filesystem::path& path);     // names in it are durable
+  virtual int remove(const std::filesystem::path& path);                                   // a file or an empty folder
+  virtual int make_folder(const std::filesystem::path& path);                              // 0 if it is there already
+  virtual int sync_folder(const std::filesystem::path& path);                              // names in it are durable
 
   static FileSystem& system();
 };

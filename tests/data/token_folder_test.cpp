@@ -48,7 +48,8 @@ TEST(TokenFolder, EveryFileEndsWithTheEndOfText) {
   TemporaryFolder folder;
   write_text(folder / "a.txt", verses(50));
   write_text(folder / "b.txt", "no line feed at the end");
-  write_token_folder({.files = {folder / "a.txt", folder / "b.txt"}, .out = folder / "out", .vocabulary = 300, .validation = 0});
+  write_token_folder(
+      {.files = {folder / "a.txt", folder / "b.txt"}, .out = folder / "out", .vocabulary = 300, .validation = 0});
   const TokenFile file(folder / "out" / "train.tokens");
   std::vector<int64_t> ids(static_cast<size_t>(file.count()));
   file.read(0, ids);

@@ -19,8 +19,15 @@ std::string some_text() {
 TEST(Tokenizer, GivesAnyTextBack) {
   const Tokenizer tokenizer = Tokenizer::train(some_text(), 400);
   EXPECT_EQ(tokenizer.vocabulary(), 400);
-  const std::string texts[] = {some_text(), "", "\n", " ", "  two  spaces ", "\n\n a\n\n", "tab\tand\r\ncarriage",
-                               std::string("nul\0inside", 10), "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x99\x82 unseen"};
+  const std::string texts[] = {some_text(),
+                               "",
+                               "\n",
+                               " ",
+                               "  two  spaces ",
+                               "\n\n a\n\n",
+                               "tab\tand\r\ncarriage",
+                               std::string("nul\0inside", 10),
+                               "\xC3\xA9\xE6\xBC\xA2\xF0\x9F\x99\x82 unseen"};
   for (const auto& text : texts) EXPECT_EQ(tokenizer.decode(tokenizer.encode(text)), text);
 }
 

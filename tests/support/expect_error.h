@@ -1,5 +1,5 @@
-// EXPECT_ERROR(statement, Code::kX, "words", ...): the statement throws herd::Error with this code, and its message holds
-// each of the words.
+// EXPECT_ERROR(statement, Code::kX, "words", ...): the statement throws herd::Error with this code, and its message
+// holds each of the words.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -18,14 +18,15 @@ void expect_error(const Statement& statement, Code code, std::initializer_list<s
     ADD_FAILURE() << "nothing was thrown, expected " << code_name(code);
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), code) << error.what();
-    for (const auto& word : words) EXPECT_NE(error.message().find(word), std::string::npos) << error.what() << "\nlacks " << word;
+    for (const auto& word : words)
+      EXPECT_NE(error.message().find(word), std::string::npos) << error.what() << "\nlacks " << word;
   }
 }
 
 }  // namespace herd
 
-#define EXPECT_ERROR(statement, code, ...)                  \
-  do {                                                      \
-    SCOPED_TRACE(#statement);                               \
+#define EXPECT_ERROR(statement, code, ...)                       \
+  do {                                                           \
+    SCOPED_TRACE(#statement);                                    \
     herd::expect_error([&] { statement; }, code, {__VA_ARGS__}); \
   } while (false)
