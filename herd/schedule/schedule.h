@@ -27,8 +27,9 @@ enum class Space : uint8_t {
   kInput,    // the caller's input; absent when the operation is in place (then it's a part of kOutput)
   kOutput,   // the caller's output
   kScratch,  // private, holds nothing before the operation
-  kStage,    // shared with peers of the host, holds nothing before the operation. Consecutive operations alternate
-             // between two copies, so an operation in which every rank hears from every other needs no closing signal
+  kStage,    // shared with peers of the host, holds nothing before the operation. Consecutive operations that use it
+             // alternate between two copies, and in each of them every rank hears from every other before it is done
+             // (verify.h checks): so nobody still reads the copy that is two operations old, without closing signals
 };
 
 // Elements [begin, end) of one space of one rank.
@@ -42,8 +43,8 @@ struct Slice {
 };
 
 enum class StepKind : uint8_t {
-  kSend,           // sources[0] to peer
-  kReceive,        // from peer into targets[0]
+  kSend,           // sources[0] to peer, maybe no elements; further sources move nothing, they only order the step
+  kReceive,        // from peer into targets[0]; further targets only order the step
   kReceiveReduce,  // targets[0] = sources[0] (+) what peer sends, where (+) is the operation's ReduceOp
   kCopy,           // targets[i] = sources[0], for every i
   kReduce,         // targets[i] = sources[0] (+) sources[1] (+) ..., in this order, for every i; one source with

@@ -1,0 +1,21 @@
+// All-gather: every rank gets all inputs in rank order (n ranks, S bytes of output; an input has S/n).
+//   ring         n-1 steps; (n-1)/n * S bytes sent per rank.  Any transport.
+//   direct_pull  symmetric memory: reads each part out of its owner's input. Two signals per peer (ready, copied);
+//                (n-1)/n * S bytes read from peers.
+//   direct_push  symmetric memory: writes its part into all n outputs in one pass. Two signals per peer (ready, done);
+//                (n-1)/n * S bytes written to peers.
+//   staged       ordinary memory on one host: pieces through two stage slots, one signal per peer and piece; (n-1)/n * S
+//                bytes read from peers.
+// Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.1 (ring).   Threads: pure.
+#pragma once
+
+#include "herd/collectives/request.h"
+
+namespace herd {
+
+Schedule all_gather_ring(const CollectiveRequest& request);
+Schedule all_gather_direct_pull(const CollectiveRequest& request);
+Schedule all_gather_direct_push(const CollectiveRequest& request);
+Schedule all_gather_staged(const CollectiveRequest& request);
+
+}  // namespace herd

@@ -1,0 +1,37 @@
+// Every algorithm by name. Adding one: its file, and one line of the table in registry.cpp.
+// Threads: pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/collectives/request.h"
+#include "herd/schedule/names.h"
+
+namespace herd {
+
+enum class Needs : uint8_t {
+  kMessages,         // any transport
+  kStage,            // ordinary memory, all ranks on one host
+  kSymmetricMemory,  // the caller's buffers are mapped by all peers
+};
+
+struct AlgorithmInfo {
+  Collective collective;
+  std::string_view name;
+  Needs needs;
+  std::string_view description;  // one line
+};
+
+// The algorithms of a collective, in the order of the table.
+std::vector<AlgorithmInfo> algorithms(Collective collective);
+
+// Why this algorithm can't serve this request; empty if it can.
+std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request);
+
+// The steps of request.self. Throws kBadConfig, listing the valid names, for an unknown one, and with the reason where
+// why_not() has one.
+Schedule build_schedule(std::string_view algorithm, const CollectiveRequest& request);
+
+}  // namespace herd

@@ -1,0 +1,33 @@
+// What a collective algorithm is asked for, by one rank. Every rank of the group asks the same but for `self`.
+// Threads: plain data.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+#include "herd/schedule/builder.h"
+#include "herd/schedule/schedule.h"
+
+namespace herd {
+
+struct CollectiveRequest {
+  Collective collective = Collective::kAllReduce;
+  Rank self = 0;
+  int num_ranks = 1;
+  Rank root = 0;         // broadcast, reduce; ignored elsewhere
+  int64_t elements = 0;  // of the whole message, as schedule.h defines it
+  DType dtype = DType::kF32;
+  bool in_place = false;
+  bool direct = false;     // the caller's input and output are symmetric memory that all peers map
+  bool same_host = false;  // all ranks share a host, so there is stage memory, and signals work
+  int64_t bytes() const { return elements * size_of(dtype); }
+};
+
+// A builder for the request, named after the algorithm. Throws kBadConfig if the numbers make no sense.
+Builder builder_for(const CollectiveRequest& request, std::string_view algorithm);
+
+// Writes the whole schedule where no peer is needed: nothing for an empty message, the copy of the input for one rank.
+// Returns false, and writes nothing, where ranks have to meet.
+bool build_alone(Builder& builder);
+
+}  // namespace herd

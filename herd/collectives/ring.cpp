@@ -1,0 +1,36 @@
+#include "herd/collectives/ring.h"
+
+namespace herd {
+
+void ring_reduce_scatter(Builder& b, Partial partial) {
+  const int n = b.num_ranks();
+  const Rank next = b.neighbor(1), previous = b.neighbor(-1);
+  const int64_t longest = b.part(0).size();
+  Slice slots[2];
+  if (partial == Partial::kScratch) {
+    for (Slice& slot : slots) slot = n > 2 ? b.scratch(longest) : Slice{};
+  }
+  Slice held = b.input(b.part(previous));
+  for (int step = 0; step < n - 1; ++step) {
+    const Range part = b.part(b.neighbor(-2 - step));
+    const bool last = step == n - 2;
+    b.send(next, held);
+    if (last || partial == Partial::kOutput) {
+      held = b.output(part);
+    } else {
+      held = slots[step % 2];
+      held.end = held.begin + part.size();
+    }
+    b.receive_reduce(previous, held, b.input(part), last ? Sum::kComplete : Sum::kPartial);
+  }
+}
+
+void ring_all_gather(Builder& b) {
+  const Rank next = b.neighbor(1), previous = b.neighbor(-1);
+  for (int step = 0; step < b.num_ranks() - 1; ++step) {
+    b.send(next, b.output(b.part(b.neighbor(-step))));
+    b.receive(previous, b.output(b.part(b.neighbor(-step - 1))));
+  }
+}
+
+}  // namespace herd

@@ -1,0 +1,134 @@
+#include "herd/schedule/builder.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "herd/base/error.h"
+
+namespace herd {
+namespace {
+
+DType accumulation_of(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2 ? DType::kF32 : dtype; }
+
+bool has_root(Collective collective) {
+  return collective == Collective::kBroadcast || collective == Collective::kReduce;
+}
+
+[[noreturn]] void refuse(const std::string& rule) { throw Error(Code::kBadConfig, rule); }
+
+void check_header(const Schedule& h) {
+  const std::string ranks = "num_ranks = " + std::to_string(h.num_ranks);
+  if (h.num_ranks < 1) refuse("a schedule needs num_ranks >= 1, but " + ranks);
+  if (h.self < 0 || h.self >= h.num_ranks) {
+    refuse("a schedule needs 0 <= self < num_ranks, but self = " + std::to_string(h.self) + ", " + ranks);
+  }
+  if (h.elements < 0) refuse("a schedule needs elements >= 0, but elements = " + std::to_string(h.elements));
+  if (has_root(h.collective) && (h.root < 0 || h.root >= h.num_ranks)) {
+    refuse("a collective with a root needs 0 <= root < num_ranks, but root = " + std::to_string(h.root) + ", " + ranks);
+  }
+}
+
+}  // namespace
+
+Builder::Builder(Schedule header) : schedule_(std::move(header)) {
+  check_header(schedule_);
+  schedule_.accumulate = accumulation_of(schedule_.dtype);
+  if (!has_root(schedule_.collective)) schedule_.root = -1;
+  schedule_.scratch_elements = schedule_.stage_elements = 0;
+  schedule_.steps.clear();
+}
+
+Rank Builder::neighbor(int distance) const {
+  const int n = num_ranks();
+  return ((self() + distance) % n + n) % n;
+}
+
+Slice Builder::input(Range range, Rank owner) const {
+  if (schedule_.in_place) return {owner, Space::kOutput, range.begin, range.end};
+  const int64_t shift =
+      schedule_.collective == Collective::kAllGather ? part_of(elements(), num_ranks(), owner).begin : 0;
+  return {owner, Space::kInput, range.begin - shift, range.end - shift};
+}
+
+Slice Builder::output(Range range, Rank owner) const {
+  const bool own_part_only = schedule_.collective == Collective::kReduceScatter && !schedule_.in_place;
+  const int64_t shift = own_part_only ? part_of(elements(), num_ranks(), owner).begin : 0;
+  return {owner, Space::kOutput, range.begin - shift, range.end - shift};
+}
+
+Slice Builder::scratch(int64_t elements) {
+  const int64_t begin = std::exchange(schedule_.scratch_elements, schedule_.scratch_elements + elements);
+  return {self(), Space::kScratch, begin, begin + elements};
+}
+
+Slice Builder::stage(int64_t elements) {
+  const int64_t begin = std::exchange(schedule_.stage_elements, schedule_.stage_elements + elements);
+  return {self(), Space::kStage, begin, begin + elements};
+}
+
+Slice Builder::of(Slice slice, Rank owner) {
+  slice.rank = owner;
+  return slice;
+}
+
+void Builder::send(Rank peer, Slice source) {
+  if (source.size() > 0) add({.kind = StepKind::kSend, .peer = peer, .targets = {}, .sources = {source}});
+}
+
+void Builder::receive(Rank peer, Slice target) {
+  if (target.size() > 0) add({.kind = StepKind::kReceive, .peer = peer, .targets = {target}, .sources = {}});
+}
+
+void Builder::receive_reduce(Rank peer, Slice target, Slice source, Sum sum) {
+  if (target.size() == 0) return;
+  add({.kind = StepKind::kReceiveReduce,
+       .peer = peer,
+       .targets = {target},
+       .sources = {source},
+       .completes = sum == Sum::kComplete});
+}
+
+void Builder::copy(Slice source, std::vector<Slice> targets) {
+  std::erase(targets, source);
+  if (source.size() == 0 || targets.empty()) return;
+  add({.kind = StepKind::kCopy, .targets = std::move(targets), .sources = {source}});
+}
+
+void Builder::reduce(std::vector<Slice> sources, std::vector<Slice> targets, Sum sum) {
+  if (sources.empty() || sources[0].size() == 0) return;
+  add({.kind = StepKind::kReduce,
+       .targets = std::move(targets),
+       .sources = std::move(sources),
+       .completes = sum == Sum::kComplete});
+}
+
+void Builder::signal(Rank peer, std::vector<Slice> handed_over) {
+  std::erase_if(handed_over, [](const Slice& slice) { return slice.size() == 0; });
+  add({.kind = StepKind::kSignal, .peer = peer, .targets = {}, .sources = std::move(handed_over)});
+}
+
+void Builder::wait(Rank peer, std::vector<Slice> handed_over) {
+  std::erase_if(handed_over, [](const Slice& slice) { return slice.size() == 0; });
+  add({.kind = StepKind::kWait, .peer = peer, .targets = {}, .sources = std::move(handed_over)});
+}
+
+void Builder::send_empty(Rank peer, std::vector<Slice> tokens) {
+  tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
+  add({.kind = StepKind::kSend, .peer = peer, .targets = {}, .sources = std::move(tokens)});
+}
+
+void Builder::receive_empty(Rank peer, std::vector<Slice> tokens) {
+  tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
+  add({.kind = StepKind::kReceive, .peer = peer, .targets = std::move(tokens), .sources = {}});
+}
+
+void Builder::reserve_scratch(int64_t elements) {
+  schedule_.scratch_elements = std::max(schedule_.scratch_elements, elements);
+}
+
+void Builder::reserve_stage(int64_t elements) {
+  schedule_.stage_elements = std::max(schedule_.stage_elements, elements);
+}
+
+}  // namespace herd

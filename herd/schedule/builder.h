@@ -1,0 +1,66 @@
+// Writes the steps of one rank: what every collective algorithm is written with.
+//
+//   Builder b(header);                                     // who, what, how many; no steps yet
+//   b.send(next, b.input(chunk));
+//   b.receive_reduce(previous, b.output(chunk), b.input(chunk), Sum::kComplete);
+//   return b.finish();
+//
+// Steps that move nothing (empty slices) are left out, on both sides alike. input() is the caller's input wherever it
+// lies: in place it is a part of kOutput. A composition (hierarchical, torus) builds the schedules of its sub-groups and
+// adds their steps with ranks and slices mapped: add() takes any step.
+// Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "herd/schedule/parts.h"
+#include "herd/schedule/schedule.h"
+
+namespace herd {
+
+enum class Sum : uint8_t { kPartial, kComplete };  // kComplete: all contributions are in, average divides here
+
+class Builder {
+ public:
+  // Takes everything of `header` but its steps and its scratch and stage sizes. Sets `accumulate` (fp32 for 16-bit
+  // floats, else the dtype). Throws kBadConfig if self, num_ranks, root or elements make no sense.
+  explicit Builder(Schedule header);
+
+  Rank self() const { return schedule_.self; }
+  int num_ranks() const { return schedule_.num_ranks; }
+  int64_t elements() const { return schedule_.elements; }
+  Rank neighbor(int distance) const;  // (self + distance) mod num_ranks, distance may be negative
+  Range part(int index) const { return part_of(elements(), num_ranks(), index); }
+
+  // Slices of a rank (default: self). `range` counts in elements of the whole message for input and output alike:
+  // all-gather's input and reduce-scatter's output are placed by their owner's part.
+  Slice input(Range range) const { return input(range, self()); }
+  Slice input(Range range, Rank owner) const;
+  Slice output(Range range) const { return output(range, self()); }
+  Slice output(Range range, Rank owner) const;
+  Slice scratch(int64_t elements);           // fresh private memory
+  Slice stage(int64_t elements);             // fresh shared memory, at the same offset on every rank that asks alike
+  static Slice of(Slice slice, Rank owner);  // the same place on another rank
+
+  void send(Rank peer, Slice source);
+  void receive(Rank peer, Slice target);
+  void receive_reduce(Rank peer, Slice target, Slice source, Sum sum);
+  void copy(Slice source, std::vector<Slice> targets);
+  void reduce(std::vector<Slice> sources, std::vector<Slice> targets, Sum sum);
+  void signal(Rank peer, std::vector<Slice> handed_over);
+  void wait(Rank peer, std::vector<Slice> handed_over);
+  // A message of no elements; the send follows what touches `tokens`, the receive precedes it.
+  void send_empty(Rank peer, std::vector<Slice> tokens);
+  void receive_empty(Rank peer, std::vector<Slice> tokens);
+
+  void add(Step step) { schedule_.steps.push_back(std::move(step)); }
+  void reserve_scratch(int64_t elements);  // at least so many, for steps given to add()
+  void reserve_stage(int64_t elements);
+  Schedule finish() { return std::move(schedule_); }
+
+ private:
+  Schedule schedule_;
+};
+
+}  // namespace herd

@@ -1,0 +1,27 @@
+// The order that the slices of a schedule imply, as schedule.h defines it: within a lane the steps in order, between
+// lanes the hazards on overlapping slices. The executor, the verifier and the cost model all follow this one function.
+//   Cost: about (slices + cuts) * log(cuts); counts of elements cost nothing.   Threads: pure.
+#pragma once
+
+#include <compare>
+#include <vector>
+
+#include "herd/schedule/schedule.h"
+
+namespace herd {
+
+enum class LaneKind : uint8_t { kLocal, kSend, kReceive, kWait };
+
+struct LaneId {
+  LaneKind kind = LaneKind::kLocal;
+  Rank peer = -1;  // -1 for kLocal
+  auto operator<=>(const LaneId&) const = default;
+};
+
+LaneId lane_of(const Step& step);
+
+// For each step the earlier steps that must be done before it starts, ascending. Edges that others imply are left out:
+// at most one per lane, and none that is reached through another.
+std::vector<std::vector<int>> derive_dependencies(const Schedule& schedule);
+
+}  // namespace herd
