@@ -73,11 +73,11 @@ Slice Builder::of(Slice slice, Rank owner) {
 }
 
 void Builder::send(Rank peer, Slice source) {
-  if (source.size() > 0) add({.kind = StepKind::kSend, .peer = peer, .targets = {}, .sources = {source}});
+  if (source.size() > 0) add({.kind = StepKind::kSend, .peer = peer, .sources = {source}});
 }
 
 void Builder::receive(Rank peer, Slice target) {
-  if (target.size() > 0) add({.kind = StepKind::kReceive, .peer = peer, .targets = {target}, .sources = {}});
+  if (target.size() > 0) add({.kind = StepKind::kReceive, .peer = peer, .targets = {target}});
 }
 
 void Builder::receive_reduce(Rank peer, Slice target, Slice source, Sum sum) {
@@ -105,22 +105,22 @@ void Builder::reduce(std::vector<Slice> sources, std::vector<Slice> targets, Sum
 
 void Builder::signal(Rank peer, std::vector<Slice> handed_over) {
   std::erase_if(handed_over, [](const Slice& slice) { return slice.size() == 0; });
-  add({.kind = StepKind::kSignal, .peer = peer, .targets = {}, .sources = std::move(handed_over)});
+  add({.kind = StepKind::kSignal, .peer = peer, .sources = std::move(handed_over)});
 }
 
 void Builder::wait(Rank peer, std::vector<Slice> handed_over) {
   std::erase_if(handed_over, [](const Slice& slice) { return slice.size() == 0; });
-  add({.kind = StepKind::kWait, .peer = peer, .targets = {}, .sources = std::move(handed_over)});
+  add({.kind = StepKind::kWait, .peer = peer, .sources = std::move(handed_over)});
 }
 
 void Builder::send_empty(Rank peer, std::vector<Slice> tokens) {
   tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
-  add({.kind = StepKind::kSend, .peer = peer, .targets = {}, .sources = std::move(tokens)});
+  add({.kind = StepKind::kSend, .peer = peer, .sources = std::move(tokens)});
 }
 
 void Builder::receive_empty(Rank peer, std::vector<Slice> tokens) {
   tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
-  add({.kind = StepKind::kReceive, .peer = peer, .targets = std::move(tokens), .sources = {}});
+  add({.kind = StepKind::kReceive, .peer = peer, .targets = std::move(tokens)});
 }
 
 void Builder::reserve_scratch(int64_t elements) {

@@ -55,10 +55,10 @@ enum class StepKind : uint8_t {
 
 struct Step {
   StepKind kind = StepKind::kCopy;
-  Rank peer = -1;              // kSend, kReceive, kReceiveReduce, kSignal, kWait
-  std::vector<Slice> targets;  // written
-  std::vector<Slice> sources;  // read
-  bool completes = false;      // kReduce, kReceiveReduce: the result holds all contributions, so average divides here
+  Rank peer = -1;                   // kSend, kReceive, kReceiveReduce, kSignal, kWait
+  std::vector<Slice> targets = {};  // written
+  std::vector<Slice> sources = {};  // read
+  bool completes = false;  // kReduce, kReceiveReduce: the result holds all contributions, so average divides here
   bool operator==(const Step&) const = default;
 };
 
@@ -75,17 +75,17 @@ enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroad
 //   barrier         elements = 0
 struct Schedule {
   Collective collective = Collective::kAllReduce;
-  std::string algorithm;  // "ring", "direct_push", ...
+  std::string algorithm = {};  // "ring", "direct_push", ...
   Rank self = 0;
   int num_ranks = 1;
-  int root = -1;             // broadcast, reduce
-  int64_t elements = 0;      // of the whole message
+  int root = -1;         // broadcast, reduce
+  int64_t elements = 0;  // of the whole message
   DType dtype = DType::kF32;
   DType accumulate = DType::kF32;  // what kReduce with several sources sums in, before it rounds to dtype
   bool in_place = false;
   int64_t scratch_elements = 0;
   int64_t stage_elements = 0;
-  std::vector<Step> steps;
+  std::vector<Step> steps = {};
   bool operator==(const Schedule&) const = default;
 };
 
