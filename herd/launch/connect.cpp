@@ -1,0 +1,64 @@
+// connect_store: where the store of this process's job is, under each launcher.
+#include "herd/base/error.h"
+#include "herd/launch/keys.h"
+#include "herd/launch/local_meeting.h"
+#include "herd/launch/store_client.h"
+#include "herd/launch/store_server.h"
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+constexpr auto kAppear = 30s, kFarewell = 10s, kSilent = 2s;
+
+// The store in rank 0's process. It outlives rank 0's own client until every rank has left, is silent, or 10 s passed.
+class Host {
+ public:
+  Host(const Environment& env, const StoreAddress& address, const std::string& token)
+      : size_(static_cast<size_t>(env.size)), scope_(static_cast<uint32_t>(env.restart)), server_(address, token) {
+    if (env.rendezvous.empty()) {
+      meeting_ = std::make_unique<LocalMeeting>(env.job_id, MeetingPoint{server_.rendezvous(), token});
+    }
+  }
+  ~Host() {
+    const auto all_left = [this](const std::vector<PeerState>& peers) {
+      size_t gone = 0;
+      for (const PeerState& peer : peers) gone += peer.left || Clock::now() - peer.last_heard > kSilent;
+      return gone == size_;
+    };
+    server_.wait_peers(scope_, all_left, Clock::now() + kFarewell);
+  }
+  const std::string& rendezvous() const { return server_.rendezvous(); }
+
+ private:
+  size_t size_;
+  uint32_t scope_;
+  StoreServer server_;
+  std::unique_ptr<LocalMeeting> meeting_;
+};
+
+}  // namespace
+
+std::unique_ptr<Store> connect_store(const Environment& env) {
+  const bool launcher_hosts = env.source == "herd run";
+  if (env.size == 1 && !launcher_hosts) return std::make_unique<MemoryStore>();
+  const SteadyTime deadline = Clock::now() + kAppear;
+  const ClientIdentity identity{env.rank, env.size, static_cast<uint32_t>(env.restart)};
+  if (!launcher_hosts && env.rank == 0) {
+    const bool by_id = env.rendezvous.empty();
+    const std::string token = by_id ? make_token() : env.token;
+    auto host = std::make_shared<Host>(env, by_id ? StoreAddress{} : parse_address(env.rendezvous), token);
+    return std::make_unique<StoreClient>(host->rendezvous(), token, identity, deadline, host);
+  }
+  MeetingPoint point{env.rendezvous, env.token};
+  if (point.rendezvous.empty()) point = ask_local_meeting(env.job_id, deadline);
+  return std::make_unique<StoreClient>(point.rendezvous, point.token, identity, deadline);
+}
+
+std::string job_secret(const Store& store) {
+  const auto* client = dynamic_cast<const StoreClient*>(&store);
+  return client ? client->secret() : std::string(32, '\0');
+}
+
+}  // namespace herd::launch

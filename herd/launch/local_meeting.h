@@ -1,0 +1,32 @@
+// How ranks on one host, started by torchrun, mpirun or srun, find the store of rank 0 without an address: rank 0
+// listens on the abstract Unix socket "herd/<user id>/<job id>" and tells address and token to processes of its own
+// user alone (SO_PEERCRED). Abstract sockets leave no file behind, whatever kills the process.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "herd/base/store.h"
+
+namespace herd::launch {
+
+struct MeetingPoint {
+  std::string rendezvous, token;
+};
+
+class LocalMeeting {
+ public:
+  // Answers until destroyed. Throws kBadConfig where another live job on this host has the same id.
+  LocalMeeting(const std::string& job_id, MeetingPoint point);
+  ~LocalMeeting();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// Asks rank 0, and waits for it until the deadline. Throws kTimeout, or kBadConfig where another user's process has
+// taken the name.
+MeetingPoint ask_local_meeting(const std::string& job_id, SteadyTime deadline);
+
+}  // namespace herd::launch

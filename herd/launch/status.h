@@ -1,0 +1,34 @@
+// What each rank does now, published outside the data path, so that whoever looks at a hang sees every rank.
+// A status travels with the next heartbeat (at most 200 ms later) and costs its caller a copy of the text.
+// Threads: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/ids.h"
+#include "herd/base/store.h"
+
+namespace herd::launch {
+
+struct Status {
+  Rank rank = 0;
+  int64_t sequence = -1;  // of the operation within the rank, from 0 up; -1 = nothing published
+  std::string text;       // "all_reduce #412 grad.bucket3 on dp"
+};
+
+void publish_status(Store& store, Rank rank, std::string_view text, int64_t sequence = 0);
+std::optional<Status> read_status(Store& store, Rank rank);
+// Age of the rank's last heartbeat; nothing where it never connected (a MemoryStore knows no heartbeats).
+std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank);
+
+std::string status_key(Rank rank);
+Status parse_status(Rank rank, const std::string& value);
+// One line that names where the ranks part: who is behind, or whose operation differs at the same sequence number.
+// "" where they agree or nothing is known.
+std::string first_divergence(const std::vector<Status>& ranks);
+
+}  // namespace herd::launch

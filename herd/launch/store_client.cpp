@@ -1,0 +1,363 @@
+#include "herd/launch/store_client.h"
+
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <condition_variable>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <thread>
+#include <zmq.hpp>
+
+#include "herd/base/log.h"
+#include "herd/launch/address_internal.h"
+#include "herd/launch/keys.h"
+#include "herd/launch/wire.h"
+
+namespace herd::launch {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+namespace {
+
+constexpr auto kBeat = 200ms;
+constexpr auto kGone = 2s;             // without a connection for this long, the store is lost
+constexpr auto kOperationLimit = 30s;  // of set, add, erase
+constexpr int kRefusals = 3;           // failed handshakes that make sure it is the token
+
+std::string seconds(Clock::duration duration) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s", std::chrono::duration<double>(duration).count());
+  return text;
+}
+
+std::string this_place() {
+  char host[256] = "";
+  gethostname(host, sizeof host - 1);
+  return "process " + std::to_string(getpid()) + " on " + host;
+}
+
+Code code_of(const std::string& name) {
+  for (const Code code : {Code::kBadConfig, Code::kOverBudget, Code::kTimeout, Code::kPeerLost, Code::kAborted,
+                          Code::kCorruptFile, Code::kStorage, Code::kBug}) {
+    if (code_name(code) == name) return code;
+  }
+  return Code::kAborted;
+}
+
+}  // namespace
+
+struct StoreClient::State {
+  State(const std::string& where, const std::string& job_token, const ClientIdentity& who);
+  ~State();
+  void run();
+  void receive();
+  void watch_connection();
+  void beat();
+  void check_lost();
+  void lose(Code code, const std::string& reason);
+  void send(const Message& message);
+  void wake() {
+    const uint64_t one = 1;
+    [[maybe_unused]] const auto written = write(wake_fd, &one, sizeof one);
+  }
+  uint64_t post(Verb verb, const std::string& key, const std::string& value);
+  std::optional<Message> wait(std::unique_lock<std::mutex>& lock, uint64_t id, SteadyTime deadline);
+  Message call(Verb verb, const std::string& key, const std::string& value);
+  void join_job(SteadyTime deadline);
+  std::string get(const std::string& key, SteadyTime deadline);
+  std::string silence() const;  // requires the mutex: how the connection is
+
+  const std::string rendezvous, token;
+  const ClientIdentity identity;
+  zmq::context_t context;
+  zmq::socket_t dealer, monitor;
+  int wake_fd = -1;
+
+  mutable std::mutex mutex;
+  std::condition_variable changed;
+  std::deque<Message> outbox;
+  std::map<uint64_t, std::optional<Message>> pending;  // by id, with the answer once it is here
+  uint64_t next_id = 1;
+  bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
+  int refusals = 0;
+  Clock::time_point disconnected_since = Clock::now(), last_heard = Clock::now();
+  std::optional<Failure> lost, job_failure;
+  bool status_changed = false;
+  int64_t status_sequence = 0;
+  std::string status_text;
+  std::thread thread;
+};
+
+StoreClient::State::State(const std::string& where, const std::string& job_token, const ClientIdentity& who)
+    : rendezvous(where),
+      token(job_token),
+      identity(who),
+      dealer(context, zmq::socket_type::dealer),
+      monitor(context, zmq::socket_type::pair) {
+  const CurveKeys keys = derive_keys(token);
+  dealer.set(zmq::sockopt::curve_serverkey, keys.server_public);
+  dealer.set(zmq::sockopt::curve_publickey, keys.client_public);
+  dealer.set(zmq::sockopt::curve_secretkey, keys.client_secret);
+  dealer.set(zmq::sockopt::routing_id, "r" + make_token().substr(0, 32));  // survives a reconnection
+  dealer.set(zmq::sockopt::ipv6, true);
+  dealer.set(zmq::sockopt::linger, 200);
+  dealer.set(zmq::sockopt::sndhwm, 0);
+  dealer.set(zmq::sockopt::rcvhwm, 0);
+  dealer.set(zmq::sockopt::reconnect_ivl, 50);
+  dealer.set(zmq::sockopt::reconnect_ivl_max, 400);
+  dealer.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kHeaderBytes + kMaxKeyBytes + kMaxValueBytes));
+  dealer.set(zmq::sockopt::handshake_ivl, 5000);
+  const int watched = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
+                      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
+                      ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
+  if (zmq_socket_monitor(dealer.handle(), "inproc://connection", watched) != 0) throw zmq::error_t();
+  monitor.connect("inproc://connection");
+  dealer.connect(tcp_endpoint(parse_address(rendezvous)));
+  wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (wake_fd < 0) throw_errno(Code::kStorage, "eventfd", errno);
+  thread = std::thread([this] { run(); });
+}
+
+StoreClient::State::~State() {
+  if (thread.joinable()) {
+    {
+      std::lock_guard lock(mutex);
+      stopping = true;
+    }
+    wake();
+    thread.join();
+  }
+  zmq_socket_monitor(dealer.handle(), nullptr, 0);
+  if (wake_fd >= 0) close(wake_fd);
+}
+
+void StoreClient::State::run() {
+  zmq::pollitem_t items[] = {
+      {dealer.handle(), 0, ZMQ_POLLIN, 0}, {monitor.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake_fd, ZMQ_POLLIN, 0}};
+  auto next_beat = Clock::now() + kBeat;
+  while (true) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_beat - Clock::now());
+    zmq::poll(items, 3, std::max(left, 0ms));
+    uint64_t drained;
+    [[maybe_unused]] const auto count = read(wake_fd, &drained, sizeof drained);
+    std::deque<Message> messages;
+    bool stop;
+    {
+      std::lock_guard lock(mutex);
+      messages.swap(outbox);
+      stop = stopping;
+    }
+    for (const Message& message : messages) send(message);
+    if (stop) return;
+    watch_connection();
+    receive();
+    if (Clock::now() >= next_beat) {
+      beat();
+      next_beat = Clock::now() + kBeat;
+    }
+    check_lost();
+  }
+}
+
+void StoreClient::State::send(const Message& message) {
+  dealer.send(zmq::buffer(encode(message)), zmq::send_flags::dontwait);
+}
+
+void StoreClient::State::beat() {
+  Message message{Verb::kBeat, 0, identity.scope, "", ""};
+  {
+    std::lock_guard lock(mutex);
+    if (!connected) return;
+    if (status_changed) {
+      message.key = std::to_string(status_sequence);
+      message.value = status_text;
+      status_changed = false;
+    }
+  }
+  send(message);
+}
+
+void StoreClient::State::receive() {
+  zmq::message_t frame;
+  while (dealer.recv(frame, zmq::recv_flags::dontwait)) {
+    const auto message = decode(frame.to_string_view());
+    if (!message) continue;  // authenticated, yet malformed: another version of herd; the call times out
+    std::lock_guard lock(mutex);
+    last_heard = Clock::now();
+    if (message->id == 0) {
+      if (message->verb == Verb::kFailed) job_failure = Failure{code_of(message->key), message->value};
+      continue;
+    }
+    const auto found = pending.find(message->id);
+    if (found == pending.end()) continue;
+    found->second = *message;
+    changed.notify_all();
+  }
+}
+
+void StoreClient::State::watch_connection() {
+  zmq::message_t event, endpoint;
+  while (monitor.recv(event, zmq::recv_flags::dontwait)) {
+    if (event.more() && !monitor.recv(endpoint, zmq::recv_flags::none)) return;
+    if (event.size() < 2) continue;
+    uint16_t kind;
+    std::memcpy(&kind, event.data(), sizeof kind);
+    std::lock_guard lock(mutex);
+    if (kind == ZMQ_EVENT_CONNECTED) {
+      tcp_open = ever_tcp = true;
+    } else if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
+      connected = ever_connected = true;
+    } else {  // disconnected, or a handshake that failed
+      if (tcp_open && !connected) ++refusals;
+      if (connected) disconnected_since = Clock::now();
+      tcp_open = connected = false;
+    }
+  }
+}
+
+void StoreClient::State::check_lost() {
+  std::lock_guard lock(mutex);
+  if (lost) return;
+  if (!ever_connected && refusals >= kRefusals) {
+    lose(Code::kBadConfig,
+         "what listens at " + rendezvous +
+             " refuses this job's token: it is the store of another job, or no store of herd\n"
+             "  fix: the same token and the same rendezvous for all ranks of a job, and a port of its "
+             "own for each job");
+  } else if (ever_connected && !connected && Clock::now() - disconnected_since > kGone) {
+    lose(Code::kPeerLost, "the job's store at " + rendezvous + " is gone (connection lost " +
+                              seconds(Clock::now() - disconnected_since) +
+                              " ago): the launcher, or rank 0 under a foreign one, has ended");
+  }
+}
+
+void StoreClient::State::lose(Code code, const std::string& reason) {
+  lost = Failure{code, reason};
+  changed.notify_all();
+}
+
+std::string StoreClient::State::silence() const {
+  if (connected) {
+    return "the store is connected and was last heard " + seconds(Clock::now() - last_heard) +
+           " ago: its process may be stopped or overloaded";
+  }
+  return "no connection to the store at " + rendezvous + " since " + seconds(Clock::now() - disconnected_since);
+}
+
+// Requires the mutex.
+uint64_t StoreClient::State::post(Verb verb, const std::string& key, const std::string& value) {
+  const uint64_t id = next_id++;
+  pending[id] = std::nullopt;
+  outbox.push_back({verb, id, identity.scope, key, value});
+  wake();
+  return id;
+}
+
+std::optional<Message> StoreClient::State::wait(std::unique_lock<std::mutex>& lock, uint64_t id, SteadyTime deadline) {
+  changed.wait_until(lock, deadline, [&] { return pending[id].has_value() || lost.has_value(); });
+  const std::optional<Message> answer = pending[id];
+  pending.erase(id);
+  if (!answer && lost) throw Error(lost->code, lost->reason);
+  return answer;
+}
+
+Message StoreClient::State::call(Verb verb, const std::string& key, const std::string& value) {
+  encode({verb, 0, 0, key, value});  // throws here, in the caller's thread, where the limits are broken
+  std::unique_lock lock(mutex);
+  const auto started = Clock::now();
+  const auto answer = wait(lock, post(verb, key, value), started + kOperationLimit);
+  if (!answer) {
+    throw Error(Code::kTimeout,
+                "store: no answer about \"" + key + "\" within " + seconds(kOperationLimit) + "; " + silence());
+  }
+  if (answer->verb == Verb::kRefused) throw Error(Code::kBadConfig, "store: " + answer->value);
+  return *answer;
+}
+
+void StoreClient::State::join_job(SteadyTime deadline) {
+  const auto started = Clock::now();
+  const std::string key = std::to_string(identity.rank) + "/" + std::to_string(identity.size);
+  std::unique_lock lock(mutex);
+  const auto answer = wait(lock, post(Verb::kHello, key, this_place()), deadline);
+  if (!answer) {
+    throw Error(Code::kTimeout, ever_tcp
+                                    ? "what listens at " + rendezvous + " did not answer as a store of herd within " +
+                                          seconds(Clock::now() - started)
+                                    : "nothing listens at " + rendezvous + " after " + seconds(Clock::now() - started) +
+                                          "\n  fix: start node 0 (rank 0) too, and open the port between the hosts");
+  }
+  if (answer->verb == Verb::kRefused) {
+    throw Error(Code::kBadConfig, "the store at " + rendezvous + " refuses this process: " + answer->value);
+  }
+}
+
+std::string StoreClient::State::get(const std::string& key, SteadyTime deadline) {
+  encode({Verb::kGet, 0, 0, key, ""});
+  const auto started = Clock::now();
+  std::unique_lock lock(mutex);
+  const uint64_t id = post(Verb::kGet, key, "");
+  std::optional<Message> answer;
+  if (deadline > started) answer = wait(lock, id, deadline);
+  if (!answer) {  // exactly one answer comes: the value, or that the get is withdrawn
+    pending[id] = std::nullopt;
+    outbox.push_back({Verb::kCancel, id, identity.scope, "", ""});
+    wake();
+    answer = wait(lock, id, Clock::now() + 1s);
+  }
+  const auto waited = Clock::now() - started;
+  if (!answer) {
+    throw Error(Code::kTimeout, "store: no answer about \"" + key + "\" within " + seconds(waited) + "; " + silence());
+  }
+  if (answer->key == "cancelled") {
+    throw Error(Code::kTimeout, "store: nobody set \"" + key + "\" within " + seconds(waited) + "; " + answer->value);
+  }
+  if (answer->verb == Verb::kFailed) throw Error(code_of(answer->key), answer->value);
+  if (answer->verb == Verb::kRefused) throw Error(Code::kBadConfig, "store: " + answer->value);
+  return answer->value;
+}
+
+StoreClient::StoreClient(const std::string& rendezvous, const std::string& token, const ClientIdentity& identity,
+                         SteadyTime deadline, std::shared_ptr<void> host)
+    : host_(std::move(host)), state_(std::make_unique<State>(rendezvous, token, identity)) {
+  state_->join_job(deadline);
+}
+
+StoreClient::~StoreClient() {
+  try {
+    std::unique_lock lock(state_->mutex);
+    if (!state_->lost && state_->connected) state_->wait(lock, state_->post(Verb::kBye, "", ""), Clock::now() + 1s);
+  } catch (const std::exception&) {  // the store is gone: nobody left to say goodbye to
+  }
+}
+
+void StoreClient::set(const std::string& key, const std::string& value) { state_->call(Verb::kSet, key, value); }
+std::string StoreClient::get(const std::string& key, SteadyTime deadline) { return state_->get(key, deadline); }
+void StoreClient::erase(const std::string& key) { state_->call(Verb::kErase, key, ""); }
+
+int64_t StoreClient::add(const std::string& key, int64_t delta) {
+  const Message answer = state_->call(Verb::kAdd, key, std::to_string(delta));
+  return std::strtoll(answer.value.c_str(), nullptr, 10);
+}
+
+void StoreClient::note_status(int64_t sequence, std::string_view text) {
+  std::lock_guard lock(state_->mutex);
+  state_->status_sequence = sequence;
+  state_->status_text.assign(text.substr(0, 4096));
+  state_->status_changed = true;
+}
+
+void StoreClient::fail(const Failure& failure) {
+  state_->call(Verb::kFail, std::string(code_name(failure.code)), failure.reason);
+}
+
+std::optional<Failure> StoreClient::failure() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->job_failure ? state_->job_failure : state_->lost;
+}
+
+std::string StoreClient::secret() const { return derive_secret(state_->token); }
+
+}  // namespace herd::launch

@@ -1,0 +1,59 @@
+// A rank's connection to the job's store: herd::Store over ZeroMQ. One thread sends a heartbeat every 200 ms, so that
+// liveness is known apart from any deadline.
+// Errors: kBadConfig where the store refuses us (another token, a rank that is in the job twice); kTimeout with what
+// the store knows about the ranks; kPeerLost within 2 s after the store's process is gone; and in get(), what the job
+// failed of. set, add and erase wait at most 30 s.
+// Threads: every method from any thread. No fork while one exists (posix_spawn is fine).
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "herd/base/store.h"
+#include "herd/launch/environment.h"
+#include "herd/launch/store_table.h"
+
+namespace herd::launch {
+
+// Who a client is, within the store.
+struct ClientIdentity {
+  int rank = 0, size = 1;
+  uint32_t scope = 0;
+};
+
+class StoreClient final : public Store {
+ public:
+  // Returns when the store knows us. Tries until the deadline while nobody listens: the store may start after us.
+  StoreClient(const std::string& rendezvous, const std::string& token, const ClientIdentity& identity,
+              SteadyTime deadline, std::shared_ptr<void> host = nullptr);
+  ~StoreClient() override;  // says goodbye, then lets go of `host` (the store, where this process hosts it)
+
+  void set(const std::string& key, const std::string& value) override;
+  std::string get(const std::string& key, SteadyTime deadline) override;
+  int64_t add(const std::string& key, int64_t delta) override;
+  void erase(const std::string& key) override;
+
+  // Sent with the next heartbeat: costs a copy of the text. sequence: the number of the operation, from 0 up.
+  void note_status(int64_t sequence, std::string_view text);
+  void fail(const Failure& failure);       // the whole job: every rank's get() throws it
+  std::optional<Failure> failure() const;  // the job's failure as far as we heard, the store's loss included
+  std::string secret() const;              // 32 bytes, the same for every process that holds the token
+
+ private:
+  struct State;
+  std::shared_ptr<void> host_;  // dies after state_
+  std::unique_ptr<State> state_;
+};
+
+// The store of this process's job. Under herd run it is in the launcher; under torchrun, mpirun and srun rank 0 hosts
+// it in its own process and its destructor waits, up to 10 s, for the other ranks' goodbyes. A job of one rank under
+// those, or alone, gets a MemoryStore. Waits 30 s for the store to appear.
+std::unique_ptr<Store> connect_store(const Environment& environment);
+
+// 32 bytes that only the processes of this job know, for the data plane's own authentication.
+// A MemoryStore's are zero: its ranks share one process.
+std::string job_secret(const Store& store);
+
+}  // namespace herd::launch

@@ -1,0 +1,237 @@
+#include "herd/launch/store_table.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr auto kSilent = 2s;  // ten missed heartbeats
+
+template <typename T>
+bool parse(std::string_view text, T& value) {
+  const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return status == std::errc() && end == text.data() + text.size();
+}
+
+Message answer(const Message& request, Verb verb, std::string key = "", std::string value = "") {
+  return {verb, request.id, request.scope, std::move(key), std::move(value)};
+}
+
+Message failed(uint32_t scope, uint64_t id, const Failure& failure) {
+  return {Verb::kFailed, id, scope, std::string(code_name(failure.code)), failure.reason.substr(0, kMaxValueBytes)};
+}
+
+Code parse_code(std::string_view name) {
+  for (const Code code : {Code::kBadConfig, Code::kOverBudget, Code::kTimeout, Code::kPeerLost, Code::kAborted,
+                          Code::kCorruptFile, Code::kStorage, Code::kBug}) {
+    if (code_name(code) == name) return code;
+  }
+  return Code::kAborted;
+}
+
+std::string ranks_text(const char* title, const std::vector<std::string>& ranks) {
+  if (ranks.empty()) return "";
+  std::string text = std::string("; ") + title + ": ";
+  constexpr size_t kShown = 16;
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? ", " : "") + ranks[i];
+  if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
+  return text;
+}
+
+}  // namespace
+
+std::string StoreTable::refuse_hello(const Scope& scope, const std::string& peer, const Message& hello, SteadyTime now,
+                                     PeerState& state) const {
+  const size_t slash = hello.key.find('/');
+  if (slash == std::string::npos || !parse(std::string_view(hello.key).substr(0, slash), state.rank) ||
+      !parse(std::string_view(hello.key).substr(slash + 1), state.size) || state.rank < 0 || state.rank >= state.size) {
+    return "a hello states rank/size with 0 <= rank < size, not \"" + hello.key + "\"";
+  }
+  for (const auto& [other_peer, other] : scope.peers) {
+    if (other.size != state.size) {
+      return "rank " + std::to_string(state.rank) + " expects " + std::to_string(state.size) +
+             " in the job, but rank " + std::to_string(other.rank) + " (" + other.place + ") expects " +
+             std::to_string(other.size);
+    }
+    if (other_peer != peer && other.rank == state.rank && !other.left && now - other.last_heard < kSilent) {
+      return "number " + std::to_string(state.rank) + " is in the job already: " + other.place;
+    }
+  }
+  state.place = hello.value.substr(0, 256);
+  state.last_heard = now;
+  return "";
+}
+
+std::vector<StoreTable::Answer> StoreTable::set(uint32_t scope_id, const Message& request, const std::string& peer) {
+  Scope& scope = scopes_[scope_id];
+  scope.values[request.key] = request.value;
+  std::vector<Answer> answers = {{peer, answer(request, Verb::kOk)}};
+  std::erase_if(scope.waiters, [&](const Waiter& waiter) {
+    if (waiter.key != request.key) return false;
+    answers.push_back({waiter.peer, {Verb::kOk, waiter.id, scope_id, "", request.value}});
+    return true;
+  });
+  return answers;
+}
+
+std::optional<StoreTable::Answer> StoreTable::get(uint32_t scope_id, const Message& request, const std::string& peer,
+                                                  SteadyTime now) {
+  Scope& scope = scopes_[scope_id];
+  constexpr std::string_view kBeat = "heartbeat/";
+  if (request.key.starts_with(kBeat)) {
+    for (const auto& [_, state] : scope.peers) {
+      if (request.key.substr(kBeat.size()) != std::to_string(state.rank)) continue;
+      const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - state.last_heard);
+      return Answer{peer, answer(request, Verb::kOk, "", std::to_string(age.count()))};
+    }
+    return Answer{peer, answer(request, Verb::kOk, "", "-1")};
+  }
+  if (const auto found = scope.values.find(request.key); found != scope.values.end()) {
+    return Answer{peer, answer(request, Verb::kOk, "", found->second)};
+  }
+  if (scope.failure) return Answer{peer, failed(scope_id, request.id, *scope.failure)};
+  scope.waiters.push_back({peer, request.key, request.id});
+  return std::nullopt;
+}
+
+std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Message& request, const std::string& peer) {
+  std::string& value = scopes_[scope_id].values[request.key];
+  int64_t sum = 0, delta = 0;
+  if ((!value.empty() && !parse(value, sum)) || !parse(request.value, delta) ||
+      __builtin_add_overflow(sum, delta, &sum)) {
+    return Answer{peer, answer(request, Verb::kRefused, "",
+                               "add to \"" + request.key + "\": \"" + value.substr(0, 40) + "\" and \"" +
+                                   request.value.substr(0, 40) + "\" have no 64-bit sum")};
+  }
+  value = std::to_string(sum);
+  return std::nullopt;
+}
+
+std::vector<StoreTable::Answer> StoreTable::handle(const std::string& peer, std::string_view frame, SteadyTime now,
+                                                   std::string* dropped) {
+  const auto drop = [&](const char* why) -> std::vector<Answer> {
+    if (dropped) *dropped = why;
+    return {};
+  };
+  const auto request = decode(frame);
+  if (!request) return drop("a frame that breaks the grammar");
+  const uint32_t id = request->scope;
+  if (request->verb == Verb::kHello) {
+    PeerState state;
+    Scope& scope = scopes_[id];
+    const std::string rule = refuse_hello(scope, peer, *request, now, state);
+    if (!rule.empty()) return {{peer, answer(*request, Verb::kRefused, "", rule)}};
+    std::erase_if(scope.peers, [&](const auto& entry) { return entry.second.rank == state.rank; });
+    scope.peers[peer] = state;
+    return {{peer, answer(*request, Verb::kOk)}};
+  }
+  const auto scope_found = scopes_.find(id);
+  if (scope_found == scopes_.end() || !scope_found->second.peers.contains(peer))
+    return drop("a request before a hello");
+  Scope& scope = scope_found->second;
+  PeerState& state = scope.peers[peer];
+  state.last_heard = now;
+  switch (request->verb) {
+    case Verb::kBye:
+      state.left = true;
+      return {{peer, answer(*request, Verb::kOk)}};
+    case Verb::kBeat: {
+      if (!request->key.empty())
+        scope.values["status/" + std::to_string(state.rank)] = request->key + " " + request->value;
+      return {{peer, answer(*request, Verb::kOk)}};
+    }
+    case Verb::kSet:
+      return set(id, *request, peer);
+    case Verb::kGet: {
+      const auto got = get(id, *request, peer, now);
+      return got ? std::vector{*got} : std::vector<Answer>{};
+    }
+    case Verb::kAdd: {
+      if (const auto refused = add(id, *request, peer)) return {*refused};
+      Message sum = *request;
+      sum.value = scope.values[request->key];
+      std::vector<Answer> answers = set(id, sum, peer);
+      answers[0].message.value = sum.value;
+      return answers;
+    }
+    case Verb::kErase:
+      scope.values.erase(request->key);
+      return {{peer, answer(*request, Verb::kOk)}};
+    case Verb::kCancel: {
+      const auto withdrawn =
+          std::erase_if(scope.waiters, [&](const Waiter& w) { return w.peer == peer && w.id == request->id; });
+      if (!withdrawn) return {};  // the get has its answer already: one answer per id
+      return {{peer, answer(*request, Verb::kOk, "cancelled", summary(id, now))}};
+    }
+    case Verb::kFail: {
+      std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});
+      answers.push_back({peer, answer(*request, Verb::kOk)});
+      return answers;
+    }
+    default:
+      return drop("an answer where a request belongs");
+  }
+}
+
+std::vector<StoreTable::Answer> StoreTable::fail(uint32_t scope_id, const Failure& failure) {
+  Scope& scope = scopes_[scope_id];
+  if (scope.failure) return {};
+  scope.failure = failure;
+  std::vector<Answer> answers;
+  for (const Waiter& waiter : scope.waiters) answers.push_back({waiter.peer, failed(scope_id, waiter.id, failure)});
+  scope.waiters.clear();
+  for (const auto& [peer, state] : scope.peers) {
+    if (!state.left) answers.push_back({peer, failed(scope_id, 0, failure)});
+  }
+  return answers;
+}
+
+std::optional<std::string> StoreTable::value(uint32_t scope_id, const std::string& key) const {
+  const auto scope = scopes_.find(scope_id);
+  if (scope == scopes_.end()) return std::nullopt;
+  const auto found = scope->second.values.find(key);
+  if (found == scope->second.values.end()) return std::nullopt;
+  return found->second;
+}
+
+std::optional<Failure> StoreTable::failure(uint32_t scope_id) const {
+  const auto scope = scopes_.find(scope_id);
+  return scope == scopes_.end() ? std::nullopt : scope->second.failure;
+}
+
+std::vector<PeerState> StoreTable::peers(uint32_t scope_id) const {
+  std::vector<PeerState> result;
+  if (const auto scope = scopes_.find(scope_id); scope != scopes_.end()) {
+    for (const auto& [_, state] : scope->second.peers) result.push_back(state);
+  }
+  std::sort(result.begin(), result.end(), [](const auto& a, const auto& b) { return a.rank < b.rank; });
+  return result;
+}
+
+std::string StoreTable::summary(uint32_t scope_id, SteadyTime now) const {
+  const std::vector<PeerState> here = peers(scope_id);
+  if (here.empty()) return "no rank is here yet";
+  std::vector<std::string> absent, left, silent;
+  size_t next = 0;
+  for (int rank = 0; rank < here[0].size && absent.size() < 1000; ++rank) {
+    if (next == here.size() || here[next].rank != rank) {
+      absent.push_back(std::to_string(rank));
+      continue;
+    }
+    const PeerState& state = here[next++];
+    const double age_s = std::chrono::duration<double>(now - state.last_heard).count();
+    char text[48];
+    std::snprintf(text, sizeof text, "%d (%.1f s)", rank, age_s);
+    if (state.left)
+      left.push_back(std::to_string(rank));
+    else if (now - state.last_heard > kSilent)
+      silent.push_back(text);
+  }
+  return "here: " + std::to_string(here.size()) + " of " + std::to_string(here[0].size) + " ranks" +
+         ranks_text("not here yet", absent) + ranks_text("left", left) + ranks_text("silent", silent);
+}
+
+}  // namespace herd::launch

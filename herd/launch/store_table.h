@@ -1,0 +1,73 @@
+// What the store knows, without any socket: requests in, answers out. One scope per attempt of the job, so that a
+// late message of ranks that were killed can't reach the ranks that replaced them.
+//   Reserved keys: get "heartbeat/<rank>" answers with the age of that rank's last message in ms;
+//   "status/<rank>" holds its last published status (launch/status.h).
+// Threads: none; the server calls it under its lock.
+#pragma once
+
+#include <chrono>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/base/store.h"
+#include "herd/launch/wire.h"
+
+namespace herd::launch {
+
+struct Failure {
+  Code code = Code::kPeerLost;
+  std::string reason;
+};
+
+// One rank (or launcher) as the store sees it.
+struct PeerState {
+  int rank = 0, size = 0;
+  std::string place;      // "pid 123 on host"
+  SteadyTime last_heard;  // of any message
+  bool left = false;      // said goodbye
+};
+
+class StoreTable {
+ public:
+  struct Answer {
+    std::string peer;  // the connection that it goes to
+    Message message;
+  };
+  // Answers to one frame of one connection, in order. A frame that breaks the grammar, or comes before a hello, is
+  // dropped: `dropped` tells why.
+  std::vector<Answer> handle(const std::string& peer, std::string_view frame, SteadyTime now,
+                             std::string* dropped = nullptr);
+  // Every waiting and later get of the scope fails, unless its key exists. The first failure stays.
+  std::vector<Answer> fail(uint32_t scope, const Failure& failure);
+
+  std::optional<std::string> value(uint32_t scope, const std::string& key) const;
+  std::optional<Failure> failure(uint32_t scope) const;
+  std::vector<PeerState> peers(uint32_t scope) const;
+  // "here: 2 of 4 ranks; not here yet: 2, 3; left: 0; silent: 1 (3.2 s)"
+  std::string summary(uint32_t scope, SteadyTime now) const;
+
+ private:
+  struct Waiter {
+    std::string peer, key;
+    uint64_t id;
+  };
+  struct Scope {
+    std::map<std::string, std::string> values;
+    std::vector<Waiter> waiters;
+    std::map<std::string, PeerState> peers;  // by connection
+    std::optional<Failure> failure;
+  };
+  std::string refuse_hello(const Scope& scope, const std::string& peer, const Message& hello, SteadyTime now,
+                           PeerState& state) const;
+  std::vector<Answer> set(uint32_t scope, const Message& request, const std::string& peer);
+  std::optional<Answer> get(uint32_t scope, const Message& request, const std::string& peer, SteadyTime now);
+  std::optional<Answer> add(uint32_t scope, const Message& request, const std::string& peer);
+
+  std::map<uint32_t, Scope> scopes_;
+};
+
+}  // namespace herd::launch

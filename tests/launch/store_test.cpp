@@ -1,0 +1,325 @@
+// The store over ZeroMQ: server and clients in one process, over loopback.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/launch/keys.h"
+#include "herd/launch/local_meeting.h"
+#include "herd/launch/status.h"
+#include "herd/launch/store_client.h"
+#include "herd/launch/store_server.h"
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kToken = "a token of the tests";
+
+Error thrown(const std::function<void()>& body) {
+  try {
+    body();
+  } catch (const Error& error) {
+    return error;
+  }
+  ADD_FAILURE() << "nothing thrown";
+  return Error(Code::kBug, "nothing thrown");
+}
+
+std::unique_ptr<StoreClient> join(const StoreServer& server, int rank, int size, uint32_t scope = 0) {
+  return std::make_unique<StoreClient>(server.rendezvous(), kToken, ClientIdentity{rank, size, scope},
+                                       Clock::now() + 5s);
+}
+
+int open_port(int backlog = 8) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  if (backlog) {
+    EXPECT_EQ(listen(fd, backlog), 0);
+  }
+  return fd;
+}
+int port_of(int fd) {
+  sockaddr_in address = {};
+  socklen_t length = sizeof address;
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  return ntohs(address.sin_port);
+}
+int connect_to(int port) {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_port = htons(static_cast<uint16_t>(port));
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return fd;
+}
+
+TEST(StoreOverSockets, KeepsBytesCountsAndForgets) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  const std::string bytes("\0\x01 any\nbytes", 12);
+  a->set("key", bytes);
+  EXPECT_EQ(b->get("key", Clock::now() + 5s), bytes);
+  EXPECT_EQ(a->add("n", 3), 3);
+  EXPECT_EQ(b->add("n", -5), -2);
+  b->erase("key");
+  EXPECT_EQ(thrown([&] { a->get("key", Clock::now()); }).code(), Code::kTimeout);
+  const std::string big(3 << 20, 'x');
+  a->set("big", big);
+  EXPECT_EQ(b->get("big", Clock::now() + 5s), big);
+}
+
+TEST(StoreOverSockets, GetWaitsForASetAndForAnAdd) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  std::thread setter([&] {
+    std::this_thread::sleep_for(20ms);
+    b->set("late", "1");
+    b->add("counter", 7);
+  });
+  EXPECT_EQ(a->get("late", Clock::now() + 5s), "1");
+  EXPECT_EQ(a->get("counter", Clock::now() + 5s), "7");
+  setter.join();
+}
+
+TEST(StoreOverSockets, ATimeoutSaysWhoIsNotHereYet) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 1, 3);
+  const Error error = thrown([&] { a->get("absent", Clock::now() + 300ms); });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("\"absent\""), HasSubstr("here: 1 of 3"), HasSubstr("not here yet: 0, 2")));
+}
+
+TEST(StoreOverSockets, ADeadlineThatHasPassedStillAsksOnce) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 1);
+  a->set("here", "yes");
+  const auto started = Clock::now();
+  EXPECT_EQ(a->get("here", started - 1s), "yes");
+  EXPECT_EQ(thrown([&] { a->get("absent", started - 1s); }).code(), Code::kTimeout);
+  EXPECT_LT(Clock::now() - started, 200ms * 4);
+}
+
+TEST(StoreOverSockets, AFailureReachesWaitingAndLaterGets) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  std::thread failing([&] {
+    std::this_thread::sleep_for(20ms);
+    server.fail(0, {Code::kPeerLost, "rank 1 was killed by signal 9"});
+  });
+  const auto started = Clock::now();
+  const Error error = thrown([&] { a->get("never", Clock::now() + 30s); });
+  failing.join();
+  EXPECT_LT(Clock::now() - started, 5s);
+  EXPECT_EQ(error.code(), Code::kPeerLost);
+  EXPECT_THAT(error.message(), HasSubstr("rank 1 was killed by signal 9"));
+  EXPECT_EQ(thrown([&] { b->get("later", Clock::now() + 30s); }).code(), Code::kPeerLost);
+  b->set("still", "works");
+  EXPECT_EQ(a->get("still", Clock::now() + 5s), "works");
+}
+
+TEST(StoreOverSockets, AClientsFailureReachesOthers) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  b->fail({Code::kAborted, "stop: a reason"});
+  const auto until = Clock::now() + 5s;
+  while (!a->failure() && Clock::now() < until) std::this_thread::sleep_for(5ms);
+  ASSERT_TRUE(a->failure());
+  EXPECT_EQ(a->failure()->reason, "stop: a reason");
+  EXPECT_EQ(a->failure()->code, Code::kAborted);
+}
+
+TEST(StoreOverSockets, AttemptsDoNotSeeEachOther) {
+  StoreServer server({}, kToken);
+  auto old_attempt = join(server, 0, 1, 0), new_attempt = join(server, 0, 1, 1);
+  old_attempt->set("key", "old");
+  server.fail(0, {Code::kPeerLost, "died"});
+  new_attempt->set("key", "new");
+  EXPECT_EQ(new_attempt->get("key", Clock::now() + 5s), "new");
+  EXPECT_FALSE(new_attempt->failure());
+}
+
+TEST(StoreOverSockets, RefusesTheSameRankTwiceAndAnotherJobSize) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2);
+  const Error twice = thrown([&] { join(server, 0, 2); });
+  EXPECT_EQ(twice.code(), Code::kBadConfig);
+  EXPECT_THAT(twice.message(), HasSubstr("number 0 is in the job already: process"));
+  EXPECT_THAT(thrown([&] { join(server, 1, 3); }).message(), HasSubstr("expects 3 in the job, but rank 0"));
+}
+
+TEST(StoreOverSockets, AWrongTokenIsRefusedWithinSeconds) {
+  StoreServer server({}, kToken);
+  const auto started = Clock::now();
+  const Error error = thrown([&] {
+    StoreClient(server.rendezvous(), "another token, not ours", {0, 1, 0}, Clock::now() + 20s);
+  });
+  EXPECT_EQ(error.code(), Code::kBadConfig);
+  EXPECT_THAT(error.message(), HasSubstr("refuses this job's token"));
+  EXPECT_LT(Clock::now() - started, 5s);
+  EXPECT_TRUE(server.peers(0).empty());
+}
+
+TEST(StoreOverSockets, AStrangersBytesChangeNothing) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 1);
+  const int port = parse_address(server.rendezvous()).port;
+  testing::internal::CaptureStderr();
+  for (const std::string& bytes : {std::string("GET / HTTP/1.1\r\n\r\n"), std::string(4096, '\xff'),
+                                   std::string("\xff\0\0\0\0\0\0\0\x01\x7f\x03\0NULL", 16)}) {
+    const int fd = connect_to(port);
+    EXPECT_EQ(send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+    char ignored[256];
+    timeval limit = {0, 200'000};
+    setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+    while (recv(fd, ignored, sizeof ignored, 0) > 0) {
+    }
+    close(fd);
+  }
+  a->set("key", "value");
+  EXPECT_EQ(a->get("key", Clock::now() + 5s), "value");
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("refused a connection"));
+}
+
+TEST(StoreOverSockets, NothingListeningIsAnErrorAtTheDeadline) {
+  const int fd = open_port(0);  // bound, so nobody else takes it; not listening
+  const auto started = Clock::now();
+  const Error error = thrown([&] {
+    StoreClient("127.0.0.1:" + std::to_string(port_of(fd)), kToken, {0, 1, 0}, Clock::now() + 500ms);
+  });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_THAT(error.message(), AllOf(HasSubstr("nothing listens at 127.0.0.1:"), HasSubstr("fix:")));
+  EXPECT_LT(Clock::now() - started, 3s);
+  close(fd);
+}
+
+TEST(StoreOverSockets, AListenerThatIsNoStoreIsAnErrorAtTheDeadline) {
+  const int fd = open_port();
+  const Error error = thrown([&] {
+    StoreClient("127.0.0.1:" + std::to_string(port_of(fd)), kToken, {0, 1, 0}, Clock::now() + 500ms);
+  });
+  EXPECT_EQ(error.code(), Code::kTimeout);
+  EXPECT_THAT(error.message(), HasSubstr("did not answer as a store of herd"));
+  close(fd);
+}
+
+TEST(StoreOverSockets, AStoreThatIsGoneIsAnErrorWithinSeconds) {
+  auto server = std::make_unique<StoreServer>(StoreAddress{}, kToken);
+  auto a = join(*server, 0, 1);
+  std::thread stopping([&] {
+    std::this_thread::sleep_for(50ms);
+    server.reset();
+  });
+  const auto started = Clock::now();
+  const Error error = thrown([&] { a->get("never", Clock::now() + 30s); });
+  stopping.join();
+  EXPECT_EQ(error.code(), Code::kPeerLost);
+  EXPECT_THAT(error.message(), HasSubstr("is gone"));
+  EXPECT_LT(Clock::now() - started, 6s);
+}
+
+TEST(StoreOverSockets, ASecondJobOnThePortIsToldWhoHoldsIt) {
+  StoreServer first({}, kToken);
+  const StoreAddress same = parse_address(first.rendezvous());
+  const Error error = thrown([&] { StoreServer(same, kToken); });
+  EXPECT_EQ(error.code(), Code::kBadConfig);
+  EXPECT_THAT(error.message(),
+              AllOf(HasSubstr("port " + std::to_string(same.port) + " is taken by process " + std::to_string(getpid())),
+                    HasSubstr("fix:")));
+}
+
+TEST(StoreOverSockets, AHostThatIsNotOursCannotListen) {
+  const Error error = thrown([] { StoreServer({"192.0.2.1", 0}, kToken); });
+  EXPECT_EQ(error.code(), Code::kBadConfig);
+  EXPECT_THAT(error.message(), HasSubstr("192.0.2.1"));
+}
+
+TEST(StoreOverSockets, KeysThatAreTooLongAreRefusedInTheCaller) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 1);
+  EXPECT_EQ(thrown([&] { a->set(std::string(kMaxKeyBytes + 1, 'k'), ""); }).code(), Code::kBadConfig);
+}
+
+TEST(StoreOverSockets, PublishesStatusWithTheHeartbeat) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  publish_status(*a, 0, "all_reduce #3 grad", 3);
+  const auto until = Clock::now() + 5s;
+  std::optional<Status> seen;
+  while (!(seen = read_status(*b, 0)) && Clock::now() < until) {
+  }
+  ASSERT_TRUE(seen);
+  EXPECT_EQ(seen->sequence, 3);
+  EXPECT_EQ(seen->text, "all_reduce #3 grad");
+  ASSERT_TRUE(heartbeat_age(*b, 0));
+  EXPECT_LT(*heartbeat_age(*b, 0), 2000ms);
+  EXPECT_FALSE(heartbeat_age(*b, 5));
+}
+
+TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
+  StoreServer server({}, kToken);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  EXPECT_EQ(job_secret(*a), job_secret(*b));
+  EXPECT_EQ(job_secret(*a).size(), 32u);
+  EXPECT_NE(job_secret(*a), derive_secret(kToken + "!"));
+}
+
+TEST(Keys, RefuseAShortToken) {
+  EXPECT_THAT(thrown([] { derive_keys("short"); }).message(), HasSubstr("5 characters, at least 16"));
+}
+
+TEST(LocalMeeting, TellsAddressAndTokenAndRefusesASecondJob) {
+  const std::string id = "test-" + std::to_string(getpid());
+  std::unique_ptr<LocalMeeting> meeting;
+  std::thread later([&] {
+    std::this_thread::sleep_for(50ms);
+    meeting = std::make_unique<LocalMeeting>(id, MeetingPoint{"127.0.0.1:1", "t0"});
+  });
+  const MeetingPoint point = ask_local_meeting(id, Clock::now() + 5s);
+  later.join();
+  EXPECT_EQ(point.rendezvous, "127.0.0.1:1");
+  EXPECT_EQ(point.token, "t0");
+  EXPECT_THAT(thrown([&] { LocalMeeting(id, {"a", "b"}); }).message(), HasSubstr("has the id \"" + id + "\""));
+  meeting.reset();
+  EXPECT_EQ(thrown([&] { ask_local_meeting(id, Clock::now() + 60ms); }).code(), Code::kTimeout);
+}
+
+TEST(ConnectStore, MeetsOnOneHostWithoutAnAddress) {
+  Environment env;
+  env.source = "mpirun";
+  env.size = env.local_size = 2;
+  env.job_id = "test-connect-" + std::to_string(getpid());
+  std::thread other([env]() mutable {
+    env.rank = env.local_rank = 1;
+    auto store = connect_store(env);
+    store->set("from 1", "hello");
+    EXPECT_EQ(store->get("from 0", Clock::now() + 5s), "hi");
+  });
+  {
+    auto store = connect_store(env);
+    EXPECT_EQ(store->get("from 1", Clock::now() + 5s), "hello");
+    store->set("from 0", "hi");
+  }
+  other.join();
+}
+
+TEST(ConnectStore, IsMemoryForARankAlone) {
+  auto store = connect_store(Environment{});
+  EXPECT_EQ(store->add("n", 1), 1);
+}
+
+}  // namespace
+}  // namespace herd::launch
