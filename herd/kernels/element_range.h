@@ -1,0 +1,14 @@
+// Elements [begin, end) of a flat tensor.
+#pragma once
+
+#include <cstdint>
+
+namespace herd::kernels {
+
+struct ElementRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool operator==(const ElementRange&) const = default;
+};
+
+}  // namespace herd::kernels
