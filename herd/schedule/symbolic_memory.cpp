@@ -1,0 +1,44 @@
+#include "herd/schedule/names.h"
+#include "herd/schedule/symbolic_memory_internal.h"
+
+namespace herd::verify_detail {
+
+IntervalMap<SymbolicMemory::Cell>& SymbolicMemory::space(const Event& event, const Slice& slice) {
+  int index = static_cast<int>(slice.space);
+  if (slice.space == Space::kStage) index += event.operation % 2;
+  return spaces_[slice.rank * kSpaces + index];
+}
+
+void SymbolicMemory::check_order(const Event& event, const Access& before, const Slice& slice, const char* what) {
+  if (before.lane < 0 || (*event.clock)[before.lane] >= before.tick) return;
+  const std::string other = before.step < 0
+                                ? "the caller of rank " + std::to_string(before.rank)
+                                : "step " + std::to_string(before.step) + " of rank " + std::to_string(before.rank);
+  report_(event, std::string(what) + " " + describe(slice) + " with no order between it and " + other);
+}
+
+std::vector<Piece> SymbolicMemory::read(const Event& event, const Slice& slice) {
+  std::vector<Piece> pieces;
+  space(event, slice).update(slice.begin, slice.end, [&](int64_t begin, int64_t end, Cell& cell) {
+    check_order(event, cell.writer, {slice.rank, slice.space, begin, end}, "reads");
+    cell.readers.push_back({event.lane, event.tick, event.rank, event.step});
+    pieces.push_back({begin - slice.begin, end - slice.begin, cell.symbol, begin + cell.shift});
+  });
+  return pieces;
+}
+
+void SymbolicMemory::write(const Event& event, const Slice& slice, std::span<const Piece> pieces) {
+  auto& cells = space(event, slice);
+  cells.update(slice.begin, slice.end, [&](int64_t begin, int64_t end, Cell& cell) {
+    const Slice touched{slice.rank, slice.space, begin, end};
+    check_order(event, cell.writer, touched, "overwrites");
+    for (const Access& reader : cell.readers) check_order(event, reader, touched, "overwrites");
+  });
+  for (const Piece& piece : pieces) {
+    const int64_t begin = slice.begin + piece.begin;
+    cells.assign(begin, slice.begin + piece.end,
+                 {piece.symbol, piece.first - begin, {event.lane, event.tick, event.rank, event.step}, {}});
+  }
+}
+
+}  // namespace herd::verify_detail

@@ -1,0 +1,163 @@
+#include "herd/sim/engine.h"
+
+#include <algorithm>
+#include <map>
+#include <queue>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/sim/fair_share_internal.h"
+
+namespace herd::sim {
+namespace {
+
+constexpr double kDoneUs = 1e-9;  // work left over by rounding
+
+// One run: which tasks may start, which wait out their latency, which work.
+class Run {
+ public:
+  Run(const std::vector<Task>& tasks, std::vector<double> capacities)
+      : tasks_(tasks), capacities_(std::move(capacities)), used_(capacities_.size(), 0) {
+    outcome_.tasks.resize(tasks.size());
+    missing_.assign(tasks.size(), 0);
+    followers_.resize(tasks.size());
+    std::map<int, int> lane_tail;
+    for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
+      for (const int before : tasks[i].after) follow(before, i);
+      if (tasks[i].lane < 0) continue;
+      if (const auto tail = lane_tail.find(tasks[i].lane); tail != lane_tail.end()) follow(tail->second, i);
+      lane_tail[tasks[i].lane] = i;
+    }
+  }
+
+  Outcome run() {
+    for (int i = 0; i < static_cast<int>(tasks_.size()); ++i) {
+      if (missing_[i] == 0) start(i);
+    }
+    while (!latent_.empty() || !working_.empty()) advance();
+    check_all_ran();
+    for (size_t r = 0; r < capacities_.size(); ++r) {
+      outcome_.busy.push_back(outcome_.end_us > 0 ? used_[r] / (capacities_[r] * outcome_.end_us) : 0);
+    }
+    return std::move(outcome_);
+  }
+
+ private:
+  struct Working {
+    int task;
+    double left_us;
+    double speed = 1;
+  };
+  using Latent = std::pair<double, int>;  // when its work begins, task
+
+  void follow(int before, int task) {
+    followers_[before].push_back(task);
+    ++missing_[task];
+  }
+
+  void start(int task) {
+    outcome_.tasks[task].start_us = now_;
+    latent_.push({now_ + tasks_[task].latency_us, task});
+  }
+
+  void end(int task) {
+    outcome_.tasks[task].end_us = now_;
+    outcome_.end_us = std::max(outcome_.end_us, now_);
+    ++ended_;
+    for (const int next : followers_[task]) {
+      if (--missing_[next] == 0) start(next);
+    }
+  }
+
+  // To the next moment at which a task begins or ends its work.
+  void advance() {
+    if (changed_) share();
+    double next = latent_.empty() ? -1 : latent_.top().first;
+    for (const Working& w : working_) {
+      const double done = now_ + w.left_us / w.speed;
+      if (next < 0 || done < next) next = done;
+    }
+    const double passed = next - now_;
+    now_ = next;
+    std::vector<int> done;
+    for (Working& w : working_) {
+      w.left_us -= passed * w.speed;
+      for (const Use& use : tasks_[w.task].uses) used_[use.resource] += use.rate * w.speed * passed;
+      if (w.left_us <= kDoneUs) done.push_back(w.task);
+    }
+    if (!done.empty()) {
+      std::erase_if(working_, [](const Working& w) { return w.left_us <= kDoneUs; });
+      changed_ = true;
+    }
+    for (const int task : done) end(task);
+    while (!latent_.empty() && latent_.top().first <= now_) {
+      const int task = latent_.top().second;
+      latent_.pop();
+      if (tasks_[task].work_us <= kDoneUs) {
+        end(task);
+      } else {
+        working_.push_back({task, tasks_[task].work_us});
+        changed_ = true;
+      }
+    }
+  }
+
+  void share() {
+    changed_ = false;
+    std::vector<const std::vector<Use>*> uses;
+    for (const Working& w : working_) uses.push_back(&tasks_[w.task].uses);
+    const std::vector<double> speeds = fair_speeds(uses, capacities_);
+    for (size_t i = 0; i < working_.size(); ++i) working_[i].speed = speeds[i];
+  }
+
+  void check_all_ran() const {
+    if (ended_ == tasks_.size()) return;
+    const auto stuck = std::find_if(missing_.begin(), missing_.end(), [](int missing) { return missing > 0; });
+    throw Error(Code::kBadConfig, std::to_string(tasks_.size() - ended_) + " of " + std::to_string(tasks_.size()) +
+                                      " tasks wait for each other in a circle; the first is task " +
+                                      std::to_string(stuck - missing_.begin()));
+  }
+
+  const std::vector<Task>& tasks_;
+  std::vector<double> capacities_, used_;
+  std::vector<int> missing_;
+  std::vector<std::vector<int>> followers_;
+  std::priority_queue<Latent, std::vector<Latent>, std::greater<>> latent_;
+  std::vector<Working> working_;
+  bool changed_ = false;
+  double now_ = 0;
+  size_t ended_ = 0;
+  Outcome outcome_;
+};
+
+}  // namespace
+
+int Engine::add_resource(std::string name, double capacity) {
+  HERD_CHECK(capacity > 0, "resource " + name + " has capacity " + std::to_string(capacity));
+  resources_.push_back({std::move(name), capacity});
+  return static_cast<int>(resources_.size()) - 1;
+}
+
+int Engine::add_task(Task task) {
+  HERD_CHECK(task.latency_us >= 0 && task.work_us >= 0, "a task lasts " + std::to_string(task.latency_us) + " + " +
+                                                            std::to_string(task.work_us) + " us");
+  for (const Use& use : task.uses) {
+    HERD_CHECK(use.resource >= 0 && use.resource < static_cast<int>(resources_.size()) && use.rate >= 0,
+               "resource " + std::to_string(use.resource) + " at rate " + std::to_string(use.rate));
+  }
+  tasks_.push_back(std::move(task));
+  return num_tasks() - 1;
+}
+
+Outcome Engine::run() const {
+  for (int i = 0; i < num_tasks(); ++i) {
+    for (const int before : tasks_[i].after) {
+      HERD_CHECK(before >= 0 && before < num_tasks(), "task " + std::to_string(i) + " follows " + std::to_string(before));
+    }
+  }
+  std::vector<double> capacities;
+  for (const Resource& resource : resources_) capacities.push_back(resource.capacity);
+  return Run(tasks_, std::move(capacities)).run();
+}
+
+}  // namespace herd::sim

@@ -1,0 +1,69 @@
+// One event engine for both IRs: tasks with dependencies, lanes that run their tasks first in, first out, and resources
+// that running tasks share (cores, the memory bus, a host's uplink).
+//
+// A task first waits `latency_us`, which uses nothing, then works. At speed 1 its work lasts `work_us` and uses each of
+// its resources at the stated rate. Where a resource is short, the tasks on it slow down alike: speeds are max-min fair
+// (progressive filling), so c tasks of one core each on k < c cores run at speed k/c, and what a slow task leaves
+// unused elsewhere goes to the others.
+//
+//   Engine engine;
+//   const int bus = engine.add_resource("memory bus", 12'000);            // bytes per us
+//   const int a = engine.add_task({.lane = 0, .work_us = 100, .uses = {{bus, 8'000}}});
+//   const int b = engine.add_task({.lane = 1, .latency_us = 2, .work_us = 50, .uses = {{bus, 8'000}}, .after = {a}});
+//   Outcome outcome = engine.run();                                      // times, busy shares
+//
+// The same input gives the same output, bit for bit.   Threads: one at a time.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace herd::sim {
+
+struct Use {
+  int resource = 0;
+  double rate = 0;  // units per us at speed 1
+};
+
+struct Task {
+  int lane = -1;  // any number >= 0; -1 = no lane
+  double latency_us = 0;
+  double work_us = 0;  // alone, with its resources to itself
+  std::vector<Use> uses = {};
+  std::vector<int> after = {};  // earlier or later tasks that must end first
+};
+
+struct TaskTime {
+  double start_us = 0;  // when its dependencies and its lane let it
+  double end_us = 0;
+  bool operator==(const TaskTime&) const = default;
+};
+
+struct Outcome {
+  std::vector<TaskTime> tasks;        // by the index that add_task returned
+  std::vector<double> busy;           // per resource: what was used of capacity * end_us, 0 .. 1
+  double end_us = 0;                  // of the last task
+};
+
+class Engine {
+ public:
+  // Units per us. REQUIRES capacity > 0.
+  int add_resource(std::string name, double capacity);
+  // Throws kBug for a negative time or an unknown resource.
+  int add_task(Task task);
+  int num_tasks() const { return static_cast<int>(tasks_.size()); }
+  const std::string& resource_name(int resource) const { return resources_[resource].name; }
+
+  // Throws kBadConfig naming a task where tasks wait for each other in a circle (dependencies and lanes together).
+  Outcome run() const;
+
+ private:
+  struct Resource {
+    std::string name;
+    double capacity;
+  };
+  std::vector<Resource> resources_;
+  std::vector<Task> tasks_;
+};
+
+}  // namespace herd::sim

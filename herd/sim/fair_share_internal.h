@@ -1,0 +1,14 @@
+// Max-min fair speeds of tasks that share resources, by progressive filling. Threads: pure.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "herd/sim/engine.h"
+
+namespace herd::sim {
+
+// Speeds in (0, 1], one per entry of `uses`: all grow alike until a resource is full; its tasks stop there, and so on.
+std::vector<double> fair_speeds(std::span<const std::vector<Use>* const> uses, std::span<const double> capacities);
+
+}  // namespace herd::sim

@@ -1,0 +1,91 @@
+#include "herd/sim/engine.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+
+namespace herd::sim {
+namespace {
+
+TEST(Engine, ALaneRunsItsTasksInOrder) {
+  Engine engine;
+  const int first = engine.add_task({.lane = 0, .work_us = 3});
+  const int second = engine.add_task({.lane = 0, .latency_us = 1, .work_us = 2});
+  const Outcome outcome = engine.run();
+  EXPECT_EQ(outcome.tasks[first], (TaskTime{0, 3}));
+  EXPECT_EQ(outcome.tasks[second], (TaskTime{3, 6}));
+  EXPECT_EQ(outcome.end_us, 6);
+}
+
+TEST(Engine, ATaskWaitsForWhatItFollows) {
+  Engine engine;
+  const int a = engine.add_task({.lane = 0, .work_us = 3});
+  const int b = engine.add_task({.lane = 1, .work_us = 5});
+  const int c = engine.add_task({.lane = 2, .work_us = 1, .after = {a, b}});
+  EXPECT_EQ(engine.run().tasks[c], (TaskTime{5, 6}));
+}
+
+TEST(Engine, MoreTasksThanCoresShareTheCores) {
+  Engine engine;
+  const int cores = engine.add_resource("cores", 2);
+  for (int lane = 0; lane < 4; ++lane) engine.add_task({.lane = lane, .work_us = 10, .uses = {{cores, 1}}});
+  const Outcome outcome = engine.run();
+  for (const TaskTime& time : outcome.tasks) EXPECT_DOUBLE_EQ(time.end_us, 20);
+  EXPECT_DOUBLE_EQ(outcome.busy[cores], 1);
+}
+
+TEST(Engine, WhatOneTaskLeavesUnusedGoesToTheOthers) {
+  // a and b share the uplink (speed 1/2 each); c then finds 10 - 5 - 0 = 5 of the bus free, and needs 8.
+  Engine engine;
+  const int bus = engine.add_resource("bus", 10), uplink = engine.add_resource("uplink", 10);
+  const int a = engine.add_task({.lane = 0, .work_us = 10, .uses = {{bus, 4}, {uplink, 10}}});
+  const int b = engine.add_task({.lane = 1, .work_us = 10, .uses = {{uplink, 10}}});
+  const int c = engine.add_task({.lane = 2, .work_us = 10, .uses = {{bus, 8}}});
+  const Outcome outcome = engine.run();
+  EXPECT_DOUBLE_EQ(outcome.tasks[a].end_us, 20);
+  EXPECT_DOUBLE_EQ(outcome.tasks[b].end_us, 20);
+  EXPECT_DOUBLE_EQ(outcome.tasks[c].end_us, 10);  // 10 - 4/2 = 8: full speed
+}
+
+TEST(Engine, SpeedsChangeWhenATaskEnds) {
+  Engine engine;
+  const int bus = engine.add_resource("bus", 1);
+  const int brief = engine.add_task({.lane = 0, .work_us = 2, .uses = {{bus, 1}}});
+  const int lengthy = engine.add_task({.lane = 1, .work_us = 6, .uses = {{bus, 1}}});
+  const Outcome outcome = engine.run();
+  EXPECT_DOUBLE_EQ(outcome.tasks[brief].end_us, 4);    // 2 us of work at half speed
+  EXPECT_DOUBLE_EQ(outcome.tasks[lengthy].end_us, 8);  // 2 done by then, 4 left at full speed
+}
+
+TEST(Engine, ARateAboveTheCapacityStretchesTheTask) {
+  Engine engine;
+  const int link = engine.add_resource("link", 5);
+  const int task = engine.add_task({.lane = 0, .work_us = 10, .uses = {{link, 20}}});
+  EXPECT_DOUBLE_EQ(engine.run().tasks[task].end_us, 40);
+}
+
+TEST(Engine, LatencyUsesNothing) {
+  Engine engine;
+  const int link = engine.add_resource("link", 1);
+  const int waits = engine.add_task({.lane = 0, .latency_us = 10, .work_us = 1, .uses = {{link, 1}}});
+  const int works = engine.add_task({.lane = 1, .work_us = 10, .uses = {{link, 1}}});
+  const Outcome outcome = engine.run();
+  EXPECT_DOUBLE_EQ(outcome.tasks[works].end_us, 10);
+  EXPECT_DOUBLE_EQ(outcome.tasks[waits].end_us, 11);
+}
+
+TEST(Engine, NamesATaskOfACircle) {
+  Engine engine;
+  engine.add_task({.lane = 0, .work_us = 1, .after = {1}});
+  engine.add_task({.lane = 0, .work_us = 1});
+  try {
+    engine.run();
+    ADD_FAILURE() << "ran a circle";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    EXPECT_NE(error.message().find("2 of 2 tasks wait for each other"), std::string::npos) << error.message();
+  }
+}
+
+}  // namespace
+}  // namespace herd::sim
