@@ -1,0 +1,84 @@
+// A file system that fails or dies at its k-th call, to walk a writer through every fault.
+//   kFail  call k returns an error (a write first does half of its bytes, as a filling disk does); later calls work
+//   kDie   from call k on nothing reaches the disk and every call fails, as for a killed machine: what was written and
+//          not synced is cut to half, and Died is thrown at once
+#pragma once
+
+#include <cerrno>
+#include <filesystem>
+#include <map>
+
+#include "herd/storage/file_system.h"
+
+namespace herd {
+
+struct Died {};
+
+class FaultyFileSystem final : public FileSystem {
+ public:
+  enum class Fault { kNone, kFail, kDie };
+  FaultyFileSystem(Fault fault, int at_call, int errno_value = ENOSPC)
+      : fault_(fault), at_call_(at_call), errno_(errno_value) {}
+  int calls() const { return calls_; }
+
+  int create(const std::filesystem::path& path) override {
+    if (is_faulty()) return -errno_;
+    const int fd = FileSystem::create(path);
+    if (fd >= 0) unsynced_[fd] = path;
+    return fd;
+  }
+  int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
+    if (is_faulty()) {
+      if (bytes > 1) FileSystem::write_at(fd, data, bytes / 2, offset);
+      return -errno_;
+    }
+    return FileSystem::write_at(fd, data, bytes, offset);
+  }
+  int reserve(int fd, int64_t bytes) override { return is_faulty() ? -errno_ : FileSystem::reserve(fd, bytes); }
+  int sync(int fd) override {
+    if (is_faulty()) return -errno_;
+    unsynced_.erase(fd);
+    return FileSystem::sync(fd);
+  }
+  int close(int fd) override {
+    if (dead_) return FileSystem::close(fd);
+    if (is_faulty()) {
+      FileSystem::close(fd);
+      return -errno_;
+    }
+    return FileSystem::close(fd);
+  }
+  int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
+    return is_faulty() ? -errno_ : FileSystem::rename(from, to);
+  }
+  int remove(const std::filesystem::path& path) override { return is_faulty() ? -errno_ : FileSystem::remove(path); }
+  int make_folder(const std::filesystem::path& path) override {
+    return is_faulty() ? -errno_ : FileSystem::make_folder(path);
+  }
+  int sync_folder(const std::filesystem::path& path) override {
+    return is_faulty() ? -errno_ : FileSystem::sync_folder(path);
+  }
+
+ private:
+  bool is_faulty() {
+    if (dead_) return true;
+    if (calls_++ != at_call_ || fault_ == Fault::kNone) return false;
+    if (fault_ == Fault::kDie) die();
+    return true;
+  }
+  [[noreturn]] void die() {
+    dead_ = true;
+    for (const auto& [fd, path] : unsynced_) {
+      std::error_code ignored;
+      std::filesystem::resize_file(path, std::filesystem::file_size(path, ignored) / 2, ignored);
+    }
+    throw Died{};
+  }
+
+  Fault fault_;
+  int at_call_, errno_, calls_ = 0;
+  bool dead_ = false;
+  std::map<int, std::filesystem::path> unsynced_;
+};
+
+}  // namespace herd
