@@ -1,0 +1,98 @@
+#include "herd/checkpoint/loader.h"
+
+#include <ATen/ATen.h>
+
+#include <sstream>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/storage/checkpoint_folder.h"
+
+namespace herd {
+namespace {
+
+std::string list_of(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 8;
+  std::string text;
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
+  if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
+  return text;
+}
+
+std::string shape_text(const std::vector<int64_t>& shape) {
+  std::ostringstream text;
+  text << at::IntArrayRef(shape);
+  return text.str();
+}
+
+void check_names(const CheckpointReader& reader, const std::set<std::string>& wanted) {
+  std::vector<std::string> missing, extra;
+  for (const auto& name : wanted) {
+    if (!reader.manifest().tensors.contains(name)) missing.push_back(name);
+  }
+  for (const auto& [name, tensor] : reader.manifest().tensors) {
+    if (!wanted.contains(name)) extra.push_back(name);
+  }
+  if (missing.empty() && extra.empty()) return;
+  throw Error(Code::kBadConfig,
+              "the checkpoint " + reader.folder().string() +
+                  " is of another model or optimizer:" + (missing.empty() ? "" : "\n  it lacks " + list_of(missing)) +
+                  (extra.empty() ? "" : "\n  it holds, and this run does not, " + list_of(extra)) +
+                  "\n  fix: the [model] and [optimizer] it was saved with (herd checkpoint inspect shows them), or " +
+                  "checkpoint.resume = \"none\"");
+}
+
+void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
+  const auto& saved = reader.manifest().tensors.at(tensor.name);
+  const DType dtype = dtype_of(tensor.value.scalar_type());
+  if (saved.shape == tensor.shape && saved.dtype == dtype) return;
+  throw Error(Code::kBadConfig, "tensor \"" + tensor.name + "\" is " + std::string(dtype_name(saved.dtype)) + " " +
+                                    shape_text(saved.shape) + " in the checkpoint " + reader.folder().string() + ", " +
+                                    std::string(dtype_name(dtype)) + " " + shape_text(tensor.shape) + " in this run" +
+                                    "\n  fix: the [model] and strategy.precision it was saved with");
+}
+
+}  // namespace
+
+NamedTensor whole_tensor(std::string name, at::Tensor value) {
+  const std::vector<int64_t> shape = value.sizes().vec();
+  return {std::move(name), std::move(value), whole_tensor(shape), shape};
+}
+
+NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin) {
+  auto slice = element_range(shape, begin, begin + value.numel());
+  return {std::move(name), std::move(value), std::move(slice), std::move(shape)};
+}
+
+void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, const std::set<std::string>& all_names) {
+  std::set<std::string> wanted = all_names;
+  for (const auto& tensor : tensors) wanted.insert(tensor.name);
+  check_names(reader, wanted);
+  for (const auto& tensor : tensors) check_kind(reader, tensor);
+  const at::NoGradGuard no_grad;
+  for (auto& tensor : tensors) {
+    HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
+    const bool direct = tensor.value.is_cpu() && tensor.value.is_contiguous();
+    const at::Tensor host =
+        direct ? tensor.value : at::empty(tensor.value.sizes(), tensor.value.options().device(at::kCPU));
+    reader.read(tensor.name, tensor.slice,
+                {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
+    if (!direct) tensor.value.copy_(host);
+  }
+}
+
+std::optional<std::filesystem::path> find_resumable(const std::filesystem::path& root, CheckpointPeers& peers) {
+  std::string found;
+  if (peers.rank() == 0) {
+    std::vector<std::string> passed_over;
+    if (const auto newest = newest_whole_checkpoint(root, passed_over)) found = newest->folder.string();
+    for (const auto& reason : passed_over) log::warning("passed over a broken checkpoint: " + reason);
+  }
+  found = peers.from_root(found);
+  if (found.empty()) return {};
+  return found;
+}
+
+}  // namespace herd

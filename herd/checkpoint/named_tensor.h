@@ -1,0 +1,25 @@
+// A tensor of this rank and the part of the global tensor that it is: what checkpoints save and load.
+// Parameters have their global name; AdamW's moments of parameter w are "w.exp_avg" and "w.exp_avg_sq".
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "herd/storage/tensor_slice.h"
+
+namespace herd {
+
+struct NamedTensor {
+  std::string name;  // global
+  at::Tensor value;  // contiguous; its elements are `slice`, row-major
+  TensorSlice slice;
+  std::vector<int64_t> shape;  // of the global tensor
+};
+
+NamedTensor whole_tensor(std::string name, at::Tensor value);  // this rank has all of it
+// Elements [begin, begin + value.numel()) of the flattened global tensor, as ZeRO keeps them.
+NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin);
+
+}  // namespace herd

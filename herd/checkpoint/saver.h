@@ -1,0 +1,66 @@
+// Saves checkpoints while training goes on: save() copies this rank's tensors to memory and returns; a thread of its
+// own then writes the shard, makes it durable, meets the other ranks, and rank 0 writes the manifest last. A replicated
+// tensor is passed by one rank only (rank 0); every element of the global tensor comes from exactly one. Files and
+// their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them: wait() and
+// the next save() throw it (kStorage names file, bytes needed and free, and the rank); earlier checkpoints stay.
+// Threads: one caller.
+#pragma once
+
+#include <chrono>
+#include <exception>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "herd/checkpoint/named_tensor.h"
+#include "herd/checkpoint/peers.h"
+#include "herd/storage/file_system.h"
+#include "herd/storage/manifest.h"
+
+namespace herd {
+
+struct CheckpointState {
+  int64_t step = 0;                          // optimizer steps done
+  int64_t samples = 0;                       // global samples consumed
+  std::string config;                        // the run file, resolved
+  std::map<std::string, std::string> notes;  // algorithms, topology, threads: what bits depend on
+};
+
+class CheckpointSaver {
+ public:
+  struct Options {
+    std::filesystem::path root;  // folder of the run's checkpoints
+    int keep = 2;                // newest checkpoints that stay
+    std::string herd_version;
+  };
+  // Borrows `peers` and `files`.
+  CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files = FileSystem::system());
+  ~CheckpointSaver();  // waits; a failure that nobody has seen is logged
+  CheckpointSaver(const CheckpointSaver&) = delete;
+  CheckpointSaver& operator=(const CheckpointSaver&) = delete;
+
+  // Waits for the save before it, copies, and writes behind. Collective.
+  void save(CheckpointState state, const std::vector<NamedTensor>& tensors);
+  void wait();  // until the last save is durable
+  // The folder of the last save that wait() saw complete.
+  const std::filesystem::path& last_saved() const { return last_saved_; }
+
+ private:
+  struct Snapshot;
+  void write(const CheckpointState& state);
+  std::string write_part(const std::filesystem::path& folder);
+  void commit(const std::filesystem::path& folder, const CheckpointState& state, const std::vector<std::string>& parts);
+
+  Options options_;
+  CheckpointPeers& peers_;
+  FileSystem& files_;
+  std::unique_ptr<Snapshot> snapshot_;
+  std::thread writer_;
+  std::exception_ptr failure_;
+  std::filesystem::path last_saved_, written_;
+};
+
+}  // namespace herd

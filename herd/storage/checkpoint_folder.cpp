@@ -1,0 +1,108 @@
+#include "herd/storage/checkpoint_folder.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <regex>
+#include <tuple>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/storage/checkpoint_reader.h"
+
+namespace herd {
+namespace {
+
+bool has_manifest(const std::filesystem::path& folder) {
+  return std::filesystem::is_regular_file(folder / kManifestName);
+}
+
+// Every folder of a step, whole or cut short, newest first.
+std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
+  static const std::regex pattern("step-([0-9]{8,15})(?:-([0-9]{1,6}))?");
+  std::vector<FoundCheckpoint> found;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(root, ignored)) {
+    const std::string name = entry.path().filename().string();
+    std::smatch parts;
+    if (!entry.is_directory(ignored) || !std::regex_match(name, parts, pattern)) continue;
+    found.push_back({entry.path(), std::stoll(parts[1]), parts[2].matched ? std::stoi(parts[2]) : 1});
+  }
+  std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
+    return std::tie(a.step, a.attempt) > std::tie(b.step, b.attempt);
+  });
+  return found;
+}
+
+bool lengths_hold(const std::filesystem::path& folder) {
+  try {
+    CheckpointReader reader(folder);
+    return true;
+  } catch (const Error&) {
+    return false;
+  }
+}
+
+bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
+  if (has_manifest(folder) && (files.remove(folder / kManifestName) < 0 || files.sync_folder(folder) < 0)) return false;
+  std::error_code ignored;
+  std::vector<std::filesystem::path> paths;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) paths.push_back(entry.path());
+  for (const auto& path : paths) files.remove(path);
+  return files.remove(folder) == 0;
+}
+
+}  // namespace
+
+std::string checkpoint_folder_name(int64_t step, int attempt) {
+  char name[64];
+  std::snprintf(name, sizeof name, attempt == 1 ? "step-%08lld" : "step-%08lld-%d", static_cast<long long>(step),
+                attempt);
+  return name;
+}
+
+std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root) {
+  auto found = list_folders(root);
+  std::erase_if(found, [](const FoundCheckpoint& one) { return !has_manifest(one.folder); });
+  return found;
+}
+
+std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
+                                                       std::vector<std::string>& passed_over) {
+  for (const auto& one : list_checkpoints(root)) {
+    try {
+      CheckpointReader(one.folder).verify();
+      return one;
+    } catch (const Error& error) {
+      passed_over.push_back(error.message());
+    }
+  }
+  return {};
+}
+
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
+  if (has_manifest(path)) return path;
+  std::vector<std::string> passed_over;
+  for (const auto& root : {path, path / "checkpoints"}) {
+    if (auto found = newest_whole_checkpoint(root, passed_over)) return found->folder;
+  }
+  if (!passed_over.empty()) throw Error(Code::kCorruptFile, passed_over.front());
+  throw Error(Code::kBadConfig, "there is no checkpoint at " + path.string() + ": no " + kManifestName +
+                                    ", and no folder step-* that has one" +
+                                    "\n  fix: name a run, its folder checkpoints, or one of the folders in it");
+}
+
+std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, int keep, FileSystem& files) {
+  HERD_CHECK_GE(keep, 1);
+  int kept = 0;
+  std::vector<std::filesystem::path> remaining;
+  for (const auto& one : list_folders(root)) {
+    if (kept >= keep) {
+      if (!remove_folder(one.folder, files)) remaining.push_back(one.folder);
+    } else if (has_manifest(one.folder) && lengths_hold(one.folder)) {
+      ++kept;
+    }
+  }
+  return remaining;
+}
+
+}  // namespace herd

@@ -1,0 +1,43 @@
+// The folder of a run's checkpoints: which there are, which one to resume from, which to delete.
+// A checkpoint is a folder step-<step> or step-<step>-<attempt> with a manifest; a folder without one is a save that
+// was cut short, and is never read. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "herd/storage/file_system.h"
+
+namespace herd {
+
+struct FoundCheckpoint {
+  std::filesystem::path folder;
+  int64_t step = 0;
+  int attempt = 1;
+};
+
+std::string checkpoint_folder_name(int64_t step, int attempt = 1);  // "step-00000100", "step-00000100-2"
+
+// Folders with a manifest, newest first; none if `root` is not there. The manifest itself is not read.
+std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root);
+
+// The newest checkpoint whose manifest and checksums all hold. Appends to `passed_over` what is wrong with each newer
+// one.
+std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
+                                                       std::vector<std::string>& passed_over);
+
+// `path` itself if it is a checkpoint, else the newest whole one in it or in its folder "checkpoints". Throws
+// kBadConfig if there is none; kCorruptFile if there are only broken ones, naming what is wrong with the newest.
+std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
+
+// Deletes all but the newest `keep` (>= 1) checkpoints whose manifest and lengths hold, and saves cut short that are
+// older than those. Broken ones don't count, so the last good one is never deleted. A checkpoint loses its manifest
+// first: one that is half deleted is no checkpoint. Failing to delete is not an error: returns what remains to be
+// deleted.
+std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, int keep,
+                                               FileSystem& files = FileSystem::system());
+
+}  // namespace herd

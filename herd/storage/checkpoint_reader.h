@@ -1,0 +1,41 @@
+// Reads any slice of any tensor of a checkpoint, from whichever shards hold it: this is what makes a checkpoint
+// independent of the layout that wrote it.
+// Opening parses the manifest and checks that every shard is there with its length. A piece is checked against its
+// checksum before its first byte is used. Throws kCorruptFile naming file, byte and rule; kStorage if a file is
+// missing. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <set>
+#include <span>
+#include <string>
+
+#include "herd/storage/manifest.h"
+#include "herd/storage/safetensors.h"
+
+namespace herd {
+
+class CheckpointReader {
+ public:
+  explicit CheckpointReader(std::filesystem::path folder);
+  const Manifest& manifest() const { return manifest_; }
+  const std::filesystem::path& folder() const { return folder_; }
+  // The bytes of `slice` of the tensor. REQUIRES out.size() == slice.elements.size() * bytes of an element.
+  // Throws kBadConfig if there is no such tensor or the slice leaves it.
+  void read(const std::string& tensor, const TensorSlice& slice, std::span<std::byte> out);
+  void verify();  // the checksums of all pieces
+
+ private:
+  std::span<const std::byte> checked_bytes(const CheckpointTensor& tensor, const CheckpointPiece& piece);
+  const SafetensorsFile& shard(const std::string& name);
+
+  std::filesystem::path folder_;
+  Manifest manifest_;
+  std::map<std::string, std::unique_ptr<SafetensorsFile>> shards_;
+  std::set<const CheckpointPiece*> checked_;
+};
+
+}  // namespace herd

@@ -1,0 +1,149 @@
+#include <algorithm>
+#include <cstring>
+
+#include "herd/base/check.h"
+#include "herd/storage/safetensors.h"
+#include "herd/storage/strict_json_internal.h"
+
+namespace herd {
+namespace {
+
+constexpr int64_t kLengthBytes = 8;
+constexpr uint64_t kLongestHeader = 100'000'000;
+constexpr int kDepth = 3;  // header > tensor > shape
+constexpr char kFix[] = "take another copy of the file";
+
+// Parses one tensor's description; `file` and `offset` are for messages.
+class EntryParser {
+ public:
+  EntryParser(const std::string& file, uint64_t data_bytes) : file_(file), data_bytes_(data_bytes) {}
+
+  TensorEntry parse(const std::string& name, const nlohmann::json& value) const {
+    const std::string what = "tensor \"" + name + "\": ";
+    if (!value.is_object() || value.size() != 3 || !value.contains("dtype") || !value.contains("shape") ||
+        !value.contains("data_offsets")) {
+      corrupt(what + "it must have dtype, shape and data_offsets, and nothing else");
+    }
+    TensorEntry entry;
+    entry.name = name;
+    if (!value["dtype"].is_string()) corrupt(what + "dtype must be text");
+    entry.type = value["dtype"].get<std::string>();
+    const auto type = find_tensor_type(entry.type);
+    if (!type) corrupt(what + "unknown dtype \"" + entry.type + "\"");
+    for (const uint64_t size : numbers(value["shape"], what + "shape"))
+      entry.shape.push_back(static_cast<int64_t>(size));
+    const auto offsets = numbers(value["data_offsets"], what + "data_offsets");
+    if (offsets.size() != 2 || offsets[0] > offsets[1])
+      corrupt(what + "data_offsets must be [begin, end], begin <= end");
+    if (offsets[1] > data_bytes_) {
+      corrupt(what + "it ends at byte " + std::to_string(offsets[1]) + " of the data, which has " +
+              std::to_string(data_bytes_));
+    }
+    entry.begin = static_cast<int64_t>(offsets[0]);
+    entry.end = static_cast<int64_t>(offsets[1]);
+    const auto count = num_elements(entry.shape);
+    if (!count || *count > (int64_t{1} << 62) / type->bits) corrupt(what + "its shape has too many elements");
+    const int64_t bits = *count * type->bits;
+    if (bits % 8 != 0 || bits / 8 != entry.end - entry.begin) {
+      corrupt(what + "shape and dtype take " + std::to_string(bits) + " bits, data_offsets hold " +
+              std::to_string(entry.end - entry.begin) + " bytes");
+    }
+    return entry;
+  }
+
+ private:
+  [[noreturn]] void corrupt(const std::string& rule) const { throw_corrupt(file_, kLengthBytes, rule, kFix); }
+
+  std::vector<uint64_t> numbers(const nlohmann::json& value, const std::string& what) const {
+    std::vector<uint64_t> result;
+    if (!value.is_array()) corrupt(what + " must be a list");
+    for (const auto& item : value) {
+      if (!item.is_number_unsigned() || item.get<uint64_t>() > (uint64_t{1} << 62)) {
+        corrupt(what + " must hold whole numbers from 0 to 2^62");
+      }
+      result.push_back(item.get<uint64_t>());
+    }
+    return result;
+  }
+
+  const std::string& file_;
+  uint64_t data_bytes_;
+};
+
+void check_no_gaps(const std::vector<TensorEntry>& tensors, const std::string& file, int64_t data_begin,
+                   int64_t data_bytes) {
+  int64_t end = 0;
+  for (const auto& tensor : tensors) {
+    if (tensor.begin != end) {
+      throw_corrupt(file, data_begin + end,
+                    "tensors must follow each other: the last one ends at byte " + std::to_string(end) +
+                        " of the data, \"" + tensor.name + "\" begins at " + std::to_string(tensor.begin),
+                    kFix);
+    }
+    end = tensor.end;
+  }
+  if (end != data_bytes) {
+    throw_corrupt(file, data_begin + end,
+                  "the tensors take " + std::to_string(end) + " bytes, the file holds " + std::to_string(data_bytes) +
+                      " after its header",
+                  kFix);
+  }
+}
+
+}  // namespace
+
+int64_t parse_safetensors(std::span<const std::byte> file, const std::string& name, std::vector<TensorEntry>& tensors,
+                          std::map<std::string, std::string>& metadata) {
+  if (file.size() < kLengthBytes) {
+    throw_corrupt(name, 0, "a safetensors file has at least 8 bytes, this one " + std::to_string(file.size()), kFix);
+  }
+  uint64_t length;
+  std::memcpy(&length, file.data(), sizeof length);
+  const uint64_t rest = file.size() - kLengthBytes;
+  if (length > kLongestHeader || length > rest) {
+    throw_corrupt(name, 0,
+                  "a header of " + std::to_string(length) + " bytes, but " + std::to_string(rest) +
+                      " bytes follow and at most 100000000 are allowed",
+                  kFix);
+  }
+  const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
+  if (text.empty() || text[0] != '{') throw_corrupt(name, kLengthBytes, "the header must begin with {", kFix);
+  const auto header = parse_strict_json(text, kDepth, name, kLengthBytes, kFix);
+  const EntryParser parser(name, rest - length);
+  for (const auto& [key, value] : header.items()) {
+    if (key != "__metadata__") {
+      tensors.push_back(parser.parse(key, value));
+      continue;
+    }
+    if (!value.is_object()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kFix);
+    for (const auto& [word, meaning] : value.items()) {
+      if (!meaning.is_string()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kFix);
+      metadata[word] = meaning.get<std::string>();
+    }
+  }
+  std::sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {
+    return std::tie(a.begin, a.end, a.name) < std::tie(b.begin, b.end, b.name);
+  });
+  const auto data_begin = static_cast<int64_t>(kLengthBytes + length);
+  check_no_gaps(tensors, name, data_begin, static_cast<int64_t>(rest - length));
+  return data_begin;
+}
+
+SafetensorsFile::SafetensorsFile(std::filesystem::path path) : file_(std::move(path)) {
+  data_begin_ = parse_safetensors(file_.bytes(), file_.path().string(), tensors_, metadata_);
+  for (size_t i = 0; i < tensors_.size(); ++i) by_name_[tensors_[i].name] = i;
+}
+
+const TensorEntry* SafetensorsFile::find(std::string_view name) const {
+  const auto found = by_name_.find(std::string(name));
+  return found == by_name_.end() ? nullptr : &tensors_[found->second];
+}
+
+std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& tensor) const {
+  const auto data = file_.bytes().subspan(static_cast<size_t>(data_begin_));
+  HERD_CHECK(tensor.begin >= 0 && tensor.begin <= tensor.end && tensor.end <= static_cast<int64_t>(data.size()),
+             tensor.name + " is an entry of this file");
+  return data.subspan(static_cast<size_t>(tensor.begin), static_cast<size_t>(tensor.end - tensor.begin));
+}
+
+}  // namespace herd
