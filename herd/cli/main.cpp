@@ -1,10 +1,14 @@
 // The herd command: one subcommand per file of this folder.
 #include <CLI/CLI.hpp>
 
+#include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <string>
+#include <vector>
 
 #include "herd/base/error.h"
+#include "herd/cli/run.h"
 #include "herd/cli/tokenize.h"
 
 int main(int argc, char** argv) {
@@ -12,10 +16,13 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+  herd::cli::add_run_command(app);
   herd::cli::add_tokenize_command(app);
 
   try {
-    app.parse(argc, argv);
+    std::vector<std::string> arguments = herd::cli::mark_program({argv + 1, argv + argc});
+    std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
+    app.parse(arguments);
     return 0;
   } catch (const CLI::RuntimeError& stop) {
     return stop.get_exit_code();  // a subcommand's own exit status

@@ -198,6 +198,7 @@ Environment parse_environment(const Variables& variables) {
   const auto either = [&](const Names& names) { return read.has(names.rank) || read.has(names.size); };
   if (either(kHerdRun)) {
     read_numbers(read, kHerdRun, env);
+    env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.restart = read.number("HERD_RESTART").value_or(0);
     env.token = read_token(read);
     env.rendezvous = read.text("HERD_RENDEZVOUS");

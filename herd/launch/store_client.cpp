@@ -39,14 +39,6 @@ std::string this_place() {
   return "process " + std::to_string(getpid()) + " on " + host;
 }
 
-Code code_of(const std::string& name) {
-  for (const Code code : {Code::kBadConfig, Code::kOverBudget, Code::kTimeout, Code::kPeerLost, Code::kAborted,
-                          Code::kCorruptFile, Code::kStorage, Code::kBug}) {
-    if (code_name(code) == name) return code;
-  }
-  return Code::kAborted;
-}
-
 }  // namespace
 
 struct StoreClient::State {
@@ -63,9 +55,15 @@ struct StoreClient::State {
     const uint64_t one = 1;
     [[maybe_unused]] const auto written = write(wake_fd, &one, sizeof one);
   }
-  uint64_t post(Verb verb, const std::string& key, const std::string& value);
+  uint64_t post(Verb verb, const std::string& key, const std::string& value) {
+    return post(identity.scope, verb, key, value);
+  }
+  uint64_t post(uint32_t scope, Verb verb, const std::string& key, const std::string& value);
   std::optional<Message> wait(std::unique_lock<std::mutex>& lock, uint64_t id, SteadyTime deadline);
-  Message call(Verb verb, const std::string& key, const std::string& value);
+  Message call(uint32_t scope, Verb verb, const std::string& key, const std::string& value);
+  Message call(Verb verb, const std::string& key, const std::string& value) {
+    return call(identity.scope, verb, key, value);
+  }
   void join_job(SteadyTime deadline);
   std::string get(const std::string& key, SteadyTime deadline);
   std::string silence() const;  // requires the mutex: how the connection is
@@ -84,7 +82,8 @@ struct StoreClient::State {
   bool connected = false, ever_connected = false, tcp_open = false, ever_tcp = false, stopping = false;
   int refusals = 0;
   Clock::time_point disconnected_since = Clock::now(), last_heard = Clock::now();
-  std::optional<Failure> lost, job_failure;
+  std::optional<Failure> lost;
+  std::map<uint32_t, Failure> failures;  // by scope, as the store told
   bool status_changed = false;
   int64_t status_sequence = 0;
   std::string status_text;
@@ -188,7 +187,7 @@ void StoreClient::State::receive() {
     std::lock_guard lock(mutex);
     last_heard = Clock::now();
     if (message->id == 0) {
-      if (message->verb == Verb::kFailed) job_failure = Failure{code_of(message->key), message->value};
+      if (message->verb == Verb::kFailed) failures[message->scope] = {parse_code(message->key), message->value};
       continue;
     }
     const auto found = pending.find(message->id);
@@ -248,10 +247,10 @@ std::string StoreClient::State::silence() const {
 }
 
 // Requires the mutex.
-uint64_t StoreClient::State::post(Verb verb, const std::string& key, const std::string& value) {
+uint64_t StoreClient::State::post(uint32_t scope, Verb verb, const std::string& key, const std::string& value) {
   const uint64_t id = next_id++;
   pending[id] = std::nullopt;
-  outbox.push_back({verb, id, identity.scope, key, value});
+  outbox.push_back({verb, id, scope, key, value});
   wake();
   return id;
 }
@@ -264,11 +263,11 @@ std::optional<Message> StoreClient::State::wait(std::unique_lock<std::mutex>& lo
   return answer;
 }
 
-Message StoreClient::State::call(Verb verb, const std::string& key, const std::string& value) {
+Message StoreClient::State::call(uint32_t scope, Verb verb, const std::string& key, const std::string& value) {
   encode({verb, 0, 0, key, value});  // throws here, in the caller's thread, where the limits are broken
   std::unique_lock lock(mutex);
   const auto started = Clock::now();
-  const auto answer = wait(lock, post(verb, key, value), started + kOperationLimit);
+  const auto answer = wait(lock, post(scope, verb, key, value), started + kOperationLimit);
   if (!answer) {
     throw Error(Code::kTimeout,
                 "store: no answer about \"" + key + "\" within " + seconds(kOperationLimit) + "; " + silence());
@@ -314,7 +313,7 @@ std::string StoreClient::State::get(const std::string& key, SteadyTime deadline)
   if (answer->key == "cancelled") {
     throw Error(Code::kTimeout, "store: nobody set \"" + key + "\" within " + seconds(waited) + "; " + answer->value);
   }
-  if (answer->verb == Verb::kFailed) throw Error(code_of(answer->key), answer->value);
+  if (answer->verb == Verb::kFailed) throw Error(parse_code(answer->key), answer->value);
   if (answer->verb == Verb::kRefused) throw Error(Code::kBadConfig, "store: " + answer->value);
   return answer->value;
 }
@@ -349,13 +348,19 @@ void StoreClient::note_status(int64_t sequence, std::string_view text) {
   state_->status_changed = true;
 }
 
-void StoreClient::fail(const Failure& failure) {
-  state_->call(Verb::kFail, std::string(code_name(failure.code)), failure.reason);
+void StoreClient::fail(const Failure& failure) { fail(state_->identity.scope, failure); }
+
+void StoreClient::fail(uint32_t scope, const Failure& failure) {
+  state_->call(scope, Verb::kFail, std::string(code_name(failure.code)), failure.reason);
 }
 
-std::optional<Failure> StoreClient::failure() const {
+std::optional<Failure> StoreClient::failure() const { return failure(state_->identity.scope); }
+
+std::optional<Failure> StoreClient::failure(uint32_t scope) const {
   std::lock_guard lock(state_->mutex);
-  return state_->job_failure ? state_->job_failure : state_->lost;
+  const auto found = state_->failures.find(scope);
+  if (found != state_->failures.end()) return found->second;
+  return state_->lost;
 }
 
 std::string StoreClient::secret() const { return derive_secret(state_->token); }

@@ -37,9 +37,13 @@ class StoreClient final : public Store {
 
   // Sent with the next heartbeat: costs a copy of the text. sequence: the number of the operation, from 0 up.
   void note_status(int64_t sequence, std::string_view text);
-  void fail(const Failure& failure);       // the whole job: every rank's get() throws it
-  std::optional<Failure> failure() const;  // the job's failure as far as we heard, the store's loss included
-  std::string secret() const;              // 32 bytes, the same for every process that holds the token
+  // The whole job fails: every rank's get() throws this. A launcher names the scope of its ranks.
+  void fail(const Failure& failure);
+  void fail(uint32_t scope, const Failure& failure);
+  // The job's failure as far as we heard, the store's loss included. A launcher hears of every scope.
+  std::optional<Failure> failure() const;
+  std::optional<Failure> failure(uint32_t scope) const;
+  std::string secret() const;  // 32 bytes, the same for every process that holds the token
 
  private:
   struct State;

@@ -24,14 +24,6 @@ Message failed(uint32_t scope, uint64_t id, const Failure& failure) {
   return {Verb::kFailed, id, scope, std::string(code_name(failure.code)), failure.reason.substr(0, kMaxValueBytes)};
 }
 
-Code parse_code(std::string_view name) {
-  for (const Code code : {Code::kBadConfig, Code::kOverBudget, Code::kTimeout, Code::kPeerLost, Code::kAborted,
-                          Code::kCorruptFile, Code::kStorage, Code::kBug}) {
-    if (code_name(code) == name) return code;
-  }
-  return Code::kAborted;
-}
-
 std::string ranks_text(const char* title, const std::vector<std::string>& ranks) {
   if (ranks.empty()) return "";
   std::string text = std::string("; ") + title + ": ";
@@ -128,6 +120,11 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& peer, std:
     scope.peers[peer] = state;
     return {{peer, answer(*request, Verb::kOk)}};
   }
+  if (request->verb == Verb::kFail && id != kLaunchers && scopes_[kLaunchers].peers.contains(peer)) {
+    std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});  // on behalf of its ranks
+    answers.push_back({peer, answer(*request, Verb::kOk)});
+    return answers;
+  }
   const auto scope_found = scopes_.find(id);
   if (scope_found == scopes_.end() || !scope_found->second.peers.contains(peer))
     return drop("a request before a hello");
@@ -184,6 +181,10 @@ std::vector<StoreTable::Answer> StoreTable::fail(uint32_t scope_id, const Failur
   for (const Waiter& waiter : scope.waiters) answers.push_back({waiter.peer, failed(scope_id, waiter.id, failure)});
   scope.waiters.clear();
   for (const auto& [peer, state] : scope.peers) {
+    if (!state.left) answers.push_back({peer, failed(scope_id, 0, failure)});
+  }
+  if (scope_id == kLaunchers) return answers;
+  for (const auto& [peer, state] : scopes_[kLaunchers].peers) {
     if (!state.left) answers.push_back({peer, failed(scope_id, 0, failure)});
   }
   return answers;

@@ -1,7 +1,5 @@
 #include "herd/launch/wire.h"
 
-#include "herd/base/error.h"
-
 namespace herd::launch {
 namespace {
 
@@ -24,6 +22,14 @@ bool known(uint64_t verb) {
 }
 
 }  // namespace
+
+Code parse_code(std::string_view name) {
+  for (const Code code : {Code::kBadConfig, Code::kOverBudget, Code::kTimeout, Code::kPeerLost, Code::kAborted,
+                          Code::kCorruptFile, Code::kStorage, Code::kBug}) {
+    if (code_name(code) == name) return code;
+  }
+  return Code::kAborted;
+}
 
 std::string encode(const Message& message) {
   if (message.key.size() > kMaxKeyBytes || message.value.size() > kMaxValueBytes) {

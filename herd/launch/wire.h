@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "herd/base/error.h"
+
 namespace herd::launch {
 
 enum class Verb : uint8_t {
@@ -37,6 +39,8 @@ inline constexpr uint32_t kLaunchers = 0xffffffff;  // the scope in which launch
 inline constexpr size_t kMaxKeyBytes = 1024;
 inline constexpr size_t kMaxValueBytes = 64u << 20;
 inline constexpr size_t kHeaderBytes = 32;
+
+Code parse_code(std::string_view name);  // kAborted where the name is unknown
 
 // Throws kBadConfig where key or value is longer than the limits.
 std::string encode(const Message& message);

@@ -1,0 +1,76 @@
+#include "herd/cli/run.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <memory>
+
+#include "herd/base/error.h"
+#include "herd/launch/environment.h"
+#include "herd/launch/launcher.h"
+
+namespace herd::cli {
+namespace {
+
+// From --token-file, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is given.
+std::string job_token(const std::string& token_file) {
+  launch::Variables variables = launch::process_variables();
+  const std::string path = token_file.empty() ? variables["HERD_TOKEN_FILE"] : token_file;
+  if (path.empty()) return variables["HERD_TOKEN"];
+  std::ifstream file(path);
+  std::string token;
+  if (!(file >> token)) throw Error(Code::kBadConfig, "the token file " + path + " holds no token, or can't be read");
+  return token;
+}
+
+}  // namespace
+
+std::vector<std::string> mark_program(std::vector<std::string> arguments) {
+  if (arguments.empty() || arguments[0] != "run") return arguments;
+  size_t at = 1;
+  while (at < arguments.size() && arguments[at].starts_with('-')) {
+    const std::string& option = arguments[at];
+    if (option == "--") return arguments;
+    const bool attached = option.find('=') != std::string::npos || (!option.starts_with("--") && option.size() > 2);
+    at += attached || option == "-h" || option == "--help" ? 1 : 2;
+  }
+  if (at < arguments.size()) arguments.insert(arguments.begin() + static_cast<std::ptrdiff_t>(at), "--");
+  return arguments;
+}
+
+void add_run_command(CLI::App& app) {
+  auto options = std::make_shared<RunOptions>();
+  CLI::App* run = app.add_subcommand("run", "start a program as N ranks: herd run -n N -- PROGRAM ARGS...");
+  run->add_option("-n,--ranks", options->ranks, "ranks on this node")->capture_default_str();
+  run->add_option("--nnodes", options->num_nodes, "nodes of the job, each with a herd run of its own")
+      ->capture_default_str();
+  run->add_option("--node-rank", options->node_rank, "this node, from 0")->capture_default_str();
+  run->add_option("--rendezvous", options->rendezvous, "HOST:PORT of node 0, where the nodes meet");
+  run->add_option("--token-file", options->token_file,
+                  "file with the job's secret (or HERD_TOKEN); random on one node");
+  run->add_option("--max-restarts", options->max_restarts, "start the whole job again after a failure")
+      ->capture_default_str();
+  run->add_option("--log-dir", options->log_dir, "keep each rank's output in rank<R>.log there");
+  run->add_option("--grace", options->grace_s, "seconds from SIGINT or SIGTERM to SIGKILL")->capture_default_str();
+  run->add_option("--threads", options->threads, "compute threads of a rank; default: cores / ranks");
+  run->add_option("program", options->command, "the program and its arguments")->required();
+  run->footer("Options end at the program: herd run -n 2 --log-dir logs -- ./train --steps 10");
+  run->callback([options] {
+    const int status = run_run(*options);
+    if (status != 0) throw CLI::RuntimeError(status);
+  });
+}
+
+int run_run(const RunOptions& options) {
+  return launch::launch_job({.command = options.command,
+                             .ranks_per_node = options.ranks,
+                             .num_nodes = options.num_nodes,
+                             .node_rank = options.node_rank,
+                             .rendezvous = options.rendezvous,
+                             .token = job_token(options.token_file),
+                             .max_restarts = options.max_restarts,
+                             .log_dir = options.log_dir,
+                             .grace_s = options.grace_s,
+                             .threads_per_rank = options.threads});
+}
+
+}  // namespace herd::cli

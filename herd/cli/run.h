@@ -1,0 +1,28 @@
+// herd run: starts a program as N ranks.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+struct RunOptions {
+  int ranks = 1;  // on this node
+  int num_nodes = 1, node_rank = 0;
+  std::string rendezvous, token_file, log_dir;
+  int max_restarts = 0, threads = 0;
+  double grace_s = 30;
+  std::vector<std::string> command;
+};
+
+// Puts "--" before the program's name in the arguments of `herd run`, so that options end there; every option of it
+// takes one value. Other commands' arguments come back as they are.
+std::vector<std::string> mark_program(std::vector<std::string> arguments);
+void add_run_command(CLI::App& app);
+int run_run(const RunOptions& options);  // returns the job's exit status; throws Error
+
+}  // namespace herd::cli

@@ -1,0 +1,144 @@
+#include <algorithm>
+#include <thread>
+
+#include "herd/base/log.h"
+#include "herd/launch/coordinator_internal.h"
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+constexpr auto kNodeSilent = 5s;  // launcher and all ranks of a node
+
+SteadyTime after(double seconds) {
+  return Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
+}
+
+std::string numbered(const char* name, int attempt) { return std::string(name) + "/" + std::to_string(attempt); }
+
+}  // namespace
+
+Coordinator::Coordinator(const LaunchOptions& options, const std::string& token) : options_(options) {
+  if (options.node_rank == 0) {
+    const StoreAddress address =
+        options.num_nodes == 1 && options.rendezvous.empty() ? StoreAddress{} : parse_address(options.rendezvous);
+    server_ = std::make_unique<StoreServer>(address, token);
+    rendezvous_ = server_->rendezvous();
+  } else {
+    rendezvous_ = options.rendezvous;
+    log::info("node " + std::to_string(options.node_rank) + " waits for node 0 at " + rendezvous_);
+  }
+  if (options.num_nodes == 1) return;
+  client_ = std::make_unique<StoreClient>(
+      rendezvous_, token, ClientIdentity{options.node_rank, options.num_nodes, kLaunchers}, after(options.meeting_s));
+  const std::string mine = std::to_string(options.ranks_per_node);
+  if (options.node_rank == 0) client_->set("ranks per node", mine);
+  const std::string first = client_->get("ranks per node", after(options.meeting_s));
+  if (first != mine) {
+    throw Error(Code::kBadConfig, "node " + std::to_string(options.node_rank) + " starts " + mine +
+                                      " ranks, but node 0 starts " + first + "\n  fix: the same -n on every node");
+  }
+}
+
+std::optional<std::string> Coordinator::ask(const std::string& key, double patience_s) {
+  try {
+    return client_->get(key, after(patience_s));
+  } catch (const Error& error) {
+    if (error.code() == Code::kTimeout) return std::nullopt;
+    throw;
+  }
+}
+
+bool Coordinator::start(int attempt, const std::function<bool()>& interrupted) {
+  if (!client_) return true;
+  if (client_->add(numbered("ready", attempt), 1) == options_.num_nodes) client_->set(numbered("go", attempt), "");
+  const SteadyTime deadline = after(options_.meeting_s);
+  while (!ask(numbered("go", attempt), 0.3)) {
+    if (interrupted()) return false;
+    if (Clock::now() < deadline) continue;
+    const auto ready = ask(numbered("ready", attempt), 0);
+    throw Error(Code::kTimeout, "only " + ready.value_or("0") + " of " + std::to_string(options_.num_nodes) +
+                                    " nodes are ready after " + std::to_string(static_cast<int>(options_.meeting_s)) +
+                                    " s\n  fix: start herd run on every node, each with its own --node-rank");
+  }
+  return true;
+}
+
+void Coordinator::fail(int attempt, const Failure& failure, int status) {
+  if (server_ && !client_) return server_->fail(static_cast<uint32_t>(attempt), failure);
+  try {
+    if (client_->add(numbered("failed", attempt), 1) == 1)
+      client_->set(numbered("status", attempt), std::to_string(status));
+    client_->fail(static_cast<uint32_t>(attempt), failure);
+  } catch (const Error& lost) {
+    log::warning(std::string("the other nodes can't be told: ") + lost.what());
+  }
+}
+
+void Coordinator::check_nodes(int attempt) {
+  const auto now = Clock::now();
+  for (const PeerState& launcher : server_->peers(kLaunchers)) {
+    if (launcher.left || now - launcher.last_heard < kNodeSilent) continue;
+    const auto alive = [&](const PeerState& rank) {
+      return rank.rank / options_.ranks_per_node == launcher.rank && now - rank.last_heard < kNodeSilent;
+    };
+    const auto ranks = peers(attempt);
+    if (std::any_of(ranks.begin(), ranks.end(), alive)) continue;  // a stopped launcher is not a lost node
+    fail(attempt,
+         {Code::kPeerLost, "node " + std::to_string(launcher.rank) + " is silent, launcher (" + launcher.place +
+                               ") and ranks, for 5 s: it, or its launcher, is gone"},
+         1);
+  }
+}
+
+std::optional<Failure> Coordinator::failure(int attempt) {
+  const auto scope = static_cast<uint32_t>(attempt);
+  if (!client_) return server_->failure(scope);
+  if (server_) check_nodes(attempt);
+  return client_->failure(scope);
+}
+
+Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
+  if (!client_) return {local_status != 0 && may_restart, local_status};
+  const std::string key = numbered("verdict", attempt);
+  try {
+    if (!may_restart) client_->set(numbered("last", attempt), "");
+    client_->add(numbered("done", attempt), 1);
+    const SteadyTime deadline = after(options_.grace_s + 15);
+    if (server_) {
+      while (server_->value(kLaunchers, numbered("done", attempt)) != std::to_string(options_.num_nodes) &&
+             Clock::now() < deadline) {
+        check_nodes(attempt);
+        if (client_->failure(static_cast<uint32_t>(attempt)) &&
+            server_->failure(static_cast<uint32_t>(attempt))->reason.starts_with("node "))
+          break;
+        std::this_thread::sleep_for(10ms);
+      }
+      const auto failed = server_->value(kLaunchers, numbered("status", attempt));
+      const bool last = server_->value(kLaunchers, numbered("last", attempt)).has_value();
+      const int status = failed ? std::atoi(failed->c_str()) : local_status;
+      client_->set(key, std::string(status != 0 && !last ? "restart " : "end ") + std::to_string(status));
+    }
+    const std::string verdict = client_->get(key, deadline + 5s);
+    return {verdict.starts_with("restart"), std::atoi(verdict.c_str() + verdict.find(' '))};
+  } catch (const Error& lost) {
+    log::warning(std::string("the launchers can't agree: ") + lost.what());
+    return {false, local_status != 0 ? local_status : 1};
+  }
+}
+
+std::vector<PeerState> Coordinator::peers(int attempt) const {
+  return server_ ? server_->peers(static_cast<uint32_t>(attempt)) : std::vector<PeerState>{};
+}
+
+std::vector<Status> Coordinator::statuses(int attempt) const {
+  std::vector<Status> result;
+  for (const PeerState& peer : peers(attempt)) {
+    const auto value = server_->value(static_cast<uint32_t>(attempt), status_key(peer.rank));
+    result.push_back(value ? parse_status(peer.rank, *value) : Status{peer.rank, -1, ""});
+  }
+  return result;
+}
+
+}  // namespace herd::launch

@@ -1,0 +1,94 @@
+#include "herd/launch/guardian.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "herd/base/error.h"
+
+namespace herd::launch {
+namespace {
+
+// The guardian's whole life. Calls only what is safe after a fork in a process with threads.
+[[noreturn]] void guard(int launcher) {
+  setpgid(0, 0);
+  for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU}) {
+    ::signal(signal, SIG_IGN);
+  }
+  prctl(PR_SET_NAME, "herd-guardian");
+  dup2(launcher, 0);
+  close_range(1, ~0u, 0);
+  char byte;
+  while (read(0, &byte, 1) < 0) {
+  }
+  const timespec moment = {0, 100'000'000};  // a rank that was being started has joined the group by then
+  nanosleep(&moment, nullptr);
+  kill(0, SIGKILL);
+  _exit(0);
+}
+
+// The process group of a process, or -1 where it is gone. The name in /proc/PID/stat may hold spaces and brackets.
+pid_t group_of(const std::filesystem::path& process) {
+  std::ifstream file(process / "stat");
+  std::string text;
+  std::getline(file, text);
+  const size_t bracket = text.rfind(')');
+  if (bracket == std::string::npos) return -1;
+  std::istringstream fields(text.substr(bracket + 1));
+  std::string state;
+  pid_t parent = 0, group = -1;
+  fields >> state >> parent >> group;
+  return state == "Z" ? -1 : group;
+}
+
+}  // namespace
+
+Guardian::Guardian() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) throw_errno(Code::kStorage, "pipe to the guardian", errno);
+  pid_ = fork();
+  if (pid_ == 0) guard(ends[0]);
+  const int failure = errno;
+  close(ends[0]);
+  pipe_ = ends[1];
+  if (pid_ < 0) {
+    close(pipe_);
+    throw_errno(Code::kStorage, "fork the guardian", failure);
+  }
+  setpgid(pid_, pid_);  // whoever comes first
+}
+
+Guardian::~Guardian() {
+  kill(-pid_, SIGKILL);
+  close(pipe_);
+  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  }
+}
+
+void Guardian::signal_group(int signal) const { kill(-pid_, signal); }
+
+void Guardian::kill_members() const {
+  constexpr int kRounds = 10;  // a member may be starting another while we look
+  for (int round = 0; round < kRounds; ++round) {
+    bool any = false;
+    std::error_code ignored;
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+      const std::string name = entry.path().filename();
+      if (name.find_first_not_of("0123456789") != std::string::npos) continue;
+      const pid_t member = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
+      if (member == pid_ || group_of(entry.path()) != pid_) continue;
+      any = true;
+      kill(member, SIGKILL);
+    }
+    if (!any) return;
+  }
+}
+
+}  // namespace herd::launch

@@ -1,0 +1,26 @@
+// Sees to it that no process of a job outlives its launcher, even one that SIGKILL ends: a tiny process that leads the
+// job's process group, waits for the launcher's pipe to close, and then kills the group. Processes that start a session
+// of their own leave the group and are not covered.
+#pragma once
+
+#include <sys/types.h>
+
+namespace herd::launch {
+
+class Guardian {
+ public:
+  Guardian();   // forks: before any thread of ZeroMQ runs. Throws kStorage where no process can be started
+  ~Guardian();  // kills what is left of the group
+  Guardian(const Guardian&) = delete;
+  Guardian& operator=(const Guardian&) = delete;
+
+  pid_t group() const { return pid_; }
+  void signal_group(int signal) const;  // not SIGKILL: the guardian ignores what can be ignored, and stays
+  void kill_members() const;            // SIGKILL for everybody in the group but the guardian
+
+ private:
+  pid_t pid_ = -1;
+  int pipe_ = -1;
+};
+
+}  // namespace herd::launch

@@ -1,0 +1,369 @@
+#include "herd/launch/launcher.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/base/units.h"
+#include "herd/launch/control_group.h"
+#include "herd/launch/coordinator_internal.h"
+#include "herd/launch/cores.h"
+#include "herd/launch/guardian.h"
+#include "herd/launch/keys.h"
+#include "herd/launch/output.h"
+#include "herd/launch/rank_process.h"
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+constexpr auto kOwnEnd = 1s;      // after a failure, ranks that heard of it end by themselves
+constexpr auto kAbortGrace = 5s;  // then from SIGTERM to SIGKILL
+
+void say(const std::string& text) { write_all(STDERR_FILENO, "herd run: " + text + "\n"); }
+
+// Takes the signals that a launcher lives by, for as long as it exists.
+class Signals {
+ public:
+  Signals() {
+    sigset_t taken;
+    sigemptyset(&taken);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
+    pthread_sigmask(SIG_BLOCK, &taken, &before_);
+    fd_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+    if (fd_ < 0) throw_errno(Code::kStorage, "signalfd", errno);
+  }
+  ~Signals() {
+    close(fd_);
+    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  }
+  Signals(const Signals&) = delete;
+  Signals& operator=(const Signals&) = delete;
+  int fd() const { return fd_; }
+  int next() {  // the next signal that asks us to stop, or 0
+    signalfd_siginfo info;
+    while (read(fd_, &info, sizeof info) == sizeof info) {
+      if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
+    }
+    return 0;
+  }
+
+ private:
+  sigset_t before_;
+  int fd_ = -1;
+};
+
+// The folder of log files and memory tables: the user's, or one that vanishes with the job.
+class Folder {
+ public:
+  explicit Folder(const std::string& log_dir) : path_(log_dir), logs_(!log_dir.empty()) {
+    if (logs_) {
+      std::error_code failed;
+      std::filesystem::create_directories(path_, failed);
+      if (failed) throw Error(Code::kBadConfig, "--log-dir " + path_ + ": " + failed.message());
+      return;
+    }
+    std::string name = (std::filesystem::temp_directory_path() / "herd-run-XXXXXX").string();
+    if (!mkdtemp(name.data())) throw_errno(Code::kStorage, "make " + name, errno);
+    path_ = name;
+  }
+  ~Folder() {
+    std::error_code ignored;
+    if (!logs_) std::filesystem::remove_all(path_, ignored);
+  }
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  std::string memory_table(int rank) const { return path_ + "/rank" + std::to_string(rank) + ".memory.txt"; }
+  std::string log_path(int rank, int attempt) const {
+    return path_ + "/rank" + std::to_string(rank) + (attempt ? ".restart" + std::to_string(attempt) : "") + ".log";
+  }
+  int open_log(int rank, int attempt) const {  // -1 without --log-dir
+    if (!logs_) return -1;
+    const std::string file = log_path(rank, attempt);
+    const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    if (fd < 0) throw_errno(Code::kStorage, "write " + file, errno);
+    return fd;
+  }
+  bool logs() const { return logs_; }
+
+ private:
+  std::string path_;
+  bool logs_;
+};
+
+class Job {
+ public:
+  explicit Job(const LaunchOptions& options)
+      : options_(options),
+        world_(options.ranks_per_node * options.num_nodes),
+        folder_(options.log_dir),
+        token_(options.token.empty() ? make_token() : options.token),
+        coordinator_(options, token_) {}
+  int run();
+
+ private:
+  struct Local {
+    RankProcess process;
+    std::vector<OutputStream> streams;
+    int log = -1;
+  };
+  int attempt(int number);
+  void start_ranks(int number);
+  Variables variables(int local_rank, int number) const;
+  void wait_and_pump();
+  void reap_ranks(int number);
+  void on_rank_failure(const RankProcess& process, int number);
+  void on_signal(int signal);
+  void enforce_deadlines();
+  void print_report(int number) const;
+  bool any_running() const;
+
+  LaunchOptions options_;
+  int world_;
+  Signals signals_;
+  Guardian guardian_;  // forks: before the coordinator starts ZeroMQ
+  Folder folder_;
+  std::string token_;
+  Coordinator coordinator_;
+
+  std::vector<Local> ranks_;
+  int status_ = 0;
+  std::string cause_, memory_note_;
+  std::vector<Status> statuses_;  // at the moment of the failure
+  std::vector<PeerState> peers_;
+  std::optional<int64_t> oom_before_;
+  Clock::time_point failed_at_;
+  int stop_signal_ = 0;
+  std::optional<Clock::time_point> terminate_at_, kill_at_;
+};
+
+bool Job::any_running() const {
+  return std::any_of(ranks_.begin(), ranks_.end(), [](const Local& rank) { return rank.process.running(); });
+}
+
+Variables Job::variables(int local_rank, int number) const {
+  Variables result = process_variables();
+  result.erase("HERD_TOKEN_FILE");
+  const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+  const std::pair<const char*, int> numbers[] = {{"HERD_RANK", rank},
+                                                 {"HERD_SIZE", world_},
+                                                 {"HERD_LOCAL_RANK", local_rank},
+                                                 {"HERD_LOCAL_SIZE", options_.ranks_per_node},
+                                                 {"HERD_NODE_RANK", options_.node_rank},
+                                                 {"HERD_NUM_NODES", options_.num_nodes},
+                                                 {"HERD_RESTART", number}};
+  for (const auto& [name, value] : numbers) result[name] = std::to_string(value);
+  result["HERD_RENDEZVOUS"] = coordinator_.rendezvous();
+  result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();
+  result["HERD_TOKEN"] = token_;
+  result["HERD_MEMORY_TABLE"] = folder_.memory_table(rank);
+  const int threads = options_.threads_per_rank;
+  if (threads > 0 || !result.contains("OMP_NUM_THREADS")) {
+    result["OMP_NUM_THREADS"] =
+        std::to_string(threads > 0 ? threads : std::max(1, usable_cores() / options_.ranks_per_node));
+  }
+  result["HERD_THREADS"] = std::to_string(std::max(1, std::atoi(result["OMP_NUM_THREADS"].c_str())));
+  return result;
+}
+
+void Job::start_ranks(int number) {
+  for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
+    const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
+    const std::string prefix = world_ > 1 ? "[" + std::to_string(rank) + "] " : "";
+    std::error_code ignored;
+    std::filesystem::remove(folder_.memory_table(rank), ignored);
+    Local local;
+    local.log = folder_.open_log(rank, number);
+    local.process = start_rank(rank, options_.command, variables(local_rank, number), guardian_.group());
+    local.streams.emplace_back(local.process.output, STDOUT_FILENO, prefix, local.log);
+    local.streams.emplace_back(local.process.errors, STDERR_FILENO, prefix, local.log);
+    ranks_.push_back(std::move(local));
+  }
+}
+
+void Job::wait_and_pump() {
+  std::vector<pollfd> items = {{signals_.fd(), POLLIN, 0}};
+  for (const Local& rank : ranks_) {
+    for (const OutputStream& stream : rank.streams) {
+      if (stream.fd() >= 0) items.push_back({stream.fd(), POLLIN, 0});
+    }
+  }
+  poll(items.data(), items.size(), 50);
+  for (Local& rank : ranks_) {
+    for (OutputStream& stream : rank.streams) stream.pump();
+  }
+}
+
+void Job::on_rank_failure(const RankProcess& process, int number) {
+  if (!cause_.empty() || stop_signal_) {  // the first failure decides; after a signal none is news
+    if (stop_signal_ && status_ == 0) status_ = exit_status(*process.wait_status);
+    return;
+  }
+  status_ = exit_status(*process.wait_status);
+  cause_ = "rank " + std::to_string(process.rank) + " (process " + std::to_string(process.pid) + ") " +
+           describe_end(*process.wait_status);
+  const auto oom = oom_kill_count();
+  if (status_ == 128 + SIGKILL && oom && oom_before_ && *oom > *oom_before_) {
+    const auto limit = memory_limit_bytes();
+    memory_note_ = "the memory limit of the control group" +
+                   (limit ? " (" + format_bytes(static_cast<double>(*limit)) + ")" : std::string()) + " killed " +
+                   std::to_string(*oom - *oom_before_) + " process(es) of it meanwhile: out of memory\n" +
+                   "  fix: fewer ranks, a smaller micro-batch, sharding or offload; `herd plan` says what fits";
+    cause_ += "; " + memory_note_;
+    std::ifstream table(folder_.memory_table(process.rank));
+    for (std::string line; std::getline(table, line);) memory_note_ += "\n  " + line;
+  }
+  failed_at_ = Clock::now();
+  statuses_ = coordinator_.statuses(number);
+  peers_ = coordinator_.peers(number);
+  coordinator_.fail(number, {Code::kPeerLost, cause_}, status_);
+  terminate_at_ = failed_at_ + kOwnEnd;
+  kill_at_ = failed_at_ + kOwnEnd + kAbortGrace;
+}
+
+void Job::reap_ranks(int number) {
+  for (Local& rank : ranks_) {
+    if (!reap(rank.process)) continue;
+    for (OutputStream& stream : rank.streams) stream.pump();
+    if (rank.process.failed()) on_rank_failure(rank.process, number);
+  }
+  if (!cause_.empty() || stop_signal_) return;
+  const auto failure = coordinator_.failure(number);  // of another node, or the store's loss
+  if (!failure) return;
+  cause_ = failure->reason;
+  status_ = 1;
+  failed_at_ = Clock::now();
+  terminate_at_ = failed_at_ + kOwnEnd;
+  kill_at_ = failed_at_ + kOwnEnd + kAbortGrace;
+}
+
+void Job::on_signal(int signal) {
+  if (signal == 0) return;
+  if (stop_signal_) {
+    say("second signal: killing the ranks");
+    kill_at_ = Clock::now();
+    return;
+  }
+  stop_signal_ = signal;
+  char text[128];
+  std::snprintf(text, sizeof text, "signal %d (%s): passed on; ranks have %.0f s to save", signal, sigdescr_np(signal),
+                options_.grace_s);
+  say(text);
+  guardian_.signal_group(signal);
+  guardian_.signal_group(SIGCONT);
+  kill_at_ = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(options_.grace_s * 1000));
+}
+
+void Job::enforce_deadlines() {
+  const auto now = Clock::now();
+  if (terminate_at_ && now >= *terminate_at_) {
+    guardian_.signal_group(SIGTERM);
+    guardian_.signal_group(SIGCONT);
+    terminate_at_.reset();
+  }
+  if (kill_at_ && now >= *kill_at_) {
+    guardian_.kill_members();
+    kill_at_ = now + 1s;
+  }
+}
+
+void Job::print_report(int number) const {
+  constexpr size_t kShown = 32;
+  std::string text;
+  for (size_t i = 0; i < std::min(statuses_.size(), kShown); ++i) {
+    char line[160];
+    const double age_s = std::chrono::duration<double>(failed_at_ - peers_[i].last_heard).count();
+    std::snprintf(line, sizeof line, "  rank %-5d heard %6.1f s before  in ", statuses_[i].rank, std::max(0.0, age_s));
+    text += line + (statuses_[i].text.empty() ? "(nothing published)" : "\"" + statuses_[i].text + "\"") + "\n";
+  }
+  if (!text.empty()) write_all(STDERR_FILENO, "herd run: when it failed, each rank was last\n" + text);
+  if (!memory_note_.empty()) say(memory_note_);
+  if (folder_.logs()) say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, number) + " ...");
+  if (const std::string line = first_divergence(statuses_); !line.empty()) say(line);
+  say("the job failed: " + cause_);
+}
+
+int Job::attempt(int number) {
+  status_ = 0;
+  cause_ = memory_note_ = "";
+  statuses_.clear();
+  terminate_at_.reset();
+  kill_at_.reset();
+  oom_before_ = oom_kill_count();
+  start_ranks(number);
+  while (any_running()) {
+    wait_and_pump();
+    on_signal(signals_.next());
+    reap_ranks(number);
+    enforce_deadlines();
+  }
+  guardian_.kill_members();
+  for (Local& rank : ranks_) {
+    for (OutputStream& stream : rank.streams) stream.finish();
+    if (rank.log >= 0) close(rank.log);
+  }
+  ranks_.clear();
+  if (!cause_.empty()) print_report(number);
+  return status_;
+}
+
+int Job::run() {
+  const int cores = usable_cores();
+  if (options_.ranks_per_node > cores) {
+    say(std::to_string(options_.ranks_per_node) + " ranks share " + std::to_string(cores) +
+        (cores == 1 ? " core" : " cores") + " of this machine: they will take turns");
+  }
+  for (int number = 0;; ++number) {
+    const auto interrupted = [this] { return (stop_signal_ = signals_.next()) != 0; };
+    if (!coordinator_.start(number, interrupted)) return 128 + stop_signal_;
+    const int status = attempt(number);
+    const Verdict verdict = coordinator_.finish(number, status, number < options_.max_restarts && !stop_signal_);
+    if (!verdict.restart) return verdict.status;
+    say("starting again (" + std::to_string(number + 1) + " of at most " + std::to_string(options_.max_restarts) + ")");
+  }
+}
+
+void check(const LaunchOptions& options) {
+  const auto refuse = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
+  if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
+  if (options.ranks_per_node < 1)
+    refuse("-n " + std::to_string(options.ranks_per_node) + ": at least one rank is needed");
+  if (options.num_nodes < 1) refuse("--nnodes " + std::to_string(options.num_nodes) + ": at least one node is needed");
+  if (options.max_restarts < 0) refuse("--max-restarts " + std::to_string(options.max_restarts) + " is negative");
+  if (options.node_rank < 0 || options.node_rank >= options.num_nodes) {
+    refuse("--node-rank " + std::to_string(options.node_rank) + " must be from 0 to below --nnodes " +
+           std::to_string(options.num_nodes));
+  }
+  if (options.num_nodes == 1) return;
+  if (options.rendezvous.empty()) {
+    refuse(
+        "several nodes need an address where they meet\n  fix: --rendezvous HOST:PORT, HOST being node 0's address and "
+        "PORT free there, the same on every node");
+  }
+  if (parse_address(options.rendezvous).port == 0) refuse("--rendezvous " + options.rendezvous + " needs a port");
+  if (options.token.empty()) {
+    refuse(
+        "several nodes need the job's secret\n  fix: openssl rand -hex 32 > FILE, copy FILE to every node, and pass "
+        "--token-file FILE (or set HERD_TOKEN)");
+  }
+}
+
+}  // namespace
+
+int launch_job(const LaunchOptions& options) {
+  check(options);
+  return Job(options).run();
+}
+
+}  // namespace herd::launch

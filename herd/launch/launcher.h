@@ -1,0 +1,34 @@
+// Starts the ranks of a job on this node, watches them, and ends with the status of the first one that failed.
+//   - one process per rank, its environment as launch/environment.h reads it; output rank by rank (launch/output.h)
+//   - a rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
+//     later; then the job starts again, as a whole, up to max_restarts times
+//   - SIGINT, SIGTERM and SIGHUP are passed on; ranks have grace_s to save, a second signal ends them at once
+//   - no process of the job outlives the launcher (launch/guardian.h)
+// On several nodes one launcher runs on each; they meet at `rendezvous`, which node 0 hosts.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace herd::launch {
+
+struct LaunchOptions {
+  std::vector<std::string> command;  // program and arguments
+  int ranks_per_node = 1;
+  int num_nodes = 1;
+  int node_rank = 0;
+  std::string rendezvous;  // HOST:PORT with HOST an address of node 0; needed with several nodes
+  std::string token;       // the job's secret; needed with several nodes, else random
+  int max_restarts = 0;
+  std::string log_dir;       // rank<R>.log files; "" = none
+  double grace_s = 30;       // from a signal to SIGKILL
+  double meeting_s = 300;    // how long the launchers of several nodes wait for each other
+  int threads_per_rank = 0;  // 0 = cores / ranks_per_node, at least 1
+};
+
+// Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal).
+// Takes SIGINT, SIGTERM, SIGHUP and SIGCHLD while it runs: call it from the main thread, before other threads start.
+// Throws kBadConfig where the options can't be met.
+int launch_job(const LaunchOptions& options);
+
+}  // namespace herd::launch

@@ -1,0 +1,79 @@
+#include "herd/launch/output.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <utility>
+
+namespace herd::launch {
+
+void write_all(int fd, const std::string& text) {
+  for (size_t done = 0; done < text.size();) {
+    const ssize_t wrote = write(fd, text.data() + done, text.size() - done);
+    if (wrote > 0)
+      done += static_cast<size_t>(wrote);
+    else if (wrote < 0 && errno == EAGAIN) {
+      pollfd writable = {fd, POLLOUT, 0};
+      poll(&writable, 1, 100);
+    } else if (errno != EINTR) {
+      return;  // nobody reads any more
+    }
+  }
+}
+
+OutputStream::OutputStream(int from, int console, std::string prefix, int log_file)
+    : from_(from), console_(console), prefix_(std::move(prefix)), log_file_(log_file) {}
+
+OutputStream::OutputStream(OutputStream&& other) noexcept
+    : from_(std::exchange(other.from_, -1)),
+      console_(other.console_),
+      prefix_(std::move(other.prefix_)),
+      log_file_(other.log_file_),
+      pending_(std::move(other.pending_)) {}
+
+OutputStream::~OutputStream() {
+  if (from_ >= 0) close(from_);
+}
+
+void OutputStream::pump() {
+  char bytes[16384];
+  for (int round = 0; from_ >= 0 && round < 64; ++round) {  // bounded: other ranks want to be heard too
+    const ssize_t count = read(from_, bytes, sizeof bytes);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) break;  // nothing more for now
+    if (count == 0) {
+      close(from_);
+      from_ = -1;
+      break;
+    }
+    const std::string text(bytes, static_cast<size_t>(count));
+    if (log_file_ >= 0) write_all(log_file_, text);
+    pending_ += text;
+    write_lines(false);
+  }
+}
+
+void OutputStream::finish() {
+  pump();
+  write_lines(true);
+  if (from_ >= 0) close(from_);
+  from_ = -1;
+}
+
+void OutputStream::write_lines(bool all) {
+  constexpr size_t kLongestLine = 1 << 16;
+  std::string out;
+  size_t begin = 0;
+  for (size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1) {
+    out += prefix_ + pending_.substr(begin, end + 1 - begin);
+  }
+  if (begin < pending_.size() && (all || pending_.size() - begin > kLongestLine)) {
+    out += prefix_ + pending_.substr(begin) + "\n";
+    begin = pending_.size();
+  }
+  pending_.erase(0, begin);
+  write_all(console_, out);
+}
+
+}  // namespace herd::launch

@@ -1,0 +1,32 @@
+// What ranks print: whole lines go to the console with the rank before them, raw bytes to a log file per rank.
+// Threads: one.
+#pragma once
+
+#include <string>
+
+namespace herd::launch {
+
+// One stream of one rank.
+class OutputStream {
+ public:
+  // Copies from `from` (non-blocking; closed at its end) to `console`. prefix "" = none; log_file -1 = none (borrowed).
+  OutputStream(int from, int console, std::string prefix, int log_file);
+  ~OutputStream();
+  OutputStream(OutputStream&&) noexcept;
+  OutputStream& operator=(OutputStream&&) = delete;
+
+  int fd() const { return from_; }  // -1 at its end
+  void pump();                      // copies what is there
+  void finish();                    // copies what is there, ends the last line, closes
+
+ private:
+  void write_lines(bool all);
+  int from_, console_;
+  std::string prefix_;
+  int log_file_;
+  std::string pending_;  // the line that has no end yet
+};
+
+void write_all(int fd, const std::string& text);
+
+}  // namespace herd::launch
