@@ -1,0 +1,57 @@
+#include "herd/optim/adamw.h"
+
+#include <array>
+#include <string>
+
+#include "herd/base/error.h"
+#include "herd/kernels/adamw.h"
+
+namespace herd::optim {
+namespace {
+
+void check_beta(const char* name, double value) {
+  if (!(value >= 0 && value < 1)) {
+    throw Error(Code::kBadConfig,
+                std::string(name) + " = " + std::to_string(value) + " of adamw: needs 0 <= " + name + " < 1");
+  }
+}
+
+}  // namespace
+
+AdamW::AdamW(const AdamWOptions& options) : options_(options) {
+  check_beta("beta1", options.beta1);
+  check_beta("beta2", options.beta2);
+  if (!(options.epsilon > 0)) throw Error(Code::kBadConfig, "epsilon of adamw must be > 0");
+  if (!(options.weight_decay >= 0)) throw Error(Code::kBadConfig, "weight_decay of adamw must be >= 0");
+}
+
+std::span<const std::string_view> AdamW::state_names() const {
+  static constexpr std::array<std::string_view, 2> kNames = {"moment1", "moment2"};
+  return kNames;
+}
+
+std::vector<std::pair<std::string_view, double>> AdamW::hyperparameters() const {
+  return {{"beta1", options_.beta1},
+          {"beta2", options_.beta2},
+          {"epsilon", options_.epsilon},
+          {"weight_decay", options_.weight_decay}};
+}
+
+void AdamW::step(const Shard& shard, const StepOptions& options) const {
+  check(shard);
+  kernels::adamw({.weights = shard.weights.mutable_data_ptr<float>(),
+                  .gradient = shard.gradient.const_data_ptr<float>(),
+                  .moment1 = shard.states[0].mutable_data_ptr<float>(),
+                  .moment2 = shard.states[1].mutable_data_ptr<float>(),
+                  .count = shard.weights.numel(),
+                  .offset = shard.offset},
+                 {.rate = options.rate,
+                  .beta1 = options_.beta1,
+                  .beta2 = options_.beta2,
+                  .epsilon = options_.epsilon,
+                  .weight_decay = options_.weight_decay,
+                  .t = options.step + 1},
+                 shard.decay, options.factor);
+}
+
+}  // namespace herd::optim

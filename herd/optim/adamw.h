@@ -1,0 +1,27 @@
+// AdamW: two fp32 states per weight. The equation is in herd/kernels/adamw.h.
+#pragma once
+
+#include "herd/optim/optimizer.h"
+
+namespace herd::optim {
+
+struct AdamWOptions {
+  double beta1 = 0.9;
+  double beta2 = 0.95;
+  double epsilon = 1e-8;
+  double weight_decay = 0.1;
+};
+
+class AdamW final : public Optimizer {
+ public:
+  explicit AdamW(const AdamWOptions& options);  // throws kBadConfig unless 0 <= betas < 1, epsilon > 0, decay >= 0
+  std::string_view name() const override { return "adamw"; }
+  std::span<const std::string_view> state_names() const override;
+  std::vector<std::pair<std::string_view, double>> hyperparameters() const override;
+  void step(const Shard& shard, const StepOptions& options) const override;
+
+ private:
+  AdamWOptions options_;
+};
+
+}  // namespace herd::optim

@@ -1,0 +1,44 @@
+#include "herd/optim/sgd.h"
+
+#include <array>
+#include <string>
+
+#include "herd/base/error.h"
+#include "herd/kernels/sgd.h"
+
+namespace herd::optim {
+
+Sgd::Sgd(const SgdOptions& options) : options_(options) {
+  if (!(options.momentum >= 0 && options.momentum < 1)) {
+    throw Error(Code::kBadConfig,
+                "momentum = " + std::to_string(options.momentum) + " of sgd: needs 0 <= momentum < 1");
+  }
+  if (!(options.weight_decay >= 0)) throw Error(Code::kBadConfig, "weight_decay of sgd must be >= 0");
+}
+
+std::span<const std::string_view> Sgd::state_names() const {
+  static constexpr std::array<std::string_view, 1> kNames = {"moment1"};
+  return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
+}
+
+std::vector<std::pair<std::string_view, double>> Sgd::hyperparameters() const {
+  return {{"momentum", options_.momentum},
+          {"weight_decay", options_.weight_decay},
+          {"nesterov", options_.nesterov ? 1.0 : 0.0}};
+}
+
+void Sgd::step(const Shard& shard, const StepOptions& options) const {
+  check(shard);
+  kernels::sgd({.weights = shard.weights.mutable_data_ptr<float>(),
+                .gradient = shard.gradient.const_data_ptr<float>(),
+                .moment = shard.states.empty() ? nullptr : shard.states[0].mutable_data_ptr<float>(),
+                .count = shard.weights.numel(),
+                .offset = shard.offset},
+               {.rate = options.rate,
+                .momentum = options_.momentum,
+                .weight_decay = options_.weight_decay,
+                .nesterov = options_.nesterov},
+               shard.decay, options.factor);
+}
+
+}  // namespace herd::optim

@@ -1,0 +1,26 @@
+// Stochastic gradient descent: one fp32 state per weight with momentum, none without. Equation: herd/kernels/sgd.h.
+#pragma once
+
+#include "herd/optim/optimizer.h"
+
+namespace herd::optim {
+
+struct SgdOptions {
+  double momentum = 0.9;
+  double weight_decay = 0.0;
+  bool nesterov = false;
+};
+
+class Sgd final : public Optimizer {
+ public:
+  explicit Sgd(const SgdOptions& options);  // throws kBadConfig unless 0 <= momentum < 1, decay >= 0
+  std::string_view name() const override { return "sgd"; }
+  std::span<const std::string_view> state_names() const override;
+  std::vector<std::pair<std::string_view, double>> hyperparameters() const override;
+  void step(const Shard& shard, const StepOptions& options) const override;
+
+ private:
+  SgdOptions options_;
+};
+
+}  // namespace herd::optim
