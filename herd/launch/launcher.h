@@ -13,14 +13,14 @@
 namespace herd::launch {
 
 struct LaunchOptions {
-  std::vector<std::string> command;  // program and arguments
+  std::vector<std::string> command = {};  // program and arguments
   int ranks_per_node = 1;
   int num_nodes = 1;
   int node_rank = 0;
-  std::string rendezvous;  // HOST:PORT with HOST an address of node 0; needed with several nodes
-  std::string token;       // the job's secret; needed with several nodes, else random
+  std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; needed with several nodes
+  std::string token = {};       // the job's secret; needed with several nodes, else random
   int max_restarts = 0;
-  std::string log_dir;       // rank<R>.log files; "" = none
+  std::string log_dir = {};  // rank<R>.log files; "" = none
   double grace_s = 30;       // from a signal to SIGKILL
   double meeting_s = 300;    // how long the launchers of several nodes wait for each other
   int threads_per_rank = 0;  // 0 = cores / ranks_per_node, at least 1

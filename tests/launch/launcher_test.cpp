@@ -1,0 +1,294 @@
+// herd run with real processes: statuses, signals, restarts, orphans, several nodes.
+#include "herd/launch/launcher.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "child_process.h"
+#include "herd/base/error.h"
+
+namespace herd::launch {
+namespace {
+
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+using testing::AllOf;
+using testing::HasSubstr;
+
+const std::string kBinaries = std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".";
+const std::string kHerd = kBinaries + "/herd", kRank = kBinaries + "/tests/launch_rank_program";
+const std::map<std::string, std::string> kToken = {{"HERD_TOKEN", "a token of the tests"}};
+
+std::vector<std::string> herd_run(std::vector<std::string> options, std::vector<std::string> program) {
+  options.insert(options.begin(), {kHerd, "run"});
+  options.insert(options.end(), program.begin(), program.end());
+  return options;
+}
+
+// Processes whose command line holds the text.
+int processes_with(const std::string& text) {
+  int found = 0;
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc", ignored)) {
+    std::ifstream file(entry.path() / "cmdline");
+    std::string line((std::istreambuf_iterator<char>(file)), {});
+    std::replace(line.begin(), line.end(), '\0', ' ');
+    found += line.find(text) != std::string::npos;
+  }
+  return found;
+}
+bool gone(const std::string& text) {
+  const auto until = Clock::now() + 5s;
+  while (processes_with(text) > 0) {
+    if (Clock::now() > until) return false;
+    std::this_thread::sleep_for(10ms);
+  }
+  return true;
+}
+std::string marker() {  // unique in command lines
+  static int number = 0;
+  return "9" + std::to_string(getpid()) + "0" + std::to_string(number++);
+}
+
+std::string free_address() {
+  const int fd = socket(AF_INET, SOCK_STREAM, 0);
+  sockaddr_in address = {};
+  address.sin_family = AF_INET;
+  address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+  socklen_t length = sizeof address;
+  EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), length), 0);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
+  close(fd);
+  return "127.0.0.1:" + std::to_string(ntohs(address.sin_port));
+}
+std::vector<std::string> node(int rank, const std::string& address, std::vector<std::string> program,
+                              int restarts = 0) {
+  return herd_run({"-n", "2", "--nnodes", "2", "--node-rank", std::to_string(rank), "--rendezvous", address,
+                   "--max-restarts", std::to_string(restarts)},
+                  std::move(program));
+}
+
+TEST(HerdRun, RanksMeetAndLinesCarryTheRank) {
+  ChildProcess job(herd_run({"-n", "3"}, {kRank, "meet"}));
+  EXPECT_EQ(job.wait(), 0);
+  for (int rank = 0; rank < 3; ++rank) {
+    const std::string number = std::to_string(rank);
+    EXPECT_THAT(job.output(), HasSubstr("[" + number + "] rank " + number + " of 3 on node 0 met by herd run: sum 30"));
+  }
+}
+
+TEST(HerdRun, StopsReadingOptionsAtTheProgram) {
+  ChildProcess job(herd_run({"-n", "1"}, {"echo", "-n", "--max-restarts=3", "--", "-h"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.output(), "--max-restarts=3 -- -h\n");
+}
+
+TEST(HerdRun, ReturnsTheStatusOfTheRankThatFailed) {
+  ChildProcess job(herd_run({"-n", "2"}, {"sh", "-c", "[ $HERD_RANK = 1 ] && exit 42; sleep 30"}));
+  EXPECT_EQ(job.wait(), 42);
+  EXPECT_THAT(job.output(), HasSubstr("the job failed: rank 1 (process "));
+  EXPECT_THAT(job.output(), HasSubstr("exited with status 42"));
+}
+
+TEST(HerdRun, DividesTheCoresAmongRanks) {
+  ChildProcess alone(herd_run({"-n", "1"}, {"sh", "-c", "echo $OMP_NUM_THREADS $HERD_THREADS"}),
+                     {{"OMP_NUM_THREADS", "3"}});
+  EXPECT_EQ(alone.wait(), 0);
+  EXPECT_EQ(alone.output(), "3 3\n");
+  ChildProcess crowd(herd_run({"-n", "1", "--threads", "2"}, {"sh", "-c", "echo $OMP_NUM_THREADS $HERD_THREADS"}));
+  EXPECT_EQ(crowd.wait(), 0);
+  EXPECT_EQ(crowd.output(), "2 2\n");
+}
+
+TEST(HerdRun, DoesNotHangWhenARankDiesBeforeItConnects) {
+  const auto started = Clock::now();
+  ChildProcess job(herd_run({"-n", "3"}, {kRank, "dies-before-it-connects"}));
+  EXPECT_EQ(job.wait(), 7);
+  EXPECT_LT(Clock::now() - started, 10s);
+  EXPECT_THAT(job.output(), HasSubstr("kPeerLost: rank 2 (process "));  // what the other ranks were told
+}
+
+TEST(HerdRun, ReportsWhoWasWhereAndTheCauseLast) {
+  ChildProcess job(herd_run({"-n", "2"}, {kRank, "killed-in-operation"}));
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  const std::string& text = job.output();
+  EXPECT_THAT(text, AllOf(HasSubstr("in \"all_reduce \"a\"\""), HasSubstr("in \"all_reduce \"b\"\"")));
+  EXPECT_THAT(text, HasSubstr("furthest behind: rank 1 in"));
+  const size_t cause = text.find("the job failed: rank 1 (process ");
+  ASSERT_NE(cause, std::string::npos);
+  EXPECT_EQ(text.find('\n', cause), text.size() - 1);
+  EXPECT_THAT(text.substr(cause), HasSubstr("killed by signal 9"));
+}
+
+TEST(HerdRun, StartsTheWholeJobAgain) {
+  ChildProcess job(herd_run({"-n", "2", "--max-restarts", "2"}, {kRank, "fails-once"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.count("sum 10, restart 0"), 2);
+  EXPECT_EQ(job.count("sum 10, restart 1"), 2);
+  EXPECT_EQ(job.count("restart 2"), 0);
+}
+
+TEST(HerdRun, GivesUpAfterTheLastRestart) {
+  ChildProcess job(herd_run({"-n", "1", "--max-restarts", "1"}, {kRank, "fails"}));
+  EXPECT_EQ(job.wait(), 5);
+  EXPECT_EQ(job.count("the job failed"), 2);
+}
+
+TEST(HerdRun, PassesASignalOnAndLetsRanksSave) {
+  ChildProcess job(herd_run({"-n", "2"}, {kRank, "saves"}));
+  ASSERT_TRUE(job.wait_for("met by", 2)) << job.output();
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.count(" saved"), 2);
+}
+
+TEST(HerdRun, KillsRanksThatDoNotStopInTime) {
+  ChildProcess job(
+      herd_run({"-n", "2", "--grace", "0.3"}, {"sh", "-c", "trap '' TERM; echo up; while :; do sleep 0.1; done"}));
+  ASSERT_TRUE(job.wait_for("up", 2));
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+}
+
+TEST(HerdRun, ASecondSignalKillsAtOnce) {
+  ChildProcess job(herd_run({"-n", "1"}, {"sh", "-c", "trap '' TERM INT; echo up; while :; do sleep 0.1; done"}));
+  ASSERT_TRUE(job.wait_for("up"));
+  job.kill(SIGTERM);
+  ASSERT_TRUE(job.wait_for("passed on"));
+  job.kill(SIGINT);
+  EXPECT_EQ(job.wait(10), 128 + SIGKILL);
+}
+
+TEST(HerdRun, LeavesNoOrphansWhenTheLauncherIsKilled) {
+  const std::string mark = marker();
+  ChildProcess job(herd_run({"-n", "2"}, {"sh", "-c", "sleep " + mark + " & echo up; wait"}));
+  ASSERT_TRUE(job.wait_for("up", 2));
+  EXPECT_GE(processes_with("sleep " + mark), 2);
+  job.kill(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(gone(mark));
+}
+
+TEST(HerdRun, LeavesNoOrphansOfARankThatEnded) {
+  const std::string mark = marker();
+  ChildProcess job(herd_run({"-n", "2"}, {"sh", "-c", "sleep " + mark + " & exit 0"}));
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_TRUE(gone(mark));
+}
+
+TEST(HerdRun, EndsAStoppedRankWhenAnotherFails) {
+  ChildProcess job(
+      herd_run({"-n", "2"}, {"sh", "-c", "[ $HERD_RANK = 0 ] && { sleep 0.2; exit 9; }; echo up; kill -STOP $$"}));
+  EXPECT_EQ(job.wait(), 9);
+}
+
+TEST(HerdRun, AStoppedLauncherOnlyDelaysItsRanks) {
+  ChildProcess job(herd_run({"-n", "2"}, {"sh", "-c", "echo up; sleep 0.4; exec \"$0\" meet", kRank}));
+  ASSERT_TRUE(job.wait_for("up", 2));
+  job.kill(SIGSTOP);
+  std::this_thread::sleep_for(1s);
+  job.kill(SIGCONT);
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_EQ(job.count("sum 10"), 2);
+}
+
+TEST(HerdRun, KeepsALogPerRankAndAttempt) {
+  char name[] = "/tmp/herd-logs-XXXXXX";
+  const std::string folder = mkdtemp(name);
+  ChildProcess job(herd_run({"-n", "2", "--max-restarts", "1", "--log-dir", folder}, {kRank, "fails-once"}));
+  EXPECT_EQ(job.wait(), 0);
+  std::ifstream first(folder + "/rank1.log"), second(folder + "/rank1.restart1.log");
+  std::string line;
+  std::getline(first, line);
+  EXPECT_EQ(line, "rank 1 of 2 on node 0 met by herd run: sum 10, restart 0");
+  std::getline(second, line);
+  EXPECT_EQ(line, "rank 1 of 2 on node 0 met by herd run: sum 10, restart 1");
+  std::filesystem::remove_all(folder);
+}
+
+TEST(HerdRun, SaysWhatCannotBeStarted) {
+  ChildProcess job(herd_run({"-n", "2"}, {"/no/such/program"}));
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("can't start \"/no/such/program\""), HasSubstr("fix:")));
+}
+
+TEST(HerdRun, TwoNodesAreOneJob) {
+  const std::string address = free_address();
+  ChildProcess first(node(0, address, {kRank, "meet"}), kToken), second(node(1, address, {kRank, "meet"}), kToken);
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_THAT(first.output(), HasSubstr("[1] rank 1 of 4 on node 0 met by herd run: sum 60"));
+  EXPECT_THAT(second.output(), HasSubstr("[3] rank 3 of 4 on node 1 met by herd run: sum 60"));
+}
+
+TEST(HerdRun, AFailureOnOneNodeEndsAndRestartsBoth) {
+  const std::string address = free_address();
+  ChildProcess second(node(1, address, {kRank, "fails"}, 1), kToken),
+      first(node(0, address, {kRank, "fails"}, 1), kToken);
+  EXPECT_EQ(first.wait(), 5) << first.output();
+  EXPECT_EQ(second.wait(), 5) << second.output();
+  EXPECT_EQ(first.count("sum 60, restart 1"), 2);
+  EXPECT_THAT(first.output(), HasSubstr("the job failed: rank 3 (process "));
+}
+
+TEST(HerdRun, AKilledLauncherOfAnotherNodeEndsTheJob) {
+  const std::string address = free_address();
+  ChildProcess first(node(0, address, {kRank, "stuck"}), kToken), second(node(1, address, {kRank, "stuck"}), kToken);
+  ASSERT_TRUE(first.wait_for("sum 60", 2)) << first.output();
+  second.kill(SIGKILL);
+  EXPECT_EQ(first.wait(), 1) << first.output();
+  EXPECT_THAT(first.output(), HasSubstr("node 1 is silent"));
+}
+
+TEST(HerdRun, AKilledLauncherOfNodeZeroEndsTheOthers) {
+  const std::string address = free_address();
+  ChildProcess first(node(0, address, {kRank, "stuck"}), kToken), second(node(1, address, {kRank, "stuck"}), kToken);
+  ASSERT_TRUE(second.wait_for("sum 60", 2)) << second.output();
+  first.kill(SIGKILL);
+  EXPECT_EQ(second.wait(), 1) << second.output();
+  EXPECT_THAT(second.output(), HasSubstr("is gone"));
+}
+
+TEST(HerdRun, ASecondJobOnThePortIsRefusedAndTheFirstGoesOn) {
+  const std::string address = free_address();
+  ChildProcess first(node(0, address, {kRank, "meet"}), kToken);
+  std::this_thread::sleep_for(300ms);
+  ChildProcess intruder(node(0, address, {kRank, "meet"}), {{"HERD_TOKEN", "the token of another job"}});
+  EXPECT_EQ(intruder.wait(), 2);
+  EXPECT_THAT(intruder.output(),
+              AllOf(HasSubstr("is taken by process " + std::to_string(first.pid())), HasSubstr("fix:")));
+  ChildProcess stranger(node(1, address, {kRank, "meet"}), {{"HERD_TOKEN", "the token of another job"}});
+  EXPECT_EQ(stranger.wait(), 2);
+  EXPECT_THAT(stranger.output(), HasSubstr("refuses this job's token"));
+  ChildProcess second(node(1, address, {kRank, "meet"}), kToken);
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_THAT(first.output(), HasSubstr("refused a connection"));
+}
+
+TEST(LaunchOptions, AreChecked) {
+  const auto refusal = [](LaunchOptions options) -> std::string {
+    try {
+      launch_job(options);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kBadConfig);
+      return error.message();
+    }
+    return "nothing thrown";
+  };
+  EXPECT_THAT(refusal({}), HasSubstr("no program"));
+  EXPECT_THAT(refusal({.command = {"true"}, .ranks_per_node = 0}), HasSubstr("-n 0"));
+  EXPECT_THAT(refusal({.command = {"true"}, .num_nodes = 2, .node_rank = 2}), HasSubstr("--node-rank 2"));
+  EXPECT_THAT(refusal({.command = {"true"}, .num_nodes = 2}), HasSubstr("--rendezvous HOST:PORT"));
+  EXPECT_THAT(refusal({.command = {"true"}, .num_nodes = 2, .rendezvous = "h:1"}), HasSubstr("--token-file"));
+}
+
+}  // namespace
+}  // namespace herd::launch

@@ -1,0 +1,72 @@
+// A rank as the tests need it: rank_program MODE. Prints one line when it has met its peers.
+#include <signal.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <string>
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/launch/environment.h"
+#include "herd/launch/status.h"
+#include "herd/launch/store_client.h"
+
+namespace {
+
+using namespace herd::launch;
+using namespace std::chrono_literals;
+using Clock = std::chrono::steady_clock;
+
+// Every rank sees what every other has set.
+void meet(herd::Store& store, const Environment& env) {
+  store.set("from " + std::to_string(env.rank), std::to_string(env.rank * 10));
+  int sum = 0;
+  for (int rank = 0; rank < env.size; ++rank) {
+    sum += std::stoi(store.get("from " + std::to_string(rank), Clock::now() + 20s));
+  }
+  std::printf("rank %d of %d on node %d met by %s: sum %d, restart %d\n", env.rank, env.size, env.node_rank,
+              env.source.c_str(), sum, env.restart);
+  std::fflush(stdout);
+}
+
+int run(const std::string& mode) {
+  const Environment env = read_environment();
+  const bool last = env.rank == env.size - 1;
+  if (mode == "dies-before-it-connects" && last) return 7;
+  auto store = connect_store(env);
+  if (mode == "meet") meet(*store, env);
+  if (mode == "fails-once" || mode == "fails") {
+    meet(*store, env);
+    if (last && (mode == "fails" || env.restart == 0)) return 5;
+  }
+  if (mode == "killed-in-operation" || mode == "stuck") {
+    publish_status(*store, env.rank, last ? "all_reduce \"a\"" : "all_reduce \"b\"", last ? 11 : 12);
+    std::ofstream(env.memory_table) << "activations 3 GiB of rank " << env.rank << "\n";
+    std::this_thread::sleep_for(600ms);
+    meet(*store, env);
+    if (last && mode == "killed-in-operation") raise(SIGKILL);
+  }
+  if (mode == "saves") {
+    static volatile sig_atomic_t stop = 0;
+    signal(SIGTERM, [](int) { stop = 1; });
+    meet(*store, env);
+    while (!stop) usleep(2000);
+    std::printf("rank %d saved\n", env.rank);
+    return 0;
+  }
+  if (mode != "meet" && mode != "fails-once") store->get("never", Clock::now() + 60s);  // ends by the job's failure
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc > 1 ? argv[1] : "meet");
+  } catch (const herd::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
