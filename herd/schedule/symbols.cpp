@@ -16,7 +16,7 @@ SymbolId Symbols::contribution(Rank rank, int operation) {
 
 SymbolId Symbols::sum(const std::vector<SymbolId>& terms, bool completes, std::string& rule) {
   for (const SymbolId term : terms) {
-    if (term == kUnknown) return kUnknown;
+    if (term == kNothing || term == kUnknown) return kUnknown;  // reported where it was read
   }
   if (terms.size() == 1 && !completes) return terms[0];
   std::vector<int> key = terms;

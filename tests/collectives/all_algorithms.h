@@ -1,6 +1,7 @@
 // Every shipped algorithm over the ranks and counts that tests use.
 #pragma once
 
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -34,5 +35,7 @@ inline std::string title(const AlgorithmInfo& info, const CollectiveRequest& req
          " n=" + std::to_string(request.num_ranks) + " root=" + std::to_string(request.root) +
          " elements=" + std::to_string(request.elements) + (request.in_place ? " in place" : "");
 }
+
+inline bool full_tests() { return std::getenv("HERD_FULL_TESTS") != nullptr; }
 
 }  // namespace herd::testing_support

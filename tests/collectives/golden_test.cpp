@@ -1,0 +1,37 @@
+// The steps of every algorithm for 3 ranks, as reviewed text. HERD_UPDATE_GOLDEN=1 rewrites the files.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+
+#include "herd/schedule/text.h"
+#include "tests/collectives/all_algorithms.h"
+
+namespace herd::testing_support {
+namespace {
+
+class Golden : public testing::TestWithParam<AlgorithmInfo> {};
+
+TEST_P(Golden, StepsAreTheReviewedOnes) {
+  const AlgorithmInfo& info = GetParam();
+  std::string text;
+  for (const Schedule& s :
+       build_all_ranks(info.name, {.collective = info.collective, .num_ranks = 3, .root = 1, .elements = 7})) {
+    text += to_text(s) + "\n";
+    EXPECT_EQ(parse_schedule(to_text(s)), s);
+  }
+  const std::string name = std::string(collective_name(info.collective)) + "_" + std::string(info.name);
+  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/collectives/golden/" + name + "_3.txt";
+  if (std::getenv("HERD_UPDATE_GOLDEN")) std::ofstream(path) << text;
+  std::ifstream in(path);
+  const std::string golden((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  EXPECT_EQ(golden, text) << "HERD_UPDATE_GOLDEN=1 rewrites " << path;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(every_algorithm()), [](const auto& one) {
+  return std::string(collective_name(one.param.collective)) + "_" + std::string(one.param.name);
+});
+
+}  // namespace
+}  // namespace herd::testing_support
