@@ -27,9 +27,9 @@ namespace herd {
 
 struct OpOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::string_view name = {};                    // shown in reports, part of the fingerprint
-  std::chrono::milliseconds deadline{0};         // from local issue; 0 = the group's default (60 s)
-  std::string_view algorithm = {};               // empty = chosen; see `herd explain`
+  std::string_view name = {};                                    // shown in reports, part of the fingerprint
+  std::chrono::milliseconds deadline{0};                         // from local issue; 0 = the group's default (60 s)
+  std::string_view algorithm = {};                               // empty = chosen; see `herd explain`
   std::source_location where = std::source_location::current();  // shown in reports
 };
 
@@ -53,7 +53,9 @@ class SymmetricMemory {
   void* data() const;
   int64_t bytes() const;
   template <typename T>
-  std::span<T> span() const { return {static_cast<T*>(data()), static_cast<size_t>(bytes()) / sizeof(T)}; }
+  std::span<T> span() const {
+    return {static_cast<T*>(data()), static_cast<size_t>(bytes()) / sizeof(T)};
+  }
   std::shared_ptr<void> keep_alive() const;
 
  private:
@@ -62,16 +64,30 @@ class SymmetricMemory {
   std::shared_ptr<State> state_;
 };
 
+namespace transport {
+class Transport;
+}
+namespace comm {
+struct Access;
+struct CollectiveCall;
+struct Context;
+struct Task;
+}  // namespace comm
+
 class Communicator {
  public:
   // The world, from the environment that herd run, torchrun, srun or mpirun sets; alone without one.
+  // Collective. Throws kTimeout naming the ranks that do not come, kBadConfig where ranks are on several hosts.
   static Communicator create();
+  // The world over a given transport; for tests and benches. Collective over its ranks.
+  explicit Communicator(std::shared_ptr<transport::Transport> transport);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
   ~Communicator();
 
-  Rank rank() const;
+  Rank rank() const;  // -1 where this rank is in no group (split with color < 0)
   int size() const;
+  std::string_view name() const;
   // A group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
   // communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
@@ -80,35 +96,91 @@ class Communicator {
   void abort(const std::string& reason);
 
   // Collectives, synchronous. Buffers as in herd/schedule/schedule.h; a single buffer means in place.
-  template <typename T> void all_reduce(T&& x, OpOptions o = {}) { all_reduce_async(x, o).wait(); }
-  template <typename T> void broadcast(T&& x, Rank root, OpOptions o = {}) { broadcast_async(x, root, o).wait(); }
-  template <typename T> void reduce(T&& x, Rank root, OpOptions o = {}) { reduce_async(x, root, o).wait(); }
-  template <typename In, typename Out> void all_gather(In&& in, Out&& out, OpOptions o = {}) { all_gather_async(in, out, o).wait(); }
-  template <typename In, typename Out> void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) { reduce_scatter_async(in, out, o).wait(); }
+  template <typename T>
+  void all_reduce(T&& x, OpOptions o = {}) {
+    run_all_reduce(to_buffer(x, BufferTag{}), o);
+  }
+  template <typename T>
+  void broadcast(T&& x, Rank root, OpOptions o = {}) {
+    run_broadcast(to_buffer(x, BufferTag{}), root, o);
+  }
+  template <typename T>
+  void reduce(T&& x, Rank root, OpOptions o = {}) {
+    run_reduce(to_buffer(x, BufferTag{}), root, o);
+  }
+  template <typename In, typename Out>
+  void all_gather(In&& in, Out&& out, OpOptions o = {}) {
+    run_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+  }
+  template <typename In, typename Out>
+  void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) {
+    run_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+  }
   void barrier(OpOptions o = {});
 
-  template <typename T> Work all_reduce_async(T&& x, OpOptions o = {}) { return start_all_reduce(to_buffer(x, BufferTag{}), o); }
-  template <typename T> Work broadcast_async(T&& x, Rank root, OpOptions o = {}) { return start_broadcast(to_buffer(x, BufferTag{}), root, o); }
-  template <typename T> Work reduce_async(T&& x, Rank root, OpOptions o = {}) { return start_reduce(to_buffer(x, BufferTag{}), root, o); }
-  template <typename In, typename Out> Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) { return start_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o); }
-  template <typename In, typename Out> Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) { return start_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o); }
+  template <typename T>
+  Work all_reduce_async(T&& x, OpOptions o = {}) {
+    return start_all_reduce(to_buffer(x, BufferTag{}), o);
+  }
+  template <typename T>
+  Work broadcast_async(T&& x, Rank root, OpOptions o = {}) {
+    return start_broadcast(to_buffer(x, BufferTag{}), root, o);
+  }
+  template <typename T>
+  Work reduce_async(T&& x, Rank root, OpOptions o = {}) {
+    return start_reduce(to_buffer(x, BufferTag{}), root, o);
+  }
+  template <typename In, typename Out>
+  Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) {
+    return start_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+  }
+  template <typename In, typename Out>
+  Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
+    return start_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+  }
 
   // Point to point; messages between two ranks with one tag arrive in order.
-  template <typename T> void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) { start_send(to_buffer(x, BufferTag{}), to, tag, o).wait(); }
-  template <typename T> void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) { start_receive(to_buffer(x, BufferTag{}), from, tag, o).wait(); }
-  template <typename T> Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) { return start_send(to_buffer(x, BufferTag{}), to, tag, o); }
-  template <typename T> Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) { return start_receive(to_buffer(x, BufferTag{}), from, tag, o); }
+  template <typename T>
+  void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
+    run_send(to_buffer(x, BufferTag{}), to, tag, o);
+  }
+  template <typename T>
+  void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
+    run_receive(to_buffer(x, BufferTag{}), from, tag, o);
+  }
+  template <typename T>
+  Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
+    return start_send(to_buffer(x, BufferTag{}), to, tag, o);
+  }
+  template <typename T>
+  Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
+    return start_receive(to_buffer(x, BufferTag{}), from, tag, o);
+  }
 
  private:
-  Work start_all_reduce(Buffer x, const OpOptions&);
-  Work start_broadcast(Buffer x, Rank root, const OpOptions&);
-  Work start_reduce(Buffer x, Rank root, const OpOptions&);
-  Work start_all_gather(Buffer in, Buffer out, const OpOptions&);
-  Work start_reduce_scatter(Buffer in, Buffer out, const OpOptions&);
-  Work start_send(Buffer x, Rank to, int tag, const OpOptions&);
-  Work start_receive(Buffer x, Rank from, int tag, const OpOptions&);
-
+  friend struct comm::Access;
   struct State;
+  explicit Communicator(std::unique_ptr<State> state);
+
+  // run: on the calling thread, returns when done. start: on the progress thread.
+  void run_all_reduce(const Buffer& x, const OpOptions&);
+  void run_broadcast(const Buffer& x, Rank root, const OpOptions&);
+  void run_reduce(const Buffer& x, Rank root, const OpOptions&);
+  void run_all_gather(const Buffer& in, const Buffer& out, const OpOptions&);
+  void run_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&);
+  void run_send(const Buffer& x, Rank to, int tag, const OpOptions&);
+  void run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+  Work start_all_reduce(const Buffer& x, const OpOptions&);
+  Work start_broadcast(const Buffer& x, Rank root, const OpOptions&);
+  Work start_reduce(const Buffer& x, Rank root, const OpOptions&);
+  Work start_all_gather(const Buffer& in, const Buffer& out, const OpOptions&);
+  Work start_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&);
+  Work start_send(const Buffer& x, Rank to, int tag, const OpOptions&);
+  Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+
+  void run(comm::CollectiveCall call);
+  Work start(comm::CollectiveCall call, const Buffer& in, const Buffer& out);
+
   std::unique_ptr<State> state_;
 };
 

@@ -1,0 +1,22 @@
+// From buffers to a checked request: what each collective means for counts and in-place use, stated once.
+// Threads: pure.
+#pragma once
+
+#include "herd/base/buffer.h"
+#include "herd/comm/communicator.h"
+#include "herd/comm/group_state.h"
+
+namespace herd::comm {
+
+// All throw kBadConfig with the rule and its values.
+CollectiveCall all_reduce_call(const Buffer& x, const OpOptions& options);
+CollectiveCall broadcast_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options);
+CollectiveCall reduce_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options);
+CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks, const OpOptions& options);
+CollectiveCall reduce_scatter_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
+                                   const OpOptions& options);
+CollectiveCall barrier_call(const OpOptions& options);
+void check_buffer(const Buffer& buffer, std::string_view what);
+void check_rank(Rank rank, int num_ranks, std::string_view what);
+
+}  // namespace herd::comm

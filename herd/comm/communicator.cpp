@@ -1,0 +1,286 @@
+#include "herd/comm/communicator.h"
+
+#include <algorithm>
+#include <chrono>
+#include <tuple>
+#include <utility>
+
+#include "herd/base/error.h"
+#include "herd/comm/collective_call.h"
+#include "herd/comm/context.h"
+#include "herd/launch/environment.h"
+#include "herd/launch/store_client.h"
+#include "herd/transport/local_transport.h"
+#include "herd/transport/process_courier.h"
+#include "herd/transport/thread_courier.h"
+
+namespace herd {
+
+using namespace std::chrono_literals;
+using comm::CollectiveCall;
+using comm::Context;
+using comm::GroupState;
+using comm::Task;
+using comm::TaskKind;
+
+struct Work::State : Task {
+  std::shared_ptr<comm::Engine> engine;
+};
+
+void Work::wait() {
+  if (state_ != nullptr) state_->engine->wait(*state_);
+}
+
+bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
+
+struct SymmetricMemory::State {
+  ~State() { regions->remove(id); }
+  std::shared_ptr<transport::SharedRegion> memory;
+  std::shared_ptr<comm::RegionTable> regions;
+  uint64_t id = 0;
+  int self = 0;
+  int64_t bytes = 0;
+};
+
+void* SymmetricMemory::data() const { return state_ == nullptr ? nullptr : state_->memory->of(state_->self); }
+int64_t SymmetricMemory::bytes() const { return state_ == nullptr ? 0 : state_->bytes; }
+std::shared_ptr<void> SymmetricMemory::keep_alive() const { return state_; }
+
+struct Communicator::State {
+  std::shared_ptr<Context> context;
+  std::unique_ptr<GroupState> group;  // null: no member
+  uint64_t allocations = 0;
+
+  GroupState& member() {
+    if (group == nullptr)
+      throw Error(Code::kBadConfig, "this rank is no member of the group: it passed a color < 0 to split()");
+    return *group;
+  }
+};
+
+namespace {
+
+std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> transport) {
+  auto context = std::make_shared<Context>();
+  context->engine = std::make_shared<comm::Engine>(transport);
+  context->transport = std::move(transport);
+  return context;
+}
+
+std::unique_ptr<GroupState> world_of(Context& context) {
+  comm::GroupSettings settings;
+  for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
+  settings.schedules = context.schedules;
+  return std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
+}
+
+std::unique_ptr<transport::Courier> courier_of(const launch::Environment& environment, Store& store,
+                                               SteadyTime deadline) {
+  if (environment.size == 1) {
+    return std::make_unique<transport::ThreadCourier>(std::make_shared<transport::ThreadHub>(1), 0);
+  }
+  const std::string prefix = "mesh/" + std::to_string(environment.restart) + "/";
+  return std::make_unique<transport::ProcessCourier>(
+      environment.rank, transport::connect_mesh(store, prefix, environment.rank, environment.size, deadline), deadline);
+}
+
+void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
+                   const OpOptions& options) {
+  comm::check_buffer(x, kind == TaskKind::kSend ? "send" : "receive");
+  comm::check_rank(peer, group.size(), kind == TaskKind::kSend ? "send: rank" : "receive: rank");
+  task.kind = kind;
+  task.group = &group;
+  task.where = options.where;
+  task.name = options.name;
+  task.dtype = x.dtype;
+  task.patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  task.message.peer = peer;
+  task.message.lane = transport::Lane::kPointToPoint;
+  task.message.data = static_cast<std::byte*>(x.ptr);
+  task.message.granule = size_of(x.dtype);
+  task.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),
+                           static_cast<uint64_t>(x.dtype) + 1};
+}
+
+}  // namespace
+
+Communicator Communicator::create() {
+  const launch::Environment environment = launch::read_environment();
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  std::shared_ptr<Store> store = launch::connect_store(environment);
+  auto transport = std::make_shared<transport::LocalTransport>(courier_of(environment, *store, deadline), deadline);
+  auto state = std::make_unique<State>();
+  state->context = make_context(std::move(transport));
+  state->context->store = std::move(store);
+  state->group = world_of(*state->context);
+  return Communicator(std::move(state));
+}
+
+Communicator::Communicator(std::shared_ptr<transport::Transport> transport) : state_(std::make_unique<State>()) {
+  state_->context = make_context(std::move(transport));
+  state_->group = world_of(*state_->context);
+}
+
+Communicator::Communicator(std::unique_ptr<State> state) : state_(std::move(state)) {}
+Communicator::Communicator(Communicator&&) noexcept = default;
+Communicator& Communicator::operator=(Communicator&&) noexcept = default;
+Communicator::~Communicator() = default;
+
+GroupState& comm::Access::group(Communicator& communicator) { return communicator.state_->member(); }
+Context& comm::Access::context(Communicator& communicator) { return *communicator.state_->context; }
+Communicator comm::Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
+  auto state = std::make_unique<Communicator::State>();
+  state->context = make_context(std::move(transport));
+  state->context->schedules = std::move(schedules);
+  state->group = world_of(*state->context);
+  return Communicator(std::move(state));
+}
+
+Rank Communicator::rank() const { return state_->group == nullptr ? -1 : state_->group->rank(); }
+int Communicator::size() const { return state_->group == nullptr ? 0 : state_->group->size(); }
+std::string_view Communicator::name() const {
+  return state_->group == nullptr ? std::string_view() : std::string_view(state_->group->settings().name);
+}
+
+Communicator Communicator::split(int color, int key, std::string_view name) {
+  GroupState& parent = state_->member();
+  const int n = parent.size();
+  const std::array<int64_t, 3> mine = {color, key, static_cast<int64_t>(state_->context->next_group.load())};
+  std::vector<int64_t> all(3 * static_cast<size_t>(n));
+  all_gather(mine, all, {.name = "split"});
+  int64_t id = 0;
+  std::vector<std::tuple<int64_t, Rank>> members;  // (key, rank in parent)
+  for (Rank rank = 0; rank < n; ++rank) {
+    const int64_t* theirs = all.data() + 3 * rank;
+    id = std::max(id, theirs[2]);
+    if (theirs[0] == color) members.emplace_back(theirs[1], rank);
+  }
+  state_->context->next_group.store(static_cast<uint64_t>(id) + 1);
+  auto state = std::make_unique<State>();
+  state->context = state_->context;
+  if (color >= 0) {
+    std::sort(members.begin(), members.end());
+    comm::GroupSettings settings;
+    settings.name = name;
+    settings.deadline = parent.settings().deadline;
+    settings.schedules = state_->context->schedules;
+    for (const auto& [order, rank] : members)
+      settings.members.push_back(parent.settings().members[static_cast<size_t>(rank)]);
+    // Groups of one split share the number, but never a rank.
+    settings.id = static_cast<uint64_t>(id) << 24 | static_cast<uint64_t>(settings.members.front());
+    state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
+  }
+  return Communicator(std::move(state));
+}
+
+SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions options) {
+  GroupState& group = state_->member();
+  const auto& members = group.settings().members;
+  const auto patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  const uint64_t number = ++state_->allocations;
+  const std::string key = "group" + std::to_string(group.settings().id) + "/symmetric" + std::to_string(number);
+  auto memory = std::make_shared<SymmetricMemory::State>();
+  memory->memory =
+      state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + patience);
+  memory->regions = state_->context->regions;
+  memory->id = comm::mix(group.settings().id, number);
+  memory->self = group.rank();
+  memory->bytes = bytes;
+  memory->regions->add({memory->id, memory->memory, members, group.rank()});
+  SymmetricMemory handle;
+  handle.state_ = std::move(memory);
+  return handle;
+}
+
+void Communicator::abort(const std::string& reason) {
+  GroupState& group = state_->member();
+  group.engine().locked(
+      [&] { group.fail(Code::kAborted, "rank " + std::to_string(group.rank()) + " aborted: " + reason); });
+}
+
+void Communicator::run(CollectiveCall call) {
+  GroupState& group = state_->member();
+  Task task;
+  group.prepare(task, call);
+  group.engine().run(task);
+}
+
+Work Communicator::start(CollectiveCall call, const Buffer& in, const Buffer& out) {
+  GroupState& group = state_->member();
+  Work work;
+  work.state_ = std::make_shared<Work::State>();
+  work.state_->engine = state_->context->engine;
+  work.state_->issued = std::chrono::steady_clock::now();
+  work.state_->keep_alive[0] = in.keep_alive;
+  work.state_->keep_alive[1] = out.keep_alive;
+  group.prepare(*work.state_, call);
+  group.engine().start(work.state_);
+  return work;
+}
+
+void Communicator::barrier(OpOptions o) { run(comm::barrier_call(o)); }
+void Communicator::run_all_reduce(const Buffer& x, const OpOptions& o) { run(comm::all_reduce_call(x, o)); }
+void Communicator::run_broadcast(const Buffer& x, Rank root, const OpOptions& o) {
+  run(comm::broadcast_call(x, root, size(), o));
+}
+void Communicator::run_reduce(const Buffer& x, Rank root, const OpOptions& o) {
+  run(comm::reduce_call(x, root, size(), o));
+}
+void Communicator::run_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o) {
+  run(comm::all_gather_call(in, out, rank(), size(), o));
+}
+void Communicator::run_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o) {
+  run(comm::reduce_scatter_call(in, out, rank(), size(), o));
+}
+
+Work Communicator::start_all_reduce(const Buffer& x, const OpOptions& o) {
+  return start(comm::all_reduce_call(x, o), x, x);
+}
+Work Communicator::start_broadcast(const Buffer& x, Rank root, const OpOptions& o) {
+  return start(comm::broadcast_call(x, root, size(), o), x, x);
+}
+Work Communicator::start_reduce(const Buffer& x, Rank root, const OpOptions& o) {
+  return start(comm::reduce_call(x, root, size(), o), x, x);
+}
+Work Communicator::start_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o) {
+  return start(comm::all_gather_call(in, out, rank(), size(), o), in, out);
+}
+Work Communicator::start_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o) {
+  return start(comm::reduce_scatter_call(in, out, rank(), size(), o), in, out);
+}
+
+void Communicator::run_send(const Buffer& x, Rank to, int tag, const OpOptions& o) {
+  Task task;
+  fill_transfer(task, state_->member(), TaskKind::kSend, x, to, tag, o);
+  task.group->engine().run(task);
+}
+
+void Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
+  Task task;
+  fill_transfer(task, state_->member(), TaskKind::kReceive, x, from, tag, o);
+  task.group->engine().run(task);
+}
+
+Work Communicator::start_send(const Buffer& x, Rank to, int tag, const OpOptions& o) {
+  Work work;
+  work.state_ = std::make_shared<Work::State>();
+  fill_transfer(*work.state_, state_->member(), TaskKind::kSend, x, to, tag, o);
+  work.state_->engine = state_->context->engine;
+  work.state_->issued = std::chrono::steady_clock::now();
+  work.state_->keep_alive[0] = x.keep_alive;
+  work.state_->engine->start(work.state_);
+  return work;
+}
+
+Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
+  Work work;
+  work.state_ = std::make_shared<Work::State>();
+  fill_transfer(*work.state_, state_->member(), TaskKind::kReceive, x, from, tag, o);
+  work.state_->engine = state_->context->engine;
+  work.state_->issued = std::chrono::steady_clock::now();
+  work.state_->keep_alive[0] = x.keep_alive;
+  work.state_->engine->start(work.state_);
+  return work;
+}
+
+}  // namespace herd

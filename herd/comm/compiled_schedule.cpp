@@ -1,0 +1,84 @@
+#include "herd/comm/compiled_schedule.h"
+
+#include <algorithm>
+#include <map>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/schedule/dependencies.h"
+
+namespace herd::comm {
+namespace {
+
+// From here on results leave the cache before anyone reads them again.
+constexpr int64_t kStreamBytes = 16 << 20;
+
+int64_t elements_of(const Step& step) {
+  if (!step.targets.empty()) return step.targets.front().size();
+  return step.sources.empty() ? 0 : step.sources.front().size();
+}
+
+bool moves_locally(StepKind kind) { return kind == StepKind::kCopy || kind == StepKind::kReduce; }
+
+}  // namespace
+
+CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(schedule)) {
+  const auto n = static_cast<size_t>(schedule_.num_ranks);
+  std::vector<uint32_t> signals_to(n, 0), waits_for(n, 0);
+  const std::vector<std::vector<int>> before = derive_dependencies(schedule_);
+  std::map<LaneId, std::vector<uint32_t>> lanes;
+  for (size_t i = 0; i < schedule_.steps.size(); ++i) {
+    const Step& step = schedule_.steps[i];
+    add_step(step, signals_to, waits_for);
+    steps_.back().dependencies_begin = static_cast<uint32_t>(dependencies_.size());
+    for (int earlier : before[i]) {
+      if (lane_of(schedule_.steps[static_cast<size_t>(earlier)]) == lane_of(step))
+        continue;  // the lane's order does it
+      dependencies_.push_back(static_cast<uint32_t>(earlier));
+    }
+    steps_.back().dependencies_end = static_cast<uint32_t>(dependencies_.size());
+    lanes[lane_of(step)].push_back(static_cast<uint32_t>(i));
+  }
+  for (const auto& [id, indices] : lanes) {
+    const auto begin = static_cast<uint32_t>(lane_steps_.size());
+    lane_steps_.insert(lane_steps_.end(), indices.begin(), indices.end());
+    lanes_.push_back({begin, static_cast<uint32_t>(lane_steps_.size())});
+  }
+}
+
+void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals_to, std::vector<uint32_t>& waits_for) {
+  CompiledStep out = {};
+  out.kind = step.kind;
+  out.completes = step.completes;
+  out.peer = step.peer;
+  out.num_targets = static_cast<uint16_t>(step.targets.size());
+  out.num_sources = static_cast<uint16_t>(step.sources.size());
+  out.operands = static_cast<uint32_t>(operands_.size());
+  out.elements = elements_of(step);
+  const int64_t bytes = out.elements * element_bytes();
+  bool to_output = !step.targets.empty();
+  for (const auto* slices : {&step.targets, &step.sources}) {
+    for (const Slice& slice : *slices) {
+      operands_.push_back({slice.rank, slice.space, slice.begin * element_bytes()});
+      if (slice.rank != schedule_.self) signals_ = true;
+      if (!moves_locally(step.kind)) continue;
+      HERD_CHECK_EQ(slice.size(), out.elements);
+      if (slice.rank != schedule_.self) sent_bytes_ += static_cast<uint64_t>(bytes);
+    }
+  }
+  for (const Slice& target : step.targets) to_output &= target.space == Space::kOutput;
+  out.stream = to_output && moves_locally(step.kind) && schedule_.elements * element_bytes() >= kStreamBytes;
+  if (step.kind == StepKind::kSend) sent_bytes_ += static_cast<uint64_t>(bytes);
+  if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
+    signals_ = true;
+    auto& counts = step.kind == StepKind::kSignal ? signals_to : waits_for;
+    out.ordinal = ++counts[static_cast<size_t>(step.peer)];
+  }
+  if (!moves_locally(step.kind) && step.kind != StepKind::kSignal && step.kind != StepKind::kWait) {
+    HERD_CHECK_LE(step.targets.size() + step.sources.size(), 2u);
+  }
+  max_operands_ = std::max(max_operands_, static_cast<int>(step.targets.size() + step.sources.size()));
+  steps_.push_back(out);
+}
+
+}  // namespace herd::comm

@@ -1,0 +1,65 @@
+// A schedule made ready to run many times: bytes instead of elements, lanes and dependencies as flat arrays.
+// Threads: constant after construction.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "herd/schedule/schedule.h"
+
+namespace herd::comm {
+
+struct Operand {
+  Rank rank;
+  Space space;
+  int64_t begin;  // bytes
+};
+
+struct CompiledStep {
+  StepKind kind;
+  bool completes;
+  bool stream;  // targets are written past the cache
+  uint16_t num_targets, num_sources;
+  Rank peer;
+  uint32_t ordinal;   // kSignal, kWait: the how-manieth to or from this peer, from 1
+  uint32_t operands;  // index of the first: targets, then sources
+  uint32_t dependencies_begin, dependencies_end;
+  int64_t elements;
+};
+
+struct CompiledLane {
+  uint32_t begin, end;  // in lane_steps
+};
+
+class CompiledSchedule {
+ public:
+  explicit CompiledSchedule(Schedule schedule);  // throws kBug where a step makes no sense
+
+  const Schedule& schedule() const { return schedule_; }
+  std::span<const CompiledStep> steps() const { return steps_; }
+  std::span<const CompiledLane> lanes() const { return lanes_; }
+  std::span<const uint32_t> lane_steps() const { return lane_steps_; }
+  std::span<const uint32_t> dependencies() const { return dependencies_; }
+  const Operand* operands(const CompiledStep& step) const { return operands_.data() + step.operands; }
+  int64_t element_bytes() const { return size_of(schedule_.dtype); }
+  int64_t scratch_bytes() const { return schedule_.scratch_elements * element_bytes(); }
+  int64_t stage_bytes() const { return schedule_.stage_elements * element_bytes(); }
+  bool signals() const { return signals_; }  // some step signals, waits, or touches a peer's memory
+  int max_operands() const { return max_operands_; }
+  uint64_t sent_bytes() const { return sent_bytes_; }  // messages, and bytes read from or written to peers' memory
+
+ private:
+  void add_step(const Step& step, std::vector<uint32_t>& signals_to, std::vector<uint32_t>& waits_for);
+
+  Schedule schedule_;
+  std::vector<CompiledStep> steps_;
+  std::vector<Operand> operands_;
+  std::vector<CompiledLane> lanes_;
+  std::vector<uint32_t> lane_steps_, dependencies_;
+  bool signals_ = false;
+  int max_operands_ = 0;
+  uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace herd::comm

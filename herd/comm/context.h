@@ -1,0 +1,36 @@
+// What the groups of one rank share: the way to its peers, the engine, its symmetric memory.
+// Threads: any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+
+#include "herd/base/store.h"
+#include "herd/comm/engine.h"
+#include "herd/comm/group_state.h"
+#include "herd/comm/region_table.h"
+#include "herd/transport/transport.h"
+
+namespace herd {
+class Communicator;
+}
+
+namespace herd::comm {
+
+struct Context {
+  std::shared_ptr<Store> store;  // may be null; outlives the rest
+  std::shared_ptr<transport::Transport> transport;
+  std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
+  std::shared_ptr<Engine> engine;
+  std::atomic<uint64_t> next_group{2};  // the world is 1
+  ScheduleSource schedules = default_schedules();
+};
+
+// How tests and benches reach below a Communicator.
+struct Access {
+  static GroupState& group(Communicator& communicator);
+  static Context& context(Communicator& communicator);
+  static Communicator make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules);
+};
+
+}  // namespace herd::comm

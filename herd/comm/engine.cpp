@@ -1,0 +1,191 @@
+#include "herd/comm/engine.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "herd/comm/group_state.h"
+
+namespace herd::comm {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kSpins = 2000;                     // about 50 us of looking before the core is offered to others
+constexpr int kYields = 200;                     // then about as long of offering it, before sleep
+constexpr std::chrono::milliseconds kSleep{50};  // at most, between two looks at deadlines and at what peers say
+
+inline void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+Engine::Engine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
+  // With more ranks than cores, whoever spins keeps away the one it waits for.
+  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  spins_ = transport_->size() <= cores ? kSpins : 1;
+}
+
+Engine::~Engine() {
+  {
+    const auto lock = enter();
+    stopping_ = true;
+  }
+  changed_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::unique_lock<std::mutex> Engine::enter() {
+  if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) return lock;
+  entering_.fetch_add(1);
+  std::unique_lock lock(mutex_);
+  entering_.fetch_sub(1);
+  return lock;
+}
+
+void Engine::submit(Task& task) {
+  GroupState* group = task.group;
+  group->submit(task);
+  if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(group);
+  if (asleep_) transport_->wake();
+}
+
+void Engine::run(Task& task) {
+  std::unique_lock lock = enter();
+  submit(task);
+  wait_locked(lock, task);
+  lock.unlock();
+  if (task.error) throw *task.error;
+}
+
+void Engine::start(const std::shared_ptr<Task>& task) {
+  const auto lock = enter();
+  task->self = task;
+  submit(*task);
+  if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
+  changed_.notify_all();
+}
+
+void Engine::wait(Task& task) {
+  if (!task.done.load(std::memory_order_acquire)) {
+    std::unique_lock lock = enter();
+    wait_locked(lock, task);
+  }
+  if (task.error) throw *task.error;
+}
+
+void Engine::wait_locked(std::unique_lock<std::mutex>& lock, Task& task) {
+  while (!task.done.load(std::memory_order_relaxed)) {
+    if (!leading_) {
+      leading_ = true;
+      lead(lock, &task);
+      leading_ = false;
+      if (waiting_ > 0 || !active_.empty()) changed_.notify_all();
+      continue;
+    }
+    ++waiting_;
+    if (asleep_) transport_->wake();  // if it is the progress thread, it makes room
+    changed_.wait(lock);
+    --waiting_;
+  }
+}
+
+void Engine::completed(Task& task) {
+  task.done.store(true, std::memory_order_release);
+  if (waiting_ > 0) changed_.notify_all();
+  task.self.reset();  // may free the task
+}
+
+bool Engine::over(const Task* until) const {
+  return until != nullptr ? until->done.load(std::memory_order_relaxed) : waiting_ > 0 || active_.empty() || stopping_;
+}
+
+void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
+  int idle = 0;
+  const int spins = until != nullptr ? spins_ : 0;
+  while (!over(until)) {
+    if (poll()) {
+      idle = 0;
+      if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+      continue;
+    }
+    if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+    if (++idle <= spins) {
+      pause_core();
+    } else if (idle <= spins + kYields) {
+      sched_yield();
+    } else if (!over(until) && sleep(lock, until)) {
+      idle = spins / 2;
+    }
+  }
+}
+
+bool Engine::poll() {
+  bool moved = false;
+  for (size_t i = 0; i < active_.size();) {
+    GroupState* group = active_[i];
+    moved |= group->poll();
+    if (i < active_.size() && active_[i] == group) {
+      if (group->idle()) {
+        active_[i] = active_.back();
+        active_.pop_back();
+        moved = true;
+      } else {
+        ++i;
+      }
+    }
+  }
+  return moved;
+}
+
+// Deadlines, the dead and the different; then sleep until something happens. True if it slept.
+bool Engine::sleep(std::unique_lock<std::mutex>& lock, const Task* until) {
+  auto wake_at = steady_clock::now() + kSleep;
+  const auto groups = active_;
+  for (GroupState* group : groups) wake_at = std::min(wake_at, group->look_around());
+  if (over(until)) return false;
+  transport_->announce_sleep();
+  if (poll() || over(until)) {
+    transport_->cancel_sleep();
+    return false;
+  }
+  asleep_ = true;
+  lock.unlock();
+  transport_->sleep_until(wake_at);
+  lock.lock();
+  asleep_ = false;
+  return true;
+}
+
+void Engine::let_others_in(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  for (int i = 0; i < 1000 && entering_.load() > 0; ++i) sched_yield();
+  lock.lock();
+}
+
+void Engine::forget(GroupState& group) { std::erase(active_, &group); }
+
+void Engine::progress_thread() {
+  prctl(PR_SET_NAME, "herd-progress");
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (leading_ || active_.empty() || waiting_ > 0) {
+      changed_.wait(lock);
+      continue;
+    }
+    leading_ = true;
+    lead(lock, nullptr);
+    leading_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace herd::comm

@@ -1,0 +1,65 @@
+// Who makes progress. All operations in flight of this rank, in all its groups, are moved by one thread at a time, the
+// leader: the caller of a synchronous operation while it waits, else the progress thread while asynchronous operations
+// are in flight. The leader spins briefly, then yields, then sleeps on the transport's doorbell; nothing in flight
+// means no thread runs. Threads: every method from any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "herd/comm/task.h"
+#include "herd/transport/transport.h"
+
+namespace herd::comm {
+
+class Engine {
+ public:
+  explicit Engine(std::shared_ptr<transport::Transport> transport);
+  ~Engine();
+
+  // Makes the task run, and returns when it is done. Throws its error.
+  void run(Task& task);
+  // Hands the task to the progress thread.
+  void start(const std::shared_ptr<Task>& task);
+  void wait(Task& task);
+
+  // Runs `change` under the lock, with every group at rest.
+  template <typename Change>
+  auto locked(Change&& change) {
+    const std::unique_lock lock = enter();
+    return change();
+  }
+  void forget(GroupState& group);  // drops it from the groups that have something in flight
+  void completed(Task& task);      // under the lock
+  transport::Transport& transport() { return *transport_; }
+
+ private:
+  std::unique_lock<std::mutex> enter();
+  void submit(Task& task);
+  void wait_locked(std::unique_lock<std::mutex>& lock, Task& task);
+  void lead(std::unique_lock<std::mutex>& lock, const Task* until);
+  bool poll();
+  bool sleep(std::unique_lock<std::mutex>& lock, const Task* until);
+  bool over(const Task* until) const;
+  void let_others_in(std::unique_lock<std::mutex>& lock);
+  void progress_thread();
+
+  std::shared_ptr<transport::Transport> transport_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<int> entering_{0};     // threads that want the lock
+  std::vector<GroupState*> active_;  // groups with something in flight
+  int waiting_ = 0;                  // threads in changed_, the progress thread excepted
+  bool leading_ = false;
+  bool asleep_ = false;
+  bool stopping_ = false;
+  int spins_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace herd::comm

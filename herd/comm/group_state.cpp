@@ -1,0 +1,315 @@
+#include "herd/comm/group_state.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/base/log.h"
+#include "herd/comm/report.h"
+
+namespace herd::comm {
+namespace {
+
+using std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kGlance = 50ms;      // between two looks at what peers do
+constexpr auto kShortGlance = 1ms;  // while waiting for something that rings no doorbell
+constexpr size_t kMaxPlans = 1024;
+
+std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
+
+template <size_t N>
+void copy_text(char (&to)[N], std::string_view from) {
+  const size_t count = std::min(from.size(), N - 1);
+  std::memcpy(to, from.data(), count);
+  std::memset(to + count, 0, N - count);
+}
+
+SteadyTime open_deadline() { return steady_clock::now() + 60s; }
+
+}  // namespace
+
+GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const RegionTable> regions,
+                       GroupSettings settings)
+    : engine_(std::move(engine)),
+      settings_(std::move(settings)),
+      channel_(engine_->transport().open_channel(group_key(settings_), settings_.members, open_deadline())),
+      plans_(settings_.schedules, channel_->stage_bytes()),
+      regions_(std::move(regions), settings_.members),
+      operation_(*channel_,
+                 [this](Rank peer, uint64_t region, int64_t offset) { return regions_.resolve(peer, region, offset); }),
+      finished_(static_cast<size_t>(channel_->size()), 0) {}
+
+GroupState::~GroupState() {
+  engine_->locked([&] {
+    if (!idle()) {
+      failure_.emplace(Code::kAborted,
+                       "the communicator \"" + settings_.name + "\" was closed with operations in flight");
+      fail_everything();
+    }
+    engine_->forget(*this);
+  });
+}
+
+void GroupState::prepare(Task& task, CollectiveCall& call) {
+  std::optional<RegionViews::Place> in, out;
+  if (call.output_bytes > 0) out = regions_.find(call.output, call.output_bytes);
+  if (call.input_bytes > 0) in = regions_.find(call.input, call.input_bytes);
+  call.request.self = rank();
+  call.request.num_ranks = size();
+  call.request.same_host = true;
+  call.request.direct = (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
+  if (plans_.size() > kMaxPlans) {
+    engine_->locked([&] {
+      if (idle()) plans_.clear();
+    });
+  }
+  const Plan& plan = plans_.get(call.algorithm, call.request);
+  task.group = this;
+  task.patience = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
+  task.where = call.where;
+  task.call.program = &plan.compiled;
+  task.call.op = call.op;
+  task.call.input = call.input;
+  task.call.output = call.output;
+  if (in) task.call.header.input_region = in->region, task.call.header.input_offset = in->offset;
+  if (out) task.call.header.output_region = out->region, task.call.header.output_offset = out->offset;
+  transport::OperationRecord& record = task.record;
+  record.fingerprint = mix(plan.hash, static_cast<uint64_t>(call.op));
+  if (!call.name.empty()) record.fingerprint = mix(record.fingerprint, hash_text(call.name));
+  record.count = call.request.elements;
+  record.collective = static_cast<uint8_t>(call.request.collective);
+  record.dtype = static_cast<uint8_t>(call.request.dtype);
+  record.op = static_cast<uint8_t>(call.op);
+  record.has_op = call.reduces;
+  record.root = call.request.root;
+  record.line = call.where.line();
+  copy_text(record.algorithm, plan.compiled.schedule().algorithm);
+  copy_text(record.name, call.name);
+  const std::string_view file(call.where.file_name());
+  copy_text(record.file, file.substr(file.size() - std::min(file.size(), sizeof record.file - 1)));
+}
+
+void GroupState::submit(Task& task) {
+  if (failure_) {
+    task.error = failure_;
+    return engine_->completed(task);
+  }
+  if (task.kind != TaskKind::kCollective) {
+    transfers_.push_back(&task);
+    task.kind == TaskKind::kSend ? channel_->post_send(task.message) : channel_->post_receive(task.message);
+    return;
+  }
+  const uint64_t sequence = ++issued_;
+  task.call.sequence = task.record.sequence = sequence;
+  task.record.fingerprint = mix(task.record.fingerprint, sequence);
+  task.call.header.fingerprint = task.record.fingerprint;
+  (current_ == nullptr ? current_ : last_->next) = &task;
+  last_ = &task;
+}
+
+bool GroupState::poll() {
+  if (failure_) return false;
+  if (channel_->failure().ready()) {
+    adopt_failure();
+    return true;
+  }
+  try {
+    bool moved = current_ != nullptr && advance_current();
+    if (failure_) return true;
+    moved |= channel_->progress();
+    if (!transfers_.empty()) moved |= sweep_transfers();
+    return moved;
+  } catch (const Error& error) {
+    fail(error.code(), error.message());
+    return true;
+  }
+}
+
+bool GroupState::advance_current() {
+  if (!current_->begun && !try_begin(*current_)) return false;
+  const bool moved = operation_.advance();
+  if (operation_.mismatched_peer() >= 0) {
+    fail(Code::kBadConfig, mismatch_report(*this, *current_, operation_.mismatched_peer()));
+    return true;
+  }
+  if (operation_.done()) {
+    finish_current();
+    return true;
+  }
+  return moved;
+}
+
+uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
+  uint64_t& known = finished_[static_cast<size_t>(peer)];
+  if (known < at_least) known = std::max(known, operation_.heard_finished(peer));
+  if (known < at_least) known = channel_->board(peer).finished.load(std::memory_order_acquire);
+  return known;
+}
+
+// Peers must have finished what used the same header slots and the same stage copy before.
+bool GroupState::try_begin(Task& task) {
+  const CompiledSchedule& program = *task.call.program;
+  const uint64_t sequence = task.call.sequence;
+  const bool stages = program.stage_bytes() > 0;
+  const int copy = static_cast<int>(stage_uses_ & 1);
+  uint64_t before = 0;
+  if (program.signals() && sequence > transport::Channel::kHeaders) before = sequence - transport::Channel::kHeaders;
+  if (stages) before = std::max(before, last_stage_use_[copy]);
+  if (before > 0) {
+    for (Rank peer = 0; peer < size(); ++peer) {
+      if (peer != rank() && finished_by(peer, before) < before) return false;
+    }
+  }
+  if (stages) {
+    ++stage_uses_;
+    last_stage_use_[copy] = sequence;
+  }
+  transport::RankBoard& board = channel_->board(rank());
+  board.records[sequence % transport::kRecords].write(task.record);
+  board.started.store(sequence, std::memory_order_release);
+  task.call.stage_copy = copy;
+  task.call.header.finished = sequence - 1;
+  task.begun = true;
+  operation_.begin(task.call);
+  return true;
+}
+
+void GroupState::finish_current() {
+  Task& task = *current_;
+  current_ = task.next;
+  if (current_ == nullptr) last_ = nullptr;
+  warned_ = false;
+  channel_->board(rank()).finished.store(task.call.sequence, std::memory_order_release);
+  engine_->completed(task);
+}
+
+bool GroupState::sweep_transfers() {
+  bool moved = false;
+  for (size_t i = 0; i < transfers_.size();) {
+    Task& task = *transfers_[i];
+    if (task.message.mismatch) {
+      fail(Code::kBadConfig, transfer_mismatch_report(*this, task));
+      return true;
+    }
+    if (!task.message.done) {
+      ++i;
+      continue;
+    }
+    transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+    engine_->completed(task);
+    moved = true;
+  }
+  return moved;
+}
+
+void GroupState::fail(Code code, const std::string& text) {
+  channel_->failure().post(rank(), code, text);
+  channel_->ring_all();
+  // Another rank may be writing its reason, and may have died over it.
+  for (int i = 0; i < 1000 && !channel_->failure().ready(); ++i) std::this_thread::sleep_for(10us);
+  if (channel_->failure().ready()) return adopt_failure();
+  failure_.emplace(code, text);
+  fail_everything();
+}
+
+void GroupState::adopt_failure() {
+  const transport::FailureBoard& board = channel_->failure();
+  std::string text = board.text;
+  if (board.rank != rank()) text += "\n  found by rank " + std::to_string(board.rank);
+  failure_.emplace(board.code, text);
+  fail_everything();
+}
+
+void GroupState::fail_everything() {
+  channel_->drop_messages();
+  std::vector<Task*> tasks = std::move(transfers_);
+  transfers_.clear();
+  for (Task* task = current_; task != nullptr; task = task->next) tasks.push_back(task);
+  current_ = last_ = nullptr;
+  for (Task* task : tasks) {
+    task->error = failure_;
+    engine_->completed(*task);
+  }
+}
+
+std::vector<Rank> GroupState::awaited() const {
+  if (current_ == nullptr) return {};
+  return current_->begun ? operation_.awaited() : std::vector<Rank>{};
+}
+
+SteadyTime GroupState::look_around() {
+  const auto now = steady_clock::now();
+  auto wake_at = now + kGlance;
+  try {
+    if (current_ != nullptr) {
+      if (!current_->begun) wake_at = now + kShortGlance;
+      if (current_->begun) {
+        channel_->board(rank()).total_steps.store(operation_.num_steps(), std::memory_order_relaxed);
+        channel_->board(rank()).step.store(operation_.steps_done(), std::memory_order_release);
+      }
+      check_peers(*current_, now);
+      for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
+        if (task->issued == SteadyTime{}) task->issued = now;
+        if (now >= task->issued + task->patience)
+          fail(Code::kTimeout, timeout_report(*this, *task, awaited()));
+        else
+          wake_at = std::min(wake_at, task->issued + task->patience);
+      }
+    }
+    if (!failure_) check_transfers(now, wake_at);
+  } catch (const Error& error) {
+    fail(error.code(), error.message());
+  }
+  return wake_at;
+}
+
+void GroupState::check_peers(Task& task, SteadyTime now) {
+  const uint64_t sequence = task.call.sequence;
+  for (Rank peer = 0; peer < size() && !failure_; ++peer) {
+    if (peer == rank()) continue;
+    transport::RankBoard& board = channel_->board(peer);
+    if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
+    const bool left = board.left.load(std::memory_order_acquire) != 0;
+    if (left || engine_->transport().gone(settings_.members[static_cast<size_t>(peer)])) {
+      // What it sent before it went may complete the operation: it has finished only after sending everything.
+      if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
+      return fail(Code::kPeerLost, lost_report(*this, task, peer));
+    }
+    if (!task.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
+    const auto record = board.records[sequence % transport::kRecords].read(sequence);
+    if (record && record->fingerprint != task.record.fingerprint) {
+      return fail(Code::kBadConfig, mismatch_report(*this, task, peer));
+    }
+  }
+  if (!warned_ && !failure_ && task.issued != SteadyTime{} &&
+      now - task.issued > std::min<steady_clock::duration>(5s, task.patience / 2)) {
+    warned_ = true;
+    log::warning("still waiting: " + timeout_report(*this, task, awaited()));
+  }
+}
+
+void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
+  const auto transfers = transfers_;
+  for (Task* task : transfers) {
+    if (failure_) return;
+    if (task->issued == SteadyTime{}) task->issued = now;
+    const Rank peer = task->message.peer;
+    if (now >= task->issued + task->patience) return fail(Code::kTimeout, timeout_report(*this, *task, {peer}));
+    wake_at = std::min(wake_at, task->issued + task->patience);
+    if (peer == rank()) continue;
+    const bool gone = engine_->transport().gone(settings_.members[static_cast<size_t>(peer)]) ||
+                      channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+    if (!gone) continue;
+    // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
+    if (task->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *task, peer));
+    task->peer_seen_gone = true;
+    wake_at = now;
+  }
+}
+
+}  // namespace herd::comm

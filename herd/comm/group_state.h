@@ -1,0 +1,90 @@
+// One group of this rank: its channel, its schedules, and its operations in flight. Collectives run one after the other
+// in issue order; sends and receives run beside them.
+// Threads: call() and friends by the group's calling thread; submit .. fail under the engine's lock.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/comm/engine.h"
+#include "herd/comm/operation.h"
+#include "herd/comm/plan_cache.h"
+#include "herd/comm/region_table.h"
+#include "herd/comm/task.h"
+
+namespace herd::comm {
+
+struct GroupSettings {
+  std::string name = "world";
+  uint64_t id = 1;            // the same on all members, unlike any other group of this rank
+  std::vector<Rank> members;  // transport ranks, in group order
+  std::chrono::milliseconds deadline{60000};
+  ScheduleSource schedules;
+};
+
+// What the user asks for, checked and in bytes.
+struct CollectiveCall {
+  CollectiveRequest request;
+  ReduceOp op = ReduceOp::kSum;
+  bool reduces = false;
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int64_t input_bytes = 0, output_bytes = 0;
+  std::string_view name, algorithm;
+  std::chrono::milliseconds deadline{0};
+  std::source_location where;
+};
+
+class GroupState {
+ public:
+  GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const RegionTable> regions, GroupSettings settings);
+  ~GroupState();
+
+  const GroupSettings& settings() const { return settings_; }
+  Rank rank() const { return channel_->rank(); }
+  int size() const { return channel_->size(); }
+  Engine& engine() { return *engine_; }
+  transport::Channel& channel() { return *channel_; }
+  Operation& operation() { return operation_; }
+
+  void prepare(Task& task, CollectiveCall& call);  // fills the task; throws kBadConfig
+
+  void submit(Task& task);
+  bool poll();
+  bool idle() const { return current_ == nullptr && transfers_.empty(); }
+  SteadyTime look_around();                       // deadlines, the dead and the different; when to look again
+  void fail(Code code, const std::string& text);  // on all ranks of the group
+
+ private:
+  bool advance_current();
+  bool try_begin(Task& task);
+  void finish_current();
+  bool sweep_transfers();
+  void adopt_failure();
+  void fail_everything();
+  void check_peers(Task& task, SteadyTime now);
+  void check_transfers(SteadyTime now, SteadyTime& wake_at);
+  std::vector<Rank> awaited() const;
+  uint64_t finished_by(Rank peer, uint64_t at_least);
+
+  std::shared_ptr<Engine> engine_;
+  GroupSettings settings_;
+  std::unique_ptr<transport::Channel> channel_;
+  PlanCache plans_;
+  RegionViews regions_;
+  Operation operation_;
+  Task* current_ = nullptr;  // the collective that runs; further ones hang behind it
+  Task* last_ = nullptr;
+  std::vector<Task*> transfers_;  // sends and receives
+  uint64_t issued_ = 0;           // sequence of the last collective issued
+  uint64_t stage_uses_ = 0;
+  uint64_t last_stage_use_[2] = {0, 0};
+  std::vector<uint64_t> finished_;  // by peer: the last known
+  std::optional<Error> failure_;
+  bool warned_ = false;
+};
+
+}  // namespace herd::comm

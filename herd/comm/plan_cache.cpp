@@ -1,0 +1,86 @@
+#include "herd/comm/plan_cache.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/collectives/registry.h"
+
+namespace herd::comm {
+namespace {
+
+// Up to here data stays in the cache between its owner and its readers.
+constexpr int64_t kCachedBytes = 4 << 20;
+
+bool same(const Plan& plan, std::string_view algorithm, const CollectiveRequest& b) {
+  const CollectiveRequest& a = plan.request;
+  return a.elements == b.elements && a.collective == b.collective && a.dtype == b.dtype && a.root == b.root &&
+         a.in_place == b.in_place && a.direct == b.direct && plan.asked == algorithm;
+}
+
+std::string_view choose(const CollectiveRequest& request) {
+  std::string_view best;
+  for (const AlgorithmInfo& info : algorithms(request.collective)) {
+    if (!why_not(info, request).empty()) continue;
+    if (info.name == "direct_pull" && best == "direct_push" && request.bytes() > kCachedBytes) continue;
+    if (info.name == "direct_push" && best == "direct_pull" && request.bytes() <= kCachedBytes) continue;
+    if (info.needs == Needs::kStage && request.direct && request.collective != Collective::kBarrier) continue;
+    best = info.name;
+  }
+  return best;
+}
+
+}  // namespace
+
+uint64_t mix(uint64_t hash, uint64_t value) {
+  hash ^= value + 0x9e3779b97f4a7c15ull + (hash << 6) + (hash >> 2);
+  hash *= 0xff51afd7ed558ccdull;
+  return hash ^ hash >> 32;
+}
+
+uint64_t hash_text(std::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+ScheduleSource default_schedules() {
+  return [](std::string_view algorithm, const CollectiveRequest& request) {
+    return build_schedule(algorithm.empty() ? choose(request) : algorithm, request);
+  };
+}
+
+PlanCache::PlanCache(ScheduleSource source, int64_t stage_bytes)
+    : source_(std::move(source)), stage_bytes_(stage_bytes) {}
+
+const Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& request) {
+  if (!plans_.empty() && same(plans_.front(), algorithm, request)) return plans_.front();
+  const auto found =
+      std::find_if(plans_.begin(), plans_.end(), [&](const Plan& plan) { return same(plan, algorithm, request); });
+  if (found != plans_.end()) {
+    plans_.splice(plans_.begin(), plans_, found);
+    return plans_.front();
+  }
+  Plan plan{request, std::string(algorithm), CompiledSchedule(source_(algorithm, request)), 0};
+  const Schedule& schedule = plan.compiled.schedule();
+  if (plan.compiled.stage_bytes() > stage_bytes_) {
+    throw Error(Code::kBadConfig,
+                "algorithm \"" + schedule.algorithm + "\" wants " +
+                    format_bytes(static_cast<double>(plan.compiled.stage_bytes())) + " of stage memory, a group has " +
+                    format_bytes(static_cast<double>(stage_bytes_)) + "\n  fix: another algorithm, for example ring");
+  }
+  uint64_t hash = hash_text(schedule.algorithm);
+  for (uint64_t part : {static_cast<uint64_t>(request.collective), static_cast<uint64_t>(request.elements),
+                        static_cast<uint64_t>(request.dtype), static_cast<uint64_t>(request.root),
+                        static_cast<uint64_t>(request.in_place)}) {
+    hash = mix(hash, part);
+  }
+  plan.hash = hash;
+  plans_.push_front(std::move(plan));
+  return plans_.front();
+}
+
+void PlanCache::clear() { plans_.clear(); }
+
+}  // namespace herd::comm

@@ -1,0 +1,46 @@
+// The schedules of a group, built and compiled once per distinct request.
+// Threads: the group's calling thread.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <list>
+#include <string>
+#include <string_view>
+
+#include "herd/collectives/request.h"
+#include "herd/comm/compiled_schedule.h"
+
+namespace herd::comm {
+
+// Builds the schedule of a request; `algorithm` is empty where the group chooses.
+using ScheduleSource = std::function<Schedule(std::string_view algorithm, const CollectiveRequest& request)>;
+
+struct Plan {
+  CollectiveRequest request;
+  std::string asked;  // the algorithm that the caller named, or empty
+  CompiledSchedule compiled;
+  uint64_t hash = 0;  // of all that must agree between ranks, but for the reduce op, the name and the sequence
+};
+
+class PlanCache {
+ public:
+  PlanCache(ScheduleSource source, int64_t stage_bytes);
+  // Valid until clear(). Throws kBadConfig for an unknown or impossible algorithm.
+  const Plan& get(std::string_view algorithm, const CollectiveRequest& request);
+  size_t size() const { return plans_.size(); }
+  void clear();
+
+ private:
+  ScheduleSource source_;
+  int64_t stage_bytes_;
+  std::list<Plan> plans_;  // the last used one first
+};
+
+// The herd algorithms, with the choice left to rank-independent rules.
+ScheduleSource default_schedules();
+
+uint64_t hash_text(std::string_view text);
+uint64_t mix(uint64_t hash, uint64_t value);
+
+}  // namespace herd::comm

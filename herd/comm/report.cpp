@@ -1,0 +1,155 @@
+#include "herd/comm/report.h"
+
+#include <chrono>
+#include <map>
+#include <optional>
+
+#include "herd/base/dtype.h"
+#include "herd/schedule/names.h"
+
+namespace herd::comm {
+namespace {
+
+using std::chrono::duration_cast;
+using std::chrono::milliseconds;
+using transport::OperationRecord;
+using transport::RankBoard;
+
+std::string waited_for(const Task& task) {
+  const auto now = std::chrono::steady_clock::now();
+  return std::to_string(duration_cast<milliseconds>(now - task.issued).count()) + " ms";
+}
+
+std::string name_ranks(const std::vector<Rank>& ranks) {
+  if (ranks.empty()) return "its peers";
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+  return text;
+}
+
+std::string describe_task(const Task& task) {
+  return task.kind == TaskKind::kCollective ? describe(task.record) : describe_transfer(task);
+}
+
+std::optional<OperationRecord> record_of(GroupState& group, Rank rank, uint64_t sequence) {
+  return group.channel().board(rank).records[sequence % transport::kRecords].read(sequence);
+}
+
+// Where a rank is, in words: from its own board.
+std::string place_of(GroupState& group, Rank rank) {
+  RankBoard& board = group.channel().board(rank);
+  const uint64_t started = board.started.load(std::memory_order_acquire);
+  const uint64_t finished = board.finished.load(std::memory_order_acquire);
+  if (board.left.load(std::memory_order_acquire) != 0) {
+    return "has left the group after " + std::to_string(finished) + " operations";
+  }
+  if (started == 0) return "has begun no operation of this group";
+  const auto record = record_of(group, rank, started);
+  const std::string what = record ? describe(*record) : "operation #" + std::to_string(started);
+  if (finished >= started) return "has finished " + what + " and called nothing since";
+  const uint64_t steps = board.total_steps.load(std::memory_order_acquire);
+  return "is in " + what +
+         (steps == 0 ? ""
+                     : ", step " + std::to_string(board.step.load(std::memory_order_acquire)) + " of " +
+                           std::to_string(steps));
+}
+
+std::string life_of(GroupState& group, Rank rank) {
+  return group.engine().transport().describe(group.settings().members[static_cast<size_t>(rank)]);
+}
+
+// One line per rank that is not where `task` is.
+std::string others(GroupState& group, const Task& task) {
+  std::string text;
+  std::vector<Rank> here;
+  for (Rank rank = 0; rank < group.size(); ++rank) {
+    if (rank == group.rank()) continue;
+    RankBoard& board = group.channel().board(rank);
+    const uint64_t started = board.started.load(std::memory_order_acquire);
+    const bool alive = group.engine().transport().state(group.settings().members[static_cast<size_t>(rank)]) ==
+                       transport::PeerState::kAlive;
+    if (task.kind == TaskKind::kCollective && alive && started == task.record.sequence &&
+        board.finished.load(std::memory_order_acquire) < started) {
+      here.push_back(rank);
+      continue;
+    }
+    text += "\n  rank " + std::to_string(rank) + " " + place_of(group, rank) + "; " + life_of(group, rank);
+  }
+  if (!here.empty())
+    text += "\n  " + name_ranks(here) + (here.size() == 1 ? " is" : " are") + " in the same operation, alive";
+  return text;
+}
+
+}  // namespace
+
+std::string short_path(std::string_view path) {
+  size_t slash = path.rfind('/');
+  if (slash != std::string_view::npos && slash > 0) slash = path.rfind('/', slash - 1);
+  return std::string(slash == std::string_view::npos ? path : path.substr(slash + 1));
+}
+
+std::string describe(const OperationRecord& record) {
+  const auto collective = static_cast<Collective>(record.collective);
+  std::string text = std::string(collective_name(collective)) + " #" + std::to_string(record.sequence);
+  if (record.name[0] != 0) text += " \"" + std::string(record.name) + "\"";
+  text += " (";
+  if (collective != Collective::kBarrier) {
+    text += std::string(dtype_name(static_cast<DType>(record.dtype))) + " x " + std::to_string(record.count) + ", ";
+  }
+  if (record.has_op != 0) text += std::string(reduce_op_name(static_cast<ReduceOp>(record.op))) + ", ";
+  if (collective == Collective::kBroadcast || collective == Collective::kReduce) {
+    text += "root " + std::to_string(record.root) + ", ";
+  }
+  return text + record.algorithm + "; " + short_path(record.file) + ":" + std::to_string(record.line) + ")";
+}
+
+std::string describe_transfer(const Task& task) {
+  const transport::Envelope& envelope = task.message.envelope;
+  std::string text =
+      (task.kind == TaskKind::kSend ? "send to rank " : "receive from rank ") + std::to_string(task.message.peer);
+  if (!task.name.empty()) text += " \"" + task.name + "\"";
+  return text + " (tag " + std::to_string(static_cast<int64_t>(envelope.tag)) + ", " +
+         std::string(dtype_name(task.dtype)) + " x " +
+         std::to_string(static_cast<int64_t>(envelope.bytes) / size_of(task.dtype)) + "; " +
+         short_path(task.where.file_name()) + ":" + std::to_string(task.where.line()) + ")";
+}
+
+std::string timeout_report(GroupState& group, const Task& task, const std::vector<Rank>& awaited) {
+  std::string text = describe_task(task) + " in group \"" + group.settings().name + "\": rank " +
+                     std::to_string(group.rank()) + " waited " + waited_for(task) + " for " + name_ranks(awaited);
+  if (task.kind == TaskKind::kCollective && task.begun) {
+    text += " (step " + std::to_string(group.operation().steps_done()) + " of " +
+            std::to_string(group.operation().num_steps()) + ")";
+  }
+  text += others(group, task);
+  return text +
+         "\n  fix: every rank of the group must make the same calls in the same order; a rank that is alive and "
+         "elsewhere lags, or its program differs. Raise `deadline` if it is only slow";
+}
+
+std::string lost_report(GroupState& group, const Task& task, Rank peer) {
+  const bool left = group.channel().board(peer).left.load(std::memory_order_acquire) != 0;
+  std::string text = "rank " + std::to_string(peer) + (left ? " has left" : " is lost") + ", while rank " +
+                     std::to_string(group.rank()) + " is in " + describe_task(task) + " in group \"" +
+                     group.settings().name + "\": " + life_of(group, peer);
+  return text + "\n  rank " + std::to_string(peer) + " " + place_of(group, peer);
+}
+
+std::string mismatch_report(GroupState& group, const Task& task, Rank peer) {
+  const auto theirs = record_of(group, peer, task.record.sequence);
+  return "operation #" + std::to_string(task.record.sequence) + " of group \"" + group.settings().name +
+         "\" differs between ranks\n  rank " + std::to_string(group.rank()) + " calls " + describe(task.record) +
+         "\n  rank " + std::to_string(peer) + " calls " + (theirs ? describe(*theirs) : "something else") +
+         "\n  fix: all ranks must agree in operation, name, count, dtype, reduce op, root, in place or not, and kind "
+         "of memory";
+}
+
+std::string transfer_mismatch_report(const GroupState& group, const Task& task) {
+  const transport::Envelope& met = task.message.met;
+  const auto dtype = static_cast<DType>(met.description - 1);
+  return describe_transfer(task) + " of rank " + std::to_string(group.rank()) + " meets a message of " +
+         std::string(dtype_name(dtype)) + " x " + std::to_string(static_cast<int64_t>(met.bytes) / size_of(dtype)) +
+         "\n  fix: send and receive must agree in count and dtype";
+}
+
+}  // namespace herd::comm

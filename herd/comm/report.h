@@ -1,0 +1,24 @@
+// What a failing operation says: who waits for whom, in which step, who is dead, who lags, whose program differs.
+// Threads: under the engine's lock; reads only the board and the transport.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/comm/group_state.h"
+
+namespace herd::comm {
+
+// all_reduce #412 "grad.bucket3" (fp32 x 1000, sum, ring; train/loop.cpp:88)
+std::string describe(const transport::OperationRecord& record);
+// receive from rank 3, tag 7, fp32 x 1000 (train/loop.cpp:88)
+std::string describe_transfer(const Task& task);
+std::string short_path(std::string_view path);  // its last two parts
+
+std::string timeout_report(GroupState& group, const Task& task, const std::vector<Rank>& awaited);
+std::string lost_report(GroupState& group, const Task& task, Rank peer);
+std::string mismatch_report(GroupState& group, const Task& task, Rank peer);
+std::string transfer_mismatch_report(const GroupState& group, const Task& task);
+
+}  // namespace herd::comm

@@ -1,0 +1,51 @@
+// One call of the user, from issue to result. A synchronous one lives on its caller's stack, an asynchronous one is
+// shared with its Work.
+// Threads: written under the engine's lock; done() from any.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+
+#include "herd/base/buffer.h"
+#include "herd/base/error.h"
+#include "herd/base/store.h"
+#include "herd/comm/operation.h"
+#include "herd/transport/board.h"
+#include "herd/transport/message.h"
+
+namespace herd::comm {
+
+class GroupState;
+
+enum class TaskKind : uint8_t { kCollective, kSend, kReceive };
+
+struct Task {
+  TaskKind kind = TaskKind::kCollective;
+  GroupState* group = nullptr;
+  std::chrono::milliseconds patience{60000};  // deadline - issue
+  SteadyTime issued{};                        // 0 until it is first looked at, for synchronous ones
+  std::source_location where;
+  std::shared_ptr<void> keep_alive[2];
+
+  // kCollective
+  OperationCall call;
+  transport::OperationRecord record;
+  bool begun = false;
+  // kSend, kReceive
+  transport::Message message;
+  DType dtype = DType::kF32;
+  bool peer_seen_gone = false;
+  std::string name;
+
+  std::atomic<bool> done{false};  // read without the lock by Work::done()
+  std::optional<Error> error;     // before done
+  std::shared_ptr<Task> self;     // asynchronous: held while in flight
+  Task* next = nullptr;           // in the group's queue
+};
+
+}  // namespace herd::comm

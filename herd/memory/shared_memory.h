@@ -1,0 +1,47 @@
+// Memory that several processes of a host map: a memfd, so nothing has a name in a file system and nothing is left
+// behind, whichever process is killed when. Pages exist after commit() only: a machine that is too full is an error
+// there, never a SIGBUS later.
+// Threads: commit() of different ranges from any; the rest from one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace herd {
+
+class SharedMemory {
+ public:
+  SharedMemory() = default;
+  // `bytes` of address space, zero when committed. `label` shows in /proc/PID/maps. Throws kStorage.
+  static SharedMemory create(const std::string& label, int64_t bytes);
+  // Maps what another process created and sent; takes over the descriptor. Throws kStorage.
+  static SharedMemory adopt(int descriptor, int64_t bytes);
+  SharedMemory(SharedMemory&& other) noexcept;
+  SharedMemory& operator=(SharedMemory&& other) noexcept;
+  ~SharedMemory();
+
+  // Makes the pages of [begin, begin + bytes) real. Throws kStorage with the bytes wanted and the bytes there are.
+  void commit(int64_t begin, int64_t bytes);
+  // Gives the descriptor back; the mapping stays. No commit() or sending afterwards.
+  void close_descriptor();
+
+  std::byte* data() const { return data_; }
+  int64_t bytes() const { return bytes_; }
+  int descriptor() const { return descriptor_; }
+
+ private:
+  SharedMemory(int descriptor, int64_t bytes);
+
+  std::byte* data_ = nullptr;
+  int64_t bytes_ = 0;
+  int descriptor_ = -1;
+};
+
+// Bytes this process may still take before the machine or its memory control group is full.
+int64_t available_memory();
+
+inline constexpr int64_t kPageBytes = 4096;
+constexpr int64_t round_up(int64_t bytes, int64_t multiple) { return (bytes + multiple - 1) / multiple * multiple; }
+
+}  // namespace herd

@@ -1,0 +1,85 @@
+// What the ranks of a group show each other about themselves, in shared memory and outside the data path: the last
+// operations with what they were, how far each has come, and why the group failed. Reports are written from it.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <bit>
+#include <cstdint>
+#include <cstring>
+#include <optional>
+#include <string>
+
+#include "herd/base/error.h"
+
+namespace herd::transport {
+
+// One operation as its rank called it. Text is cut to fit and zero-terminated.
+struct OperationRecord {
+  uint64_t sequence = 0;  // of collectives in this group, from 1
+  uint64_t fingerprint = 0;
+  int64_t count = 0;
+  uint32_t line = 0;
+  uint8_t collective = 0, dtype = 0, op = 0, has_op = 0;
+  int32_t root = -1;
+  char algorithm[20] = {};
+  char name[40] = {};
+  char file[32] = {};
+};
+static_assert(sizeof(OperationRecord) == 128);
+
+// A record that its owner overwrites while others read: word 0 (the sequence) is 0 meanwhile.
+class RecordSlot {
+ public:
+  void write(const OperationRecord& record) {
+    const auto words = std::bit_cast<Words>(record);
+    words_[0].store(0, std::memory_order_relaxed);
+    for (size_t i = 1; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
+    words_[0].store(words[0], std::memory_order_release);
+  }
+  std::optional<OperationRecord> read(uint64_t sequence) const {
+    if (words_[0].load(std::memory_order_acquire) != sequence) return std::nullopt;
+    Words words = {sequence};
+    for (size_t i = 1; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
+    if (words_[0].load(std::memory_order_relaxed) != sequence) return std::nullopt;
+    return std::bit_cast<OperationRecord>(words);
+  }
+
+ private:
+  static constexpr size_t kWords = sizeof(OperationRecord) / 8;
+  using Words = std::array<uint64_t, kWords>;
+  std::atomic<uint64_t> words_[kWords] = {};
+};
+
+inline constexpr uint64_t kRecords = 32;  // a power of two
+
+struct alignas(64) RankBoard {
+  std::atomic<uint64_t> finished{0};             // sequence of the last collective that this rank has finished
+  alignas(64) std::atomic<uint64_t> started{0};  // ... has begun, and its record written
+  std::atomic<uint64_t> step{0};                 // steps done of the one begun, kept while others may be waiting
+  std::atomic<uint64_t> total_steps{0};
+  std::atomic<uint64_t> left{0};  // 1: this rank closed the group in good order
+  alignas(64) RecordSlot records[kRecords];
+};
+
+// The first rank to fail says why, once; all others fail with the same words.
+struct alignas(64) FailureBoard {
+  std::atomic<uint32_t> state{0};  // 0 none, 1 being written, 2 ready
+  int32_t rank = -1;
+  Code code = Code::kAborted;
+  char text[4000] = {};
+
+  bool ready() const { return state.load(std::memory_order_acquire) == 2; }
+  // False where another rank was first.
+  bool post(int by, Code why, const std::string& message) {
+    uint32_t none = 0;
+    if (!state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
+    rank = by;
+    code = why;
+    std::strncpy(text, message.c_str(), sizeof text - 1);
+    state.store(2, std::memory_order_seq_cst);
+    return true;
+  }
+};
+
+}  // namespace herd::transport

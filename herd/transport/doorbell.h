@@ -1,0 +1,36 @@
+// How a rank sleeps and is woken. Each rank owns one eventfd and one word in memory that its peers map; a peer pays the
+// system call only when the word says that the rank sleeps.
+//   sleeper: word = asleep, look for work once more, sleep      waker: publish the work, ring()
+// Both sides' stores and loads are sequentially consistent, so one of them sees the other: publish with
+// memory_order_seq_cst, look with seq_cst (on x86 a plain load).
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+
+namespace herd::transport {
+
+struct alignas(64) DoorbellWord {
+  std::atomic<uint32_t> asleep{0};
+};
+
+// Borrows both. Threads: ring() from any thread of any process.
+class Doorbell {
+ public:
+  Doorbell() = default;
+  Doorbell(DoorbellWord* word, int descriptor) : word_(word), descriptor_(descriptor) {}
+  void ring() {
+    if (word_->asleep.load(std::memory_order_seq_cst) != 0) wake();
+  }
+  void announce_sleep() { word_->asleep.store(1, std::memory_order_seq_cst); }
+  void cancel_sleep() { word_->asleep.store(0, std::memory_order_seq_cst); }
+  void wake();   // whether asleep or not
+  void drain();  // the owner, after it woke
+  int descriptor() const { return descriptor_; }
+
+ private:
+  DoorbellWord* word_ = nullptr;
+  int descriptor_ = -1;
+};
+
+}  // namespace herd::transport

@@ -1,0 +1,103 @@
+// The channel of ranks that share memory: per ordered pair a cache line of signals per operation in flight and one ring
+// of bytes per lane; per rank a board and two copies of stage memory. The same code runs between processes (shm) and
+// between threads (inproc).
+//   Bytes per rank of n: 12 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage.
+#pragma once
+
+#include <array>
+#include <list>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "herd/transport/byte_ring.h"
+#include "herd/transport/channel.h"
+#include "herd/transport/doorbell.h"
+#include "herd/transport/transport.h"
+
+namespace herd::transport {
+
+// Sizes of a channel, a pure function of the number of ranks. Offsets count from the start of a rank's part.
+struct LocalLayout {
+  explicit LocalLayout(int num_ranks);
+  std::array<int64_t, 2> ring_bytes;  // by Lane, powers of two
+  int64_t stage_bytes;                // one copy
+  int64_t failure, slots, counters, rings, stage, total;
+};
+
+class LocalChannel final : public Channel {
+ public:
+  // `doorbells` by member; both must outlive this, the region is shared.
+  LocalChannel(Rank self, std::shared_ptr<SharedRegion> region, std::vector<Doorbell> doorbells);
+  ~LocalChannel() override;
+
+  Rank rank() const override { return self_; }
+  int size() const override { return size_; }
+  void post_send(Message& message) override;
+  void post_receive(Message& message) override;
+  bool progress() override;
+  void drop_messages() override;
+  bool maps(Rank) const override { return true; }
+  void publish(Rank peer, uint64_t sequence, const OperationHeader& header) override;
+  void signal(Rank peer, uint64_t sequence, uint32_t count) override;
+  uint32_t signals(Rank peer, uint64_t sequence) const override;
+  const OperationHeader& header(Rank peer, uint64_t sequence) const override;
+  int64_t stage_bytes() const override { return layout_.stage_bytes; }
+  std::byte* stage(Rank peer, int copy) const override;
+  RankBoard& board(Rank peer) override;
+  FailureBoard& failure() override;
+  void ring_all() override;
+
+ private:
+  struct alignas(64) SignalSlot {
+    std::atomic<uint64_t> signals{0};  // sequence * 2^16 + count
+    OperationHeader header;
+  };
+  static_assert(sizeof(SignalSlot) == 64);
+  struct Queue {  // posted messages, first in first out
+    Message* first = nullptr;
+    Message* last = nullptr;
+    void push(Message& message);
+    void pop();
+    void remove(Message* message);
+  };
+  struct Stash {  // a point-to-point message that came before its receive was posted
+    Envelope envelope;
+    std::vector<std::byte> bytes;
+  };
+  struct Incoming {  // the point-to-point frame that is arriving from one peer
+    bool active = false;
+    Envelope envelope;
+    Message* into = nullptr;  // nullptr: kept in `stash`, or dropped
+    bool dropped = false;
+    Stash stash;
+    int64_t moved = 0;
+  };
+  struct Pair {
+    std::array<RingWriter, 2> writer;
+    std::array<RingReader, 2> reader;
+    std::array<Queue, 2> sends, receives;  // by Lane
+    Incoming incoming;
+    std::list<Stash> stashes;
+  };
+
+  SignalSlot& slot(Rank from, Rank to, uint64_t sequence) const;
+  bool move_send(Pair& pair, Rank peer, Lane lane);
+  bool move_receive(Pair& pair, Rank peer);
+  bool move_point_to_point(Pair& pair, Rank peer);
+  bool begin_incoming(Pair& pair);
+  void finish_incoming(Pair& pair);
+  static bool fits(Message& message, const Envelope& arrived);
+  static void deliver(Message& message, std::span<const std::byte> bytes);
+  void finished(Queue& queue, Message& message);
+
+  Rank self_;
+  int size_;
+  LocalLayout layout_;
+  std::shared_ptr<SharedRegion> region_;
+  std::vector<Doorbell> doorbells_;
+  std::vector<Pair> pairs_;
+  int posted_ = 0;
+};
+
+}  // namespace herd::transport

@@ -1,0 +1,159 @@
+#include "herd/transport/local_transport.h"
+
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <numeric>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/transport/local_channel.h"
+
+namespace herd::transport {
+namespace {
+
+constexpr uint32_t kOwnDoorbell = 0xffffffff;
+
+class LocalRegion final : public SharedRegion {
+ public:
+  LocalRegion(std::shared_ptr<SharedMemory> memory, int64_t stride, int64_t bytes)
+      : memory_(std::move(memory)), stride_(stride), bytes_(bytes) {}
+  std::byte* of(int member) const override { return memory_->data() + member * stride_; }
+  int64_t bytes() const override { return bytes_; }
+
+ private:
+  std::shared_ptr<SharedMemory> memory_;
+  int64_t stride_, bytes_;
+};
+
+}  // namespace
+
+LocalTransport::LocalTransport(std::unique_ptr<Courier> courier, SteadyTime deadline)
+    : courier_(std::move(courier)), gone_(static_cast<size_t>(courier_->size())) {
+  std::vector<Rank> everyone(static_cast<size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  words_ = allocate("doorbells", everyone, sizeof(DoorbellWord), deadline);
+  share_doorbells(deadline);
+  watch_peers();
+}
+
+LocalTransport::~LocalTransport() {
+  courier_.reset();
+  for (Doorbell& doorbell : doorbells_) doorbell.wake();  // a peer that waits for this rank looks again
+  if (epoll_ >= 0) close(epoll_);
+  for (int descriptor : descriptors_) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+void LocalTransport::share_doorbells(SteadyTime deadline) {
+  descriptors_.assign(static_cast<size_t>(size()), -1);
+  const int mine = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (mine < 0) throw_errno(Code::kStorage, "create a doorbell (eventfd)", errno);
+  descriptors_[static_cast<size_t>(rank())] = mine;
+  for (Rank peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) courier_->send(peer, "doorbell", {.descriptor = mine});
+  }
+  for (Rank peer = 0; peer < size(); ++peer) {
+    int& descriptor = descriptors_[static_cast<size_t>(peer)];
+    if (peer != rank()) descriptor = courier_->receive(peer, "doorbell", deadline).descriptor;
+    doorbells_.emplace_back(reinterpret_cast<DoorbellWord*>(words_->of(peer)), descriptor);
+  }
+}
+
+void LocalTransport::watch_peers() {
+  epoll_ = epoll_create1(EPOLL_CLOEXEC);
+  if (epoll_ < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
+  const auto watch = [&](int descriptor, uint32_t id) {
+    epoll_event event = {};
+    event.events = id == kOwnDoorbell ? EPOLLIN : courier_->end_events(static_cast<Rank>(id));
+    event.data.u32 = id;
+    if (descriptor >= 0 && epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      throw_errno(Code::kStorage, "watch a peer", errno);
+    }
+  };
+  watch(own().descriptor(), kOwnDoorbell);
+  for (Rank peer = 0; peer < size(); ++peer) {
+    if (peer != rank()) watch(courier_->end_descriptor(peer), static_cast<uint32_t>(peer));
+  }
+}
+
+void LocalTransport::sleep_until(SteadyTime deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+  epoll_event events[8];
+  const int count = epoll_wait(epoll_, events, 8, static_cast<int>(std::clamp<int64_t>(left, 0, 3600'000)));
+  cancel_sleep();
+  for (int i = 0; i < count; ++i) {
+    if (events[i].data.u32 == kOwnDoorbell) {
+      own().drain();
+    } else {  // gone: state() says so from now on, and it need not be told twice
+      const auto peer = events[i].data.u32;
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, courier_->end_descriptor(static_cast<Rank>(peer)), nullptr);
+      gone_[peer].store(true);
+    }
+  }
+}
+
+bool LocalTransport::gone(Rank peer) {
+  if (courier_->end_descriptor(peer) >= 0) return gone_[static_cast<size_t>(peer)].load();
+  return peer != rank() && courier_->state(peer) == PeerState::kGone;
+}
+
+std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, const std::vector<Rank>& members,
+                                                       int64_t bytes, SteadyTime deadline) {
+  const auto self = std::find(members.begin(), members.end(), rank());
+  HERD_CHECK(self != members.end(), "a region is opened by its members only");
+  const Rank leader = members.front();
+  const int64_t index = self - members.begin();
+  const int64_t stride = round_up(std::max<int64_t>(bytes, 1), kPageBytes);
+  const int64_t total = stride * static_cast<int64_t>(members.size());
+  Parcel parcel;
+  if (rank() == leader) {
+    try {
+      parcel.memory = std::make_shared<SharedMemory>(SharedMemory::create("herd:" + key, total));
+    } catch (const Error& error) {
+      parcel.text = error.message();
+    }
+    for (size_t i = 1; i < members.size(); ++i) courier_->send(members[i], key + "/memory", parcel);
+  } else {
+    parcel = courier_->receive(leader, key + "/memory", deadline);
+  }
+  if (parcel.memory != nullptr) {
+    try {
+      parcel.memory->commit(index * stride, stride);
+    } catch (const Error& error) {
+      parcel.text = "rank " + std::to_string(rank()) + ": " + error.message();
+    }
+  }
+  // All members succeed or none does.
+  std::string verdict = parcel.text;
+  if (rank() == leader) {
+    for (size_t i = 1; i < members.size(); ++i) {
+      const std::string said = courier_->receive(members[i], key + "/done", deadline).text;
+      if (verdict.empty()) verdict = said;
+    }
+    for (size_t i = 1; i < members.size(); ++i) courier_->send(members[i], key + "/verdict", {.text = verdict});
+  } else {
+    courier_->send(leader, key + "/done", {.text = parcel.text});
+    verdict = courier_->receive(leader, key + "/verdict", deadline).text;
+  }
+  if (!verdict.empty()) throw Error(Code::kStorage, verdict);
+  if (courier_->name() == "shm") parcel.memory->close_descriptor();
+  return std::make_shared<LocalRegion>(std::move(parcel.memory), stride, bytes);
+}
+
+std::unique_ptr<Channel> LocalTransport::open_channel(const std::string& key, const std::vector<Rank>& members,
+                                                      SteadyTime deadline) {
+  const LocalLayout layout(static_cast<int>(members.size()));
+  std::shared_ptr<SharedRegion> region = allocate(key, members, layout.total, deadline);
+  std::vector<Doorbell> doorbells;
+  for (Rank member : members) doorbells.push_back(doorbells_[static_cast<size_t>(member)]);
+  const auto self = static_cast<Rank>(std::find(members.begin(), members.end(), rank()) - members.begin());
+  return std::make_unique<LocalChannel>(self, std::move(region), std::move(doorbells));
+}
+
+}  // namespace herd::transport

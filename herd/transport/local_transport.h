@@ -1,0 +1,49 @@
+// The transport among ranks that map each other's memory, over any Courier: processes (shm) or threads (inproc).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "herd/transport/courier.h"
+#include "herd/transport/doorbell.h"
+#include "herd/transport/transport.h"
+
+namespace herd::transport {
+
+class LocalTransport final : public Transport {
+ public:
+  // Collective over all ranks of the courier.
+  LocalTransport(std::unique_ptr<Courier> courier, SteadyTime deadline);
+  ~LocalTransport() override;
+
+  std::string_view name() const override { return courier_->name(); }
+  Rank rank() const override { return courier_->rank(); }
+  int size() const override { return courier_->size(); }
+  std::unique_ptr<Channel> open_channel(const std::string& key, const std::vector<Rank>& members,
+                                        SteadyTime deadline) override;
+  std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
+                                         SteadyTime deadline) override;
+  bool gone(Rank peer) override;
+  PeerState state(Rank peer) override { return courier_->state(peer); }
+  std::string describe(Rank peer) override { return courier_->describe(peer); }
+  void announce_sleep() override { own().announce_sleep(); }
+  void cancel_sleep() override { own().cancel_sleep(); }
+  void sleep_until(SteadyTime deadline) override;
+  void wake() override { own().wake(); }
+
+ private:
+  Doorbell& own() { return doorbells_[static_cast<size_t>(rank())]; }
+  void share_doorbells(SteadyTime deadline);
+  void watch_peers();
+
+  std::unique_ptr<Courier> courier_;
+  std::shared_ptr<SharedRegion> words_;
+  std::vector<Doorbell> doorbells_;      // by rank
+  std::vector<int> descriptors_;         // of the doorbells, owned
+  std::vector<std::atomic<bool>> gone_;  // by rank
+  int epoll_ = -1;
+};
+
+}  // namespace herd::transport

@@ -1,0 +1,48 @@
+// The courier of ranks that are threads of one process: parcels are handed over in memory.
+#pragma once
+
+#include <condition_variable>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "herd/transport/courier.h"
+
+namespace herd::transport {
+
+// Where the threads of one world meet.
+class ThreadHub {
+ public:
+  explicit ThreadHub(int num_ranks) : states_(static_cast<size_t>(num_ranks), PeerState::kAlive) {}
+
+ private:
+  friend class ThreadCourier;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::map<std::tuple<Rank, Rank, std::string>, Parcel> parcels_;  // (from, to, key)
+  std::vector<PeerState> states_;
+};
+
+class ThreadCourier final : public Courier {
+ public:
+  ThreadCourier(std::shared_ptr<ThreadHub> hub, Rank rank) : hub_(std::move(hub)), rank_(rank) {}
+  ~ThreadCourier() override;  // the rank counts as gone
+  std::string_view name() const override { return "inproc"; }
+  Rank rank() const override { return rank_; }
+  int size() const override { return static_cast<int>(hub_->states_.size()); }
+  void send(Rank to, const std::string& key, const Parcel& parcel) override;
+  Parcel receive(Rank from, const std::string& key, SteadyTime deadline) override;
+  PeerState state(Rank peer) override;
+  std::string describe(Rank peer) override;
+  int end_descriptor(Rank) override { return -1; }
+  uint32_t end_events(Rank) override { return 0; }
+
+ private:
+  std::shared_ptr<ThreadHub> hub_;
+  Rank rank_;
+};
+
+}  // namespace herd::transport

@@ -1,0 +1,59 @@
+// A way for ranks to reach each other: who is there, who is alive, how to sleep until something happens, and the
+// channels and shared regions that groups open on it. Implementations: shm (processes of a host), inproc (threads).
+// Threads: one sleeper at a time; wake(), state() and the collective calls from any.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/ids.h"
+#include "herd/base/store.h"
+#include "herd/transport/channel.h"
+
+namespace herd::transport {
+
+enum class PeerState : uint8_t {
+  kAlive,
+  kStopped,  // alive, but the system does not run it (SIGSTOP, a debugger)
+  kGone,
+};
+
+// A piece of memory per member of a group, all of them mapped by all members on the host.
+class SharedRegion {
+ public:
+  virtual ~SharedRegion() = default;
+  virtual std::byte* of(int member) const = 0;  // index in `members`
+  virtual int64_t bytes() const = 0;            // per member
+};
+
+class Transport {
+ public:
+  virtual ~Transport() = default;
+  virtual std::string_view name() const = 0;
+  virtual Rank rank() const = 0;
+  virtual int size() const = 0;
+
+  // Collective over `members` (ranks of the transport, the same list everywhere); `key` is used once.
+  // Throw kStorage on every member if one lacks memory, kTimeout or kPeerLost naming who did not come.
+  virtual std::unique_ptr<Channel> open_channel(const std::string& key, const std::vector<Rank>& members,
+                                                SteadyTime deadline) = 0;
+  virtual std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members,
+                                                 int64_t bytes, SteadyTime deadline) = 0;
+
+  virtual bool gone(Rank peer) = 0;  // cheap; learned while asleep
+  virtual PeerState state(Rank peer) = 0;
+  virtual std::string describe(Rank peer) = 0;  // "pid 4711 is gone", "pid 4711 is stopped (SIGSTOP)"
+
+  // Sleep in three steps: announce, look for work once more, then sleep (or cancel).
+  virtual void announce_sleep() = 0;
+  virtual void cancel_sleep() = 0;
+  virtual void sleep_until(
+      SteadyTime deadline) = 0;  // until rung, a peer goes, or the deadline; cancels the announcement
+  virtual void wake() = 0;       // this rank's own sleeper
+};
+
+}  // namespace herd::transport
