@@ -23,9 +23,9 @@
 namespace herd {
 
 struct CheckpointState {
-  int64_t step = 0;                          // optimizer steps done
-  int64_t samples = 0;                       // global samples consumed
-  std::string config;                        // the run file, resolved
+  int64_t step = 0;                               // optimizer steps done
+  int64_t samples = 0;                            // global samples consumed
+  std::string config = {};                        // the run file, resolved
   std::map<std::string, std::string> notes = {};  // algorithms, topology, threads: what bits depend on
 };
 

@@ -41,7 +41,7 @@ struct Manifest {
   std::map<std::string, int64_t> files = {};  // shard -> bytes
 };
 
-std::string format_manifest(const Manifest& manifest);
+std::string format_manifest(const Manifest& manifest);  // a line for each tensor
 
 // Throws kCorruptFile naming `file`, byte and rule: not JSON, another format or version, a wrong checksum, a member
 // that is missing or of a wrong kind, a shard name that leaves the folder, a piece outside its tensor or in an unlisted

@@ -106,7 +106,8 @@ TEST(Checkpoint, WhatAnyNumberOfRanksSavedAnyOtherNumberLoads) {
   for (const int savers : {1, 2, 3, 5, 9}) {
     TemporaryFolder folder;
     run_ranks(savers, [&](Rank rank, CheckpointPeers& peers) {
-      CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, unsynced());
+      FaultyFileSystem files(FaultyFileSystem::Fault::kNone, 0);
+      CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, files);
       std::vector<NamedTensor> tensors = {shard_of(whole, rank, savers)};
       if (rank == 0) tensors.push_back(whole_tensor("replicated", at::ones({3})));
       saver.save({.step = 1}, tensors);
