@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/cli/checkpoint.h"
 #include "herd/cli/run.h"
 #include "herd/cli/tokenize.h"
 
@@ -17,7 +16,6 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
-  herd::cli::add_checkpoint_command(app);
   herd::cli::add_run_command(app);
   herd::cli::add_tokenize_command(app);
 

@@ -34,9 +34,7 @@ void Work::wait() {
 bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
 
 struct SymmetricMemory::State {
-  ~State() {
-    if (regions != nullptr) regions->remove(id);
-  }
+  ~State() { regions->remove(id); }
   std::shared_ptr<transport::SharedRegion> memory;
   std::shared_ptr<comm::RegionTable> regions;
   uint64_t id = 0;
