@@ -1,0 +1,195 @@
+#include "herd/schedule/cost.h"
+
+#include <algorithm>
+#include <map>
+
+#include "herd/base/check.h"
+#include "herd/schedule/dependencies.h"
+#include "herd/schedule/meaning.h"
+#include "herd/schedule/structure_internal.h"
+
+namespace herd {
+namespace {
+
+constexpr int64_t kMessagePieceBytes = 64 << 10;
+constexpr int kMaxMessagePieces = 4;
+
+struct Rates {  // of one host, for this message
+  double core, bus, peer_write;
+};
+
+class Model {
+ public:
+  Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
+      : all_(all), topology_(topology), meets_(verify_detail::match_steps(all)) {
+    const int n = static_cast<int>(all.size());
+    for (Rank rank = 0; rank < n; ++rank) host_of_.push_back(topology.host_of(rank));
+    const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
+    for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
+    for (Rank rank = 0; rank < n; ++rank) threads_.push_back(engine_.add_resource("thread of rank " + std::to_string(rank), 1));
+    if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
+    tasks_.resize(n);
+  }
+
+  ScheduleTimes run() {
+    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) add_steps(rank);
+    for (auto& [task, after] : later_) tasks_to_add_[task].after.push_back(id_of(after));
+    for (sim::Task& task : tasks_to_add_) engine_.add_task(std::move(task));
+    const sim::Outcome outcome = engine_.run();
+    ScheduleTimes times{outcome.end_us, {}, {}};
+    for (const auto& steps : tasks_) {
+      auto& rows = times.steps.emplace_back();
+      for (const std::vector<int>& pieces : steps) {
+        rows.push_back({outcome.tasks[pieces.front()].start_us, outcome.tasks[pieces.back()].end_us});
+      }
+    }
+    for (const int resource : shared_) times.resources.push_back({engine_.resource_name(resource), outcome.busy[resource]});
+    return times;
+  }
+
+ private:
+  struct Piece {
+    Rank rank;
+    int step, piece;
+  };
+
+  void add_host(int h, int64_t footprint) {
+    const Host& host = topology_.hosts[h];
+    // What the ranks of the host touch: inputs and outputs; stage memory is reused and stays small.
+    const double touched = static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
+    const bool cached = touched <= static_cast<double>(host.cache_bytes);
+    rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_write_factor}
+                            : Rates{host.core_bytes_per_us, host.memory_bytes_per_us, 1});
+    const std::string name = topology_.hosts.size() > 1 ? " of host " + std::to_string(h) : "";
+    cores_.push_back(add_shared("cores" + name, host.cores));
+    buses_.push_back(add_shared((cached ? "cache" : "memory") + name, rates_.back().bus));
+    if (topology_.hosts.size() > 1) {
+      up_.push_back(add_shared("uplink out" + name, host.uplink.bytes_per_us));
+      down_.push_back(add_shared("uplink in" + name, host.uplink.bytes_per_us));
+    }
+  }
+
+  int add_shared(const std::string& name, double capacity) {
+    shared_.push_back(engine_.add_resource(name, capacity));
+    return shared_.back();
+  }
+
+  int id_of(const Piece& p) const {
+    const auto& pieces = tasks_[p.rank][p.step];
+    return pieces[std::min<size_t>(p.piece, pieces.size() - 1)];
+  }
+
+  double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(all_[0].dtype)); }
+
+  // Work of the rank's thread that moves so many bytes.
+  sim::Task cpu(Rank rank, double moved) const {
+    const int h = host_of_[rank];
+    const double rate = rates_[h].core, step_us = topology_.hosts[h].step_us;
+    const double work = step_us + moved / rate;
+    sim::Task task;
+    task.work_us = work;
+    task.uses = {{threads_[rank], 1}, {cores_[h], 1}};
+    if (moved > 0) task.uses.push_back({buses_[h], moved / work});
+    return task;
+  }
+
+  double moved_by(const Step& step, Rank rank) const {
+    double moved = 0;
+    for (const Slice& source : step.sources) moved += bytes(source);
+    for (const Slice& target : step.targets) {
+      const bool peers = target.rank != rank && target.space != Space::kStage;
+      moved += bytes(target) * (peers ? rates_[host_of_[rank]].peer_write : 1);
+    }
+    return moved;
+  }
+
+  int pieces_of(double message) const {
+    return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1, kMaxMessagePieces));
+  }
+
+  void add_steps(Rank rank) {
+    const Schedule& s = all_[rank];
+    const auto before = derive_dependencies(s);
+    for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
+      std::vector<sim::Task> pieces = tasks_of(rank, i);
+      const int lane = lanes_.try_emplace({rank, lane_of(s.steps[i])}, static_cast<int>(lanes_.size())).first->second;
+      std::vector<int>& ids = tasks_[rank].emplace_back();
+      for (sim::Task& piece : pieces) {
+        piece.lane = lane;
+        if (ids.empty()) {
+          for (const int earlier : before[i]) piece.after.push_back(tasks_[rank][earlier].back());
+        }
+        ids.push_back(static_cast<int>(tasks_to_add_.size()));
+        tasks_to_add_.push_back(std::move(piece));
+      }
+      const StepKind kind = s.steps[i].kind;
+      if (kind == StepKind::kSend || kind == StepKind::kSignal || meets_[rank][i] < 0) continue;
+      for (int k = 0; k < static_cast<int>(ids.size()); ++k) {
+        later_.push_back({ids[k], {s.steps[i].peer, meets_[rank][i], k}});
+      }
+    }
+  }
+
+  std::vector<sim::Task> tasks_of(Rank rank, int index) const {
+    const Step& step = all_[rank].steps[index];
+    const Host& host = topology_.hosts[host_of_[rank]];
+    switch (step.kind) {
+      case StepKind::kCopy:
+      case StepKind::kReduce: return {cpu(rank, moved_by(step, rank))};
+      case StepKind::kSignal: return {cpu(rank, 0)};
+      case StepKind::kWait: {
+        sim::Task task = cpu(rank, 0);
+        task.latency_us = host.signal_us;
+        return {task};
+      }
+      case StepKind::kSend: return send_tasks(rank, step);
+      case StepKind::kReceive:
+      case StepKind::kReceiveReduce: break;
+    }
+    const bool near = host_of_[step.peer] == host_of_[rank];
+    const double message = bytes(step.targets[0]), per_byte = step.kind == StepKind::kReceive ? 2 : 3;
+    const int count = pieces_of(message);
+    sim::Task task = cpu(rank, per_byte * message / count);
+    std::vector<sim::Task> tasks(count, task);
+    tasks[0].latency_us = near ? host.signal_us : host.uplink.latency_us;
+    return tasks;
+  }
+
+  std::vector<sim::Task> send_tasks(Rank rank, const Step& step) const {
+    const int from = host_of_[rank], to = host_of_[step.peer];
+    const double message = bytes(step.sources[0]);
+    const int count = pieces_of(message);
+    if (from == to) return std::vector<sim::Task>(count, cpu(rank, 2 * message / count));
+    const double rate = topology_.hosts[from].uplink.bytes_per_us;
+    sim::Task task;
+    task.latency_us = 0;
+    task.work_us = topology_.hosts[from].step_us + message / count / rate;
+    const double used = message / count / task.work_us;
+    task.uses = {{up_[from], used}, {down_[to], used}};
+    if (spine_ >= 0) task.uses.push_back({spine_, used});
+    return std::vector<sim::Task>(count, task);
+  }
+
+  std::span<const Schedule> all_;
+  const Topology& topology_;
+  std::vector<std::vector<int>> meets_;
+  sim::Engine engine_;
+  std::vector<int> host_of_;
+  std::vector<Rates> rates_;
+  std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
+  int spine_ = -1;
+  std::map<std::pair<Rank, LaneId>, int> lanes_;
+  std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
+  std::vector<sim::Task> tasks_to_add_;
+  std::vector<std::pair<int, Piece>> later_;  // a receive or wait and what it meets
+};
+
+}  // namespace
+
+ScheduleTimes time_schedules(std::span<const Schedule> all_ranks, const Topology& topology, CostOptions options) {
+  HERD_CHECK_EQ(topology.num_ranks(), static_cast<int>(all_ranks.size()));
+  check(topology);
+  return Model(all_ranks, topology, options).run();
+}
+
+}  // namespace herd

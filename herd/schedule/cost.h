@@ -1,0 +1,42 @@
+// Times the schedules of all ranks on a topology, with the event engine: a step is work for its rank's thread, that
+// shares the host's cores, memory and uplink with everybody else's. So more ranks than cores share cores.
+//   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
+//                      schedules touch on a host fits)
+//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces
+//   message, between   the sender's uplink, the receiver's, the spine; then a copy out
+//   signal             the host's signal_us until the wait sees it
+// Threads: pure.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "herd/schedule/schedule.h"
+#include "herd/sim/engine.h"
+#include "herd/sim/timeline.h"
+#include "herd/topology/topology.h"
+
+namespace herd {
+
+struct ResourceShare {
+  std::string name;
+  double busy = 0;  // 0 .. 1
+};
+
+struct ScheduleTimes {
+  double end_us = 0;                                  // until the last rank is done
+  std::vector<std::vector<sim::TaskTime>> steps;      // [rank][step]
+  std::vector<ResourceShare> resources;
+};
+
+struct CostOptions {
+  // Elements of the message that decide whether the cache holds it; 0 = those of the schedules.
+  int64_t footprint_elements = 0;
+};
+
+// REQUIRES the ranks of `topology` to be those of `all_ranks`, and schedules that verify() passes: throws kBadConfig
+// where their steps wait for each other in a circle.
+ScheduleTimes time_schedules(std::span<const Schedule> all_ranks, const Topology& topology, CostOptions options = {});
+
+}  // namespace herd

@@ -1,0 +1,147 @@
+#include "herd/topology/text.h"
+
+#include <charconv>
+#include <cstdio>
+#include <sstream>
+#include <variant>
+
+#include "herd/base/error.h"
+
+namespace herd {
+namespace {
+
+constexpr int kMaxHosts = 100'000;
+
+struct Key {
+  const char* name;
+  std::variant<int Host::*, int64_t Host::*, double Host::*, double Link::*> member;  // of Host, or of its uplink
+};
+
+const Key kKeys[] = {{"ranks", &Host::ranks},
+                     {"cores", &Host::cores},
+                     {"core_bytes_per_us", &Host::core_bytes_per_us},
+                     {"memory_bytes_per_us", &Host::memory_bytes_per_us},
+                     {"cached_core_bytes_per_us", &Host::cached_core_bytes_per_us},
+                     {"cached_bytes_per_us", &Host::cached_bytes_per_us},
+                     {"cache_bytes", &Host::cache_bytes},
+                     {"peer_write_factor", &Host::peer_write_factor},
+                     {"signal_us", &Host::signal_us},
+                     {"step_us", &Host::step_us},
+                     {"uplink_latency_us", &Link::latency_us},
+                     {"uplink_bytes_per_us", &Link::bytes_per_us}};
+
+template <typename H>
+auto& member_of(H& host, double Link::*member) {
+  return host.uplink.*member;
+}
+template <typename H, typename T>
+auto& member_of(H& host, T Host::*member) {
+  return host.*member;
+}
+
+std::string number_text(double value) {
+  char text[40];
+  const auto end = std::to_chars(text, text + sizeof text, value).ptr;  // the shortest that reads back the same
+  return std::string(text, end);
+}
+
+[[noreturn]] void fail(int line, const std::string& rule) {
+  throw Error(Code::kCorruptFile, "topology, line " + std::to_string(line) + ": " + rule);
+}
+
+template <typename T>
+T parse_number(const std::string& word, int line) {
+  T value{};
+  const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (word.empty() || problem != std::errc{} || end != word.data() + word.size()) {
+    fail(line, "a number stands here, not \"" + word.substr(0, 40) + "\"");
+  }
+  return value;
+}
+
+std::string valid_keys() {
+  std::string names;
+  for (const Key& key : kKeys) names += (names.empty() ? "" : ", ") + std::string(key.name);
+  return names;
+}
+
+void parse_hosts(std::istringstream& words, int line, Topology& topology) {
+  std::string word;
+  words >> word;
+  const int count = parse_number<int>(word, line);
+  if (count < 1 || static_cast<int>(topology.hosts.size()) + count > kMaxHosts) {
+    fail(line, "1 to " + std::to_string(kMaxHosts) + " hosts, not " + std::to_string(count));
+  }
+  Host host;
+  while (words >> word) {
+    const Key* found = nullptr;
+    for (const Key& key : kKeys) {
+      if (word == key.name) found = &key;
+    }
+    if (!found) fail(line, "no key \"" + word.substr(0, 40) + "\"; there are " + valid_keys());
+    std::string value;
+    words >> value;
+    std::visit([&](auto member) {
+      auto& target = member_of(host, member);
+      target = parse_number<std::remove_reference_t<decltype(target)>>(value, line);
+    }, found->member);
+  }
+  topology.hosts.insert(topology.hosts.end(), count, host);
+}
+
+}  // namespace
+
+std::string to_text(const Topology& topology) {
+  std::string text = "herd-topology 1\nname " + topology.name + "\nspine_bytes_per_us " +
+                     number_text(topology.spine_bytes_per_us) + "\n";
+  for (size_t i = 0; i < topology.hosts.size();) {
+    size_t equal = i;
+    while (equal < topology.hosts.size() && topology.hosts[equal] == topology.hosts[i]) ++equal;
+    text += "hosts " + std::to_string(equal - i);
+    for (const Key& key : kKeys) {
+      text += " " + std::string(key.name) + " ";
+      std::visit([&](auto member) {
+        const auto& value = member_of(topology.hosts[i], member);
+        if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(value)>>) {
+          text += std::to_string(value);
+        } else {
+          text += number_text(value);
+        }
+      }, key.member);
+    }
+    text += "\n";
+    i = equal;
+  }
+  return text;
+}
+
+Topology parse_topology(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  if (!std::getline(lines, line) || line != "herd-topology 1") fail(1, "the file begins with \"herd-topology 1\"");
+  Topology topology;
+  for (int number = 2; std::getline(lines, line); ++number) {
+    std::istringstream words(line);
+    std::string key, value;
+    if (!(words >> key) || key[0] == '#') continue;
+    if (key == "name") {
+      topology.name = line.size() > 5 ? line.substr(line.find("name") + 5) : "";
+    } else if (key == "spine_bytes_per_us") {
+      words >> value;
+      topology.spine_bytes_per_us = parse_number<double>(value, number);
+      if (words >> value) fail(number, "\"" + value.substr(0, 40) + "\" is too much");
+    } else if (key == "hosts") {
+      parse_hosts(words, number, topology);
+    } else {
+      fail(number, "no key \"" + key.substr(0, 40) + "\"; there are name, spine_bytes_per_us, hosts");
+    }
+  }
+  try {
+    check(topology);
+  } catch (const Error& error) {
+    throw Error(Code::kCorruptFile, error.message());
+  }
+  return topology;
+}
+
+}  // namespace herd
