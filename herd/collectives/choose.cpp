@@ -34,12 +34,19 @@ ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, 
   return times;
 }
 
+double moved_bytes(const Step& step, DType dtype) {
+  if (step.kind != StepKind::kCopy && step.kind != StepKind::kReduce) return 0;
+  return static_cast<double>(static_cast<int64_t>(step.sources.size() + step.targets.size()) * step.sources[0].size() *
+                             size_of(dtype));
+}
+
 // One rank's steps one after another, as if alone: latency per message, bytes at the slowest rate on their way.
 double estimate_us(const Schedule& s, const Topology& topology) {
   const Host& host = topology.hosts[topology.host_of(s.self)];
+  const double rate = std::min(host.core_bytes_per_us, host.memory_bytes_per_us / host.ranks);
   double us = 0;
   for (const Step& step : s.steps) {
-    us += host.step_us;
+    us += host.step_us + moved_bytes(step, s.dtype) / rate;
     if (step.peer < 0) continue;
     const bool near = topology.host_of(step.peer) == topology.host_of(s.self);
     if (step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce) {

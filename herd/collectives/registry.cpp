@@ -26,7 +26,8 @@ const Entry kTable[] = {
      all_reduce_direct_pull},
     {{Collective::kAllReduce, "direct_push", kSymmetricMemory, "reduce own part into everybody's memory in one pass"},
      all_reduce_direct_push},
-    {{Collective::kAllReduce, "staged", kStage, "through stage memory; one synchronisation when small, pieces when large"},
+    {{Collective::kAllReduce, "staged", kStage,
+      "through stage memory; one synchronisation when small, pieces when large"},
      all_reduce_staged},
     {{Collective::kAllGather, "ring", kMessages, "parts travel around a ring"}, all_gather_ring},
     {{Collective::kAllGather, "direct_pull", kSymmetricMemory, "read each part out of its owner's memory"},
@@ -45,10 +46,10 @@ const Entry kTable[] = {
     {{Collective::kReduce, "binomial", kMessages, "partial sums go up a binomial tree"}, reduce_binomial},
     {{Collective::kReduce, "direct_push", kSymmetricMemory, "reduce own part into root's memory"}, reduce_direct_push},
     {{Collective::kReduce, "staged", kStage, "pieces through two stage slots, summed by root"}, reduce_staged},
-    {{Collective::kBarrier, "dissemination_send", kMessages, "empty messages over doubling distances"},
-     barrier_dissemination_send},
     {{Collective::kBarrier, "dissemination_signal", kStage, "signals over doubling distances"},
      barrier_dissemination_signal},
+    {{Collective::kBarrier, "dissemination_send", kMessages, "empty messages over doubling distances"},
+     barrier_dissemination_send},
 };
 
 }  // namespace
@@ -63,9 +64,12 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
 
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request) {
   switch (algorithm.needs) {
-    case kMessages: return "";
-    case kStage: return request.same_host ? "" : "needs all ranks on one host";
-    case kSymmetricMemory: return request.direct ? "" : "needs buffers in symmetric memory";
+    case kMessages:
+      return "";
+    case kStage:
+      return request.same_host ? "" : "needs all ranks on one host";
+    case kSymmetricMemory:
+      return request.direct ? "" : "needs buffers in symmetric memory";
   }
   return "";
 }

@@ -1,0 +1,57 @@
+#include "herd/cli/collective_options.h"
+
+#include <CLI/CLI.hpp>
+#include <fstream>
+#include <iterator>
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/schedule/names.h"
+#include "herd/topology/presets.h"
+#include "herd/topology/text.h"
+
+namespace herd::cli {
+
+void add_collective_options(CLI::App& app, CollectiveOptions& o) {
+  app.add_option("OP", o.op, "all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier")->required();
+  app.add_option("--ranks", o.ranks, "number of ranks")->capture_default_str();
+  app.add_option("--bytes", o.bytes, "the whole message: 4KiB, 64MiB, ..")->capture_default_str();
+  app.add_option("--dtype", o.dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")->capture_default_str();
+  app.add_option("--root", o.root, "root of a broadcast or reduce")->capture_default_str();
+  app.add_flag("--out-of-place", o.out_of_place, "input and output are different memory");
+  app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
+  app.add_option("--topology", o.topology_file, "file of docs/formats/topology.md; else one host like this one");
+}
+
+Topology topology_of(const CollectiveOptions& o) {
+  if (o.ranks < 1) throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks));
+  if (o.topology_file.empty()) {
+    return one_host(o.ranks, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+  }
+  std::ifstream in(o.topology_file);
+  if (!in) throw Error(Code::kBadConfig, "--topology " + o.topology_file + ": no such file");
+  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  return first_ranks(parse_topology(text), o.ranks);
+}
+
+CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topology) {
+  CollectiveRequest request;
+  request.collective = parse_collective(o.op);
+  request.num_ranks = o.ranks;
+  request.root = o.root;
+  request.dtype = parse_dtype(o.dtype);
+  const int64_t bytes = parse_bytes(o.bytes), size = size_of(request.dtype);
+  if (bytes % size != 0) {
+    throw Error(Code::kBadConfig, "--bytes is a multiple of an element, but " + std::to_string(bytes) + " % " +
+                                      std::to_string(size) + " = " + std::to_string(bytes % size) +
+                                      "\n  fix: --bytes " + std::to_string(bytes - bytes % size));
+  }
+  request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
+  request.in_place = !o.out_of_place;
+  request.same_host = topology.hosts.size() == 1;
+  request.direct = request.same_host && !o.ordinary_memory;
+  return request;
+}
+
+}  // namespace herd::cli

@@ -1,0 +1,32 @@
+// What `herd explain` and `herd show schedule` ask for alike: a collective, its size, the ranks and where they run.
+#pragma once
+
+#include <string>
+
+#include "herd/collectives/request.h"
+#include "herd/topology/topology.h"
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+struct CollectiveOptions {
+  std::string op;
+  int ranks = 2;
+  std::string bytes = "1MiB";
+  std::string dtype = "fp32";
+  int root = 0;
+  bool out_of_place = false;
+  bool ordinary_memory = false;
+  std::string topology_file;  // empty: one host with this machine's cores
+};
+
+void add_collective_options(CLI::App& app, CollectiveOptions& options);
+
+// Throw kBadConfig or kCorruptFile, naming the option or the line.
+Topology topology_of(const CollectiveOptions& options);
+CollectiveRequest request_of(const CollectiveOptions& options, const Topology& topology);
+
+}  // namespace herd::cli

@@ -1,0 +1,16 @@
+#include "herd/cli/show.h"
+
+#include <CLI/CLI.hpp>
+
+#include "herd/cli/show_schedule.h"
+
+namespace herd::cli {
+
+void add_show_command(CLI::App& app) {
+  CLI::App* show = app.add_subcommand("show", "A collective's schedule or a training step, as text, picture or trace");
+  show->require_subcommand(1);
+  // add_show_x_command(*show) lines, in alphabetical order.
+  add_show_schedule_command(*show);
+}
+
+}  // namespace herd::cli
