@@ -14,6 +14,24 @@ c10::DataPtr hold(void* memory, Holder holder, at::Device device) {
   return {memory, owned, [](void* context) { delete static_cast<Holder*>(context); }, device};
 }
 
+// Any access throws while `refused`; some kernels would follow a null pointer. Torch before 2.8 can't take it back.
+template <typename Storage>
+void refuse_access(Storage& storage, bool refused) {
+  if constexpr (requires { storage.clear_data_ptr_access_error_msg_(); }) {
+    storage.clear_data_ptr_access_error_msg_();
+    if (refused)
+      storage.release_data_and_set_meta_custom_data_ptr_error_msg_("flat parameters were used while detached");
+  }
+}
+
+void replace(const at::Tensor& flat, c10::DataPtr data, size_t bytes) {
+  c10::StorageImpl& storage = *flat.storage().unsafeGetStorageImpl();
+  refuse_access(storage, false);
+  storage.set_data_ptr_noswap(std::move(data));
+  storage.set_nbytes(bytes);
+  if (bytes == 0 && flat.numel() > 0) refuse_access(storage, true);
+}
+
 }  // namespace
 
 AttachableStorage::AttachableStorage(int64_t elements, at::ScalarType dtype, at::Device device)
@@ -35,25 +53,19 @@ void AttachableStorage::attach(const at::Tensor& memory) {
          << "\n  fix: pass a contiguous tensor of the same elements, dtype and device";
     throw Error(Code::kBadConfig, text.str());
   }
-  c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-  storage->set_nbytes(bytes_);
-  storage->set_data_ptr_noswap(
-      hold(memory.numel() == 0 ? nullptr : memory.mutable_data_ptr(), memory.detach(), flat_.device()));
+  replace(flat_, hold(memory.numel() == 0 ? nullptr : memory.mutable_data_ptr(), memory.detach(), flat_.device()),
+          bytes_);
   attached_ = true;
 }
 
 void AttachableStorage::attach(void* memory, std::shared_ptr<void> keep_alive) {
   HERD_CHECK(memory != nullptr || bytes_ == 0, "attached to no memory");
-  c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-  storage->set_nbytes(bytes_);
-  storage->set_data_ptr_noswap(hold(memory, std::move(keep_alive), flat_.device()));
+  replace(flat_, hold(memory, std::move(keep_alive), flat_.device()), bytes_);
   attached_ = true;
 }
 
 void AttachableStorage::detach() {
-  c10::StorageImpl* storage = flat_.storage().unsafeGetStorageImpl();
-  storage->set_data_ptr_noswap(c10::DataPtr(nullptr, flat_.device()));
-  storage->set_nbytes(0);
+  replace(flat_, c10::DataPtr(nullptr, flat_.device()), 0);
   attached_ = false;
 }
 

@@ -23,10 +23,10 @@
 namespace herd {
 
 struct CheckpointState {
-  int64_t step = 0;                          // optimizer steps done
-  int64_t samples = 0;                       // global samples consumed
-  std::string config;                        // the run file, resolved
-  std::map<std::string, std::string> notes;  // algorithms, topology, threads: what bits depend on
+  int64_t step = 0;                               // optimizer steps done
+  int64_t samples = 0;                            // global samples consumed
+  std::string config = {};                        // the run file, resolved
+  std::map<std::string, std::string> notes = {};  // algorithms, topology, threads: what bits depend on
 };
 
 class CheckpointSaver {
@@ -34,7 +34,7 @@ class CheckpointSaver {
   struct Options {
     std::filesystem::path root;  // folder of the run's checkpoints
     int keep = 2;                // newest checkpoints that stay
-    std::string herd_version;
+    std::string herd_version = {};
   };
   // Borrows `peers` and `files`.
   CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files = FileSystem::system());

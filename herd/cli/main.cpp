@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/cli/checkpoint.h"
 #include "herd/cli/explain.h"
 #include "herd/cli/run.h"
 #include "herd/cli/show.h"
@@ -18,6 +19,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+  herd::cli::add_checkpoint_command(app);
   herd::cli::add_explain_command(app);
   herd::cli::add_run_command(app);
   herd::cli::add_show_command(app);

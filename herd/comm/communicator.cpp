@@ -34,7 +34,9 @@ void Work::wait() {
 bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
 
 struct SymmetricMemory::State {
-  ~State() { regions->remove(id); }
+  ~State() {
+    if (regions != nullptr) regions->remove(id);
+  }
   std::shared_ptr<transport::SharedRegion> memory;
   std::shared_ptr<comm::RegionTable> regions;
   uint64_t id = 0;

@@ -18,6 +18,7 @@ using namespace std::chrono_literals;
 
 constexpr auto kGlance = 50ms;      // between two looks at what peers do
 constexpr auto kShortGlance = 1ms;  // while waiting for something that rings no doorbell
+constexpr auto kWarnAfter = 5s;     // an operation that waits longer says so in the log, once
 constexpr size_t kMaxPlans = 1024;
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
@@ -248,10 +249,7 @@ SteadyTime GroupState::look_around() {
   try {
     if (current_ != nullptr) {
       if (!current_->begun) wake_at = now + kShortGlance;
-      if (current_->begun) {
-        channel_->board(rank()).total_steps.store(operation_.num_steps(), std::memory_order_relaxed);
-        channel_->board(rank()).step.store(operation_.steps_done(), std::memory_order_release);
-      }
+      if (current_->begun) show_place();
       check_peers(*current_, now);
       for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
         if (task->issued == SteadyTime{}) task->issued = now;
@@ -266,6 +264,15 @@ SteadyTime GroupState::look_around() {
     fail(error.code(), error.message());
   }
   return wake_at;
+}
+
+void GroupState::show_place() {
+  transport::RankBoard& board = channel_->board(rank());
+  const std::vector<Rank> ranks = awaited();
+  board.total_steps.store(operation_.num_steps(), std::memory_order_relaxed);
+  board.step.store(operation_.steps_done(), std::memory_order_relaxed);
+  board.awaits.store(ranks.empty() ? -1 : ranks.front(), std::memory_order_relaxed);
+  board.waits_in.store(current_->call.sequence, std::memory_order_release);
 }
 
 void GroupState::check_peers(Task& task, SteadyTime now) {
@@ -286,8 +293,7 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
       return fail(Code::kBadConfig, mismatch_report(*this, task, peer));
     }
   }
-  if (!warned_ && !failure_ && task.issued != SteadyTime{} &&
-      now - task.issued > std::min<steady_clock::duration>(5s, task.patience / 2)) {
+  if (!warned_ && !failure_ && task.issued != SteadyTime{} && now - task.issued > kWarnAfter) {
     warned_ = true;
     log::warning("still waiting: " + timeout_report(*this, task, awaited()));
   }

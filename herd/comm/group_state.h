@@ -65,6 +65,7 @@ class GroupState {
   bool sweep_transfers();
   void adopt_failure();
   void fail_everything();
+  void show_place();  // on this rank's board, for others' reports
   void check_peers(Task& task, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   std::vector<Rank> awaited() const;

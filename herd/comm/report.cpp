@@ -35,6 +35,13 @@ std::optional<OperationRecord> record_of(GroupState& group, Rank rank, uint64_t 
   return group.channel().board(rank).records[sequence % transport::kRecords].read(sequence);
 }
 
+// ", step 3 of 8", where the rank has shown it.
+std::string step_of(const RankBoard& board, uint64_t sequence) {
+  if (board.waits_in.load(std::memory_order_acquire) != sequence) return "";
+  return ", step " + std::to_string(board.step.load(std::memory_order_relaxed)) + " of " +
+         std::to_string(board.total_steps.load(std::memory_order_relaxed));
+}
+
 // Where a rank is, in words: from its own board.
 std::string place_of(GroupState& group, Rank rank) {
   RankBoard& board = group.channel().board(rank);
@@ -47,37 +54,40 @@ std::string place_of(GroupState& group, Rank rank) {
   const auto record = record_of(group, rank, started);
   const std::string what = record ? describe(*record) : "operation #" + std::to_string(started);
   if (finished >= started) return "has finished " + what + " and called nothing since";
-  const uint64_t steps = board.total_steps.load(std::memory_order_acquire);
-  return "is in " + what +
-         (steps == 0 ? ""
-                     : ", step " + std::to_string(board.step.load(std::memory_order_acquire)) + " of " +
-                           std::to_string(steps));
+  return "is in " + what + step_of(board, started);
 }
 
 std::string life_of(GroupState& group, Rank rank) {
   return group.engine().transport().describe(group.settings().members[static_cast<size_t>(rank)]);
 }
 
-// One line per rank that is not where `task` is.
+// In the same operation, alive, and waiting for somebody itself: the rank that it waits for, else -1.
+Rank passes_on(GroupState& group, const Task& task, Rank rank) {
+  const RankBoard& board = group.channel().board(rank);
+  if (task.kind != TaskKind::kCollective || board.waits_in.load(std::memory_order_acquire) != task.record.sequence)
+    return -1;
+  if (board.finished.load(std::memory_order_acquire) >= task.record.sequence) return -1;
+  const transport::PeerState state =
+      group.engine().transport().state(group.settings().members[static_cast<size_t>(rank)]);
+  return state == transport::PeerState::kAlive ? static_cast<Rank>(board.awaits.load(std::memory_order_relaxed)) : -1;
+}
+
+// One line per rank that is not merely waiting like this one; the others on one line.
 std::string others(GroupState& group, const Task& task) {
-  std::string text;
-  std::vector<Rank> here;
+  std::string text, waiting;
   for (Rank rank = 0; rank < group.size(); ++rank) {
+    const RankBoard& board = group.channel().board(rank);
     if (rank == group.rank()) continue;
-    RankBoard& board = group.channel().board(rank);
-    const uint64_t started = board.started.load(std::memory_order_acquire);
-    const bool alive = group.engine().transport().state(group.settings().members[static_cast<size_t>(rank)]) ==
-                       transport::PeerState::kAlive;
-    if (task.kind == TaskKind::kCollective && alive && started == task.record.sequence &&
-        board.finished.load(std::memory_order_acquire) < started) {
-      here.push_back(rank);
-      continue;
+    const Rank next = passes_on(group, task, rank);
+    if (next >= 0) {
+      waiting += (waiting.empty() ? "" : ", ") + ("rank " + std::to_string(rank)) + " for rank " +
+                 std::to_string(next) + step_of(board, task.record.sequence);
+    } else if (task.kind != TaskKind::kCollective ||
+               board.finished.load(std::memory_order_acquire) < task.record.sequence) {
+      text += "\n  rank " + std::to_string(rank) + " " + place_of(group, rank) + "; " + life_of(group, rank);
     }
-    text += "\n  rank " + std::to_string(rank) + " " + place_of(group, rank) + "; " + life_of(group, rank);
   }
-  if (!here.empty())
-    text += "\n  " + name_ranks(here) + (here.size() == 1 ? " is" : " are") + " in the same operation, alive";
-  return text;
+  return text + (waiting.empty() ? "" : "\n  waiting in the same operation: " + waiting);
 }
 
 }  // namespace

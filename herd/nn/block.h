@@ -48,7 +48,7 @@ class Block {
 struct LossResult {
   double sum = 0;     // of the token losses, in nats, summed in fp64; not weighted
   int64_t count = 0;  // tokens with a target
-  Tuple dx;           // gradient of weight * sum for each input tensor; empty without gradients
+  Tuple dx = {};      // gradient of weight * sum for each input tensor; empty without gradients
 };
 
 class LossBlock : public Block {

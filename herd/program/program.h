@@ -8,7 +8,8 @@
 //
 // Values are keyed by parameter group, not by block: a block lists the groups it reads (a tied embedding is one group
 // that two blocks read). Blocks are a chain 0 .. num_blocks-1; the last one is the loss block: its single op kLoss
-// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Block 0 has no input gradient.
+// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Block 0 has no input
+// gradient.
 //
 // Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
 // groups (gather, reduce, norm, clip, step, fetch, evict) leave both -1: their values say which groups. A release names
@@ -38,24 +39,24 @@ enum class OpKind : uint8_t {
   kStep,       // gradient, state, [factor] -> weight, state
   kSend,       // to a pipeline stage
   kReceive,
-  kFetch,      // host -> device
-  kEvict,      // device -> host
-  kRelease,    // the value holds nothing from here on; written by lifetimes.h only
+  kFetch,    // host -> device
+  kEvict,    // device -> host
+  kRelease,  // the value holds nothing from here on; written by lifetimes.h only
 };
 
 enum class Lane : uint8_t { kCompute, kGather, kReduce, kPeerIn, kPeerOut, kCopyIn, kCopyOut, kHost, kIo };
 
 enum class ValueKind : uint8_t {
-  kWeight,      // w<group>
-  kGradient,    // g<group>
-  kState,       // s<group>: optimizer moments
-  kActivation,  // x<block>.<micro-batch>: input of the block
+  kWeight,              // w<group>
+  kGradient,            // g<group>
+  kState,               // s<group>: optimizer moments
+  kActivation,          // x<block>.<micro-batch>: input of the block
   kActivationGradient,  // dx<block>.<micro-batch>
-  kGraph,       // graph<block>.<micro-batch>: what backward needs
-  kLoss,        // loss.<micro-batch>: (sum, count)
-  kNorm,        // norm<group>: partial sum of squares
-  kFactor,      // factor: what gradients are multiplied with
-  kTarget,      // target.<micro-batch>: labels for the loss
+  kGraph,               // graph<block>.<micro-batch>: what backward needs
+  kLoss,                // loss.<micro-batch>: (sum, count)
+  kNorm,                // norm<group>: partial sum of squares
+  kFactor,              // factor: what gradients are multiplied with
+  kTarget,              // target.<micro-batch>: labels for the loss
 };
 
 enum class Form : uint8_t { kNone, kFull, kShard, kHost };  // where or how a value is held: "w7.full"
@@ -94,11 +95,12 @@ struct Program {
   int rank = 0;
   int num_blocks = 0;
   int micro_batches = 1;
-  std::map<std::string, int> mesh;  // axis -> size, axes of size 1 left out
-  std::map<std::string, int> coordinate;  // axis -> this rank's index
+  std::map<std::string, int> mesh;             // axis -> size, axes of size 1 left out
+  std::map<std::string, int> coordinate;       // axis -> this rank's index
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
-  std::map<std::pair<OpKind, int>, int64_t> scratch;  // (op, block) -> device bytes it takes and gives back while it runs
+  std::map<std::pair<OpKind, int>, int64_t>
+      scratch;  // (op, block) -> device bytes it takes and gives back while it runs
   std::vector<Op> ops;
   bool operator==(const Program&) const = default;
 };

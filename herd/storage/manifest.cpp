@@ -26,11 +26,14 @@ Json piece_json(const CheckpointPiece& piece, const std::vector<int64_t>& shape)
   return json;
 }
 
+// Without white space, names sorted, everything beyond ASCII escaped.
+std::string text_of(const Json& json) { return json.dump(-1, ' ', true, Json::error_handler_t::replace); }
+
 }  // namespace
 
 std::string manifest_checksum(Json manifest) {
   manifest.erase("crc32c");
-  return format_crc32c(crc32c(manifest.dump(-1, ' ', true, Json::error_handler_t::replace)));
+  return format_crc32c(crc32c(text_of(manifest)));
 }
 
 std::string format_manifest(const Manifest& manifest) {
@@ -44,7 +47,17 @@ std::string format_manifest(const Manifest& manifest) {
                {"step", manifest.step},     {"samples", manifest.samples}, {"config", manifest.config},
                {"notes", manifest.notes},   {"files", manifest.files},     {"tensors", tensors}};
   json["crc32c"] = manifest_checksum(json);
-  return json.dump(1, ' ', true, Json::error_handler_t::replace) + "\n";
+  std::string text = "{\n";
+  for (const char* name : {"format", "version", "herd", "step", "samples", "config", "notes", "files", "crc32c"}) {
+    text += text_of(name) + ": " + text_of(json[name]) + ",\n";
+  }
+  text += "\"tensors\": {";
+  std::string separator = "\n";
+  for (const auto& [name, tensor] : tensors.items()) {
+    text += separator + text_of(name) + ": " + text_of(tensor);
+    separator = ",\n";
+  }
+  return text + "}}\n";
 }
 
 void merge_manifest(Manifest& whole, const Manifest& part) {

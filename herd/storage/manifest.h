@@ -32,16 +32,16 @@ struct CheckpointTensor {
 };
 
 struct Manifest {
-  std::string herd_version;
-  int64_t step = 0;                          // optimizer steps done
-  int64_t samples = 0;                       // global samples consumed: the position in the data
-  std::string config;                        // the run file, resolved
-  std::map<std::string, std::string> notes;  // what else must survive: algorithms, topology, threads
-  std::map<std::string, CheckpointTensor> tensors;
-  std::map<std::string, int64_t> files;  // shard -> bytes
+  std::string herd_version = {};
+  int64_t step = 0;                               // optimizer steps done
+  int64_t samples = 0;                            // global samples consumed: the position in the data
+  std::string config = {};                        // the run file, resolved
+  std::map<std::string, std::string> notes = {};  // what else must survive: algorithms, topology, threads
+  std::map<std::string, CheckpointTensor> tensors = {};
+  std::map<std::string, int64_t> files = {};  // shard -> bytes
 };
 
-std::string format_manifest(const Manifest& manifest);
+std::string format_manifest(const Manifest& manifest);  // a line for each tensor
 
 // Throws kCorruptFile naming `file`, byte and rule: not JSON, another format or version, a wrong checksum, a member
 // that is missing or of a wrong kind, a shard name that leaves the folder, a piece outside its tensor or in an unlisted

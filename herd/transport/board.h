@@ -56,9 +56,12 @@ inline constexpr uint64_t kRecords = 32;  // a power of two
 struct alignas(64) RankBoard {
   std::atomic<uint64_t> finished{0};             // sequence of the last collective that this rank has finished
   alignas(64) std::atomic<uint64_t> started{0};  // ... has begun, and its record written
-  std::atomic<uint64_t> step{0};                 // steps done of the one begun, kept while others may be waiting
+  // Where the rank stands in it, written when it has waited for a while.
+  std::atomic<uint64_t> waits_in{0};  // the sequence that the next three are about
+  std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
-  std::atomic<uint64_t> left{0};  // 1: this rank closed the group in good order
+  std::atomic<int64_t> awaits{-1};  // a rank that it waits for, -1 = none
+  std::atomic<uint64_t> left{0};    // 1: this rank closed the group in good order
   alignas(64) RecordSlot records[kRecords];
 };
 

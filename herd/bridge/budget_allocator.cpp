@@ -1,0 +1,135 @@
+#include "herd/bridge/budget_allocator.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
+
+#include <algorithm>
+#include <atomic>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/bridge/block_pool_internal.h"
+
+namespace herd {
+namespace {
+
+thread_local MemoryLabel current_label = MemoryLabel::kOther;
+
+struct Counters {
+  std::atomic<int64_t> live{0}, peak{0}, budget{0};
+  std::array<std::atomic<int64_t>, kNumMemoryLabels> by_label{};
+
+  void add(MemoryLabel label, int64_t bytes) {
+    const int64_t now = live.fetch_add(bytes, std::memory_order_relaxed) + bytes;
+    const int64_t limit = budget.load(std::memory_order_relaxed);
+    if (limit > 0 && now > limit) {
+      live.fetch_sub(bytes, std::memory_order_relaxed);
+      refuse(label, bytes);
+    }
+    by_label[static_cast<size_t>(label)].fetch_add(bytes, std::memory_order_relaxed);
+    int64_t seen = peak.load(std::memory_order_relaxed);
+    while (now > seen && !peak.compare_exchange_weak(seen, now, std::memory_order_relaxed)) {
+    }
+  }
+  void remove(MemoryLabel label, int64_t bytes) {
+    live.fetch_sub(bytes, std::memory_order_relaxed);
+    by_label[static_cast<size_t>(label)].fetch_sub(bytes, std::memory_order_relaxed);
+  }
+  [[noreturn]] void refuse(MemoryLabel label, int64_t bytes) const;
+};
+
+// Never destroyed: tensors of static lifetime are freed after every destructor here.
+Counters& counters() {
+  static auto* instance = new Counters;
+  return *instance;
+}
+BlockPool& pool() {
+  static auto* instance = new BlockPool;
+  return *instance;
+}
+
+void Counters::refuse(MemoryLabel label, int64_t bytes) const {
+  throw Error(Code::kOverBudget, format_bytes(static_cast<double>(bytes)) + " more for " +
+                                     std::string(memory_label_name(label)) +
+                                     " do not fit the device budget: " + DeviceMemory::table() +
+                                     "\n  fix: a larger memory.device_budget, a smaller train.micro_batch, or "
+                                     "strategy.zero or strategy.recompute");
+}
+
+class BudgetAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    if (bytes == 0) return {nullptr, c10::kCPU};
+    const MemoryLabel label = current_label;
+    counters().add(label, static_cast<int64_t>(bytes));
+    void* data = nullptr;
+    try {
+      data = pool().take(bytes);
+    } catch (const std::bad_alloc&) {
+      counters().remove(label, static_cast<int64_t>(bytes));
+      throw Error(Code::kOverBudget, "the system has no " + format_bytes(static_cast<double>(bytes)) +
+                                         " left; the device holds " + DeviceMemory::table());
+    }
+    BlockPool::header(data).bytes = bytes;
+    BlockPool::header(data).label = static_cast<uint8_t>(label);
+    return {data, data, &free_block, c10::kCPU};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_block; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static void free_block(void* data) {
+    if (data == nullptr) return;
+    const BlockPool::Header& header = BlockPool::header(data);
+    counters().remove(static_cast<MemoryLabel>(header.label), static_cast<int64_t>(header.bytes));
+    pool().give(data);
+  }
+};
+
+}  // namespace
+
+std::string_view memory_label_name(MemoryLabel label) {
+  constexpr std::array<std::string_view, kNumMemoryLabels> kNames = {"other",  "weights",     "gradients",
+                                                                     "states", "activations", "workspace"};
+  return kNames[static_cast<size_t>(label)];
+}
+
+MemoryLabelGuard::MemoryLabelGuard(MemoryLabel label) : before_(std::exchange(current_label, label)) {}
+MemoryLabelGuard::~MemoryLabelGuard() { current_label = before_; }
+
+CountedMemory::CountedMemory(MemoryLabel label, int64_t bytes) : label_(label), bytes_(bytes) {
+  counters().add(label, bytes);
+}
+CountedMemory::~CountedMemory() { counters().remove(label_, bytes_); }
+
+void DeviceMemory::install() {
+  static const bool done = [] {
+    c10::SetCPUAllocator(new BudgetAllocator, /*priority=*/1);
+    return true;
+  }();
+  static_cast<void>(done);
+}
+
+void DeviceMemory::set_budget(int64_t bytes) { counters().budget = bytes; }
+int64_t DeviceMemory::budget() { return counters().budget; }
+int64_t DeviceMemory::live_bytes() { return counters().live; }
+int64_t DeviceMemory::live_bytes(MemoryLabel label) { return counters().by_label[static_cast<size_t>(label)]; }
+int64_t DeviceMemory::peak_bytes() { return counters().peak; }
+void DeviceMemory::reset_peak() { counters().peak = counters().live.load(); }
+int64_t DeviceMemory::kept_bytes() { return pool().kept_bytes(); }
+void DeviceMemory::give_back_kept() { pool().give_back_kept(); }
+
+std::string DeviceMemory::table() {
+  std::ostringstream out;
+  const auto text = [](int64_t bytes) { return format_bytes(static_cast<double>(bytes)); };
+  out << text(live_bytes()) << " live";
+  if (budget() > 0) out << " of " << text(budget());
+  for (int label = 0; label < kNumMemoryLabels; ++label) {
+    const int64_t bytes = live_bytes(static_cast<MemoryLabel>(label));
+    if (bytes > 0) out << "\n  " << memory_label_name(static_cast<MemoryLabel>(label)) << ' ' << text(bytes);
+  }
+  return out.str();
+}
+
+}  // namespace herd

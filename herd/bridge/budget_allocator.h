@@ -1,0 +1,61 @@
+// The device budget on CPU: every tensor that torch allocates is counted, and going over the budget throws kOverBudget
+// with the table of what is live.
+//
+// Counted bytes are those asked for; what herd allocates past torch (flat weights in symmetric memory) is counted by a
+// CountedMemory. Big blocks (>= 256 KiB) that are freed are kept and used again, since returning them to the system and
+// faulting them in anew costs a training step more than its norms do: a step asks for the same sizes as the step
+// before. A kept block serves a request that fills at least 8/9 of it. Kept and live big blocks together never exceed
+// the peak of live ones (plus that ninth), so reuse never raises the peak of resident memory. Torch has one CPU
+// allocator per process, so this is one per process too. Until install() nothing is counted. Threads: any.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+namespace herd {
+
+enum class MemoryLabel : uint8_t { kOther, kWeights, kGradients, kStates, kActivations, kWorkspace };
+inline constexpr int kNumMemoryLabels = 6;
+std::string_view memory_label_name(MemoryLabel label);  // "weights"
+
+// What this thread allocates while the guard lives is counted under `label`, until it is freed.
+class MemoryLabelGuard {
+ public:
+  explicit MemoryLabelGuard(MemoryLabel label);
+  ~MemoryLabelGuard();
+  MemoryLabelGuard(const MemoryLabelGuard&) = delete;
+  MemoryLabelGuard& operator=(const MemoryLabelGuard&) = delete;
+
+ private:
+  MemoryLabel before_;
+};
+
+// Counts memory that is not torch's, while it lives. Throws kOverBudget as a tensor would.
+class CountedMemory {
+ public:
+  CountedMemory(MemoryLabel label, int64_t bytes);
+  ~CountedMemory();
+  CountedMemory(const CountedMemory&) = delete;
+  CountedMemory& operator=(const CountedMemory&) = delete;
+
+ private:
+  MemoryLabel label_;
+  int64_t bytes_;
+};
+
+struct DeviceMemory {
+  static void install();                  // from here on; idempotent. Tensors made before stay uncounted
+  static void set_budget(int64_t bytes);  // 0 = none
+  static int64_t budget();
+  static int64_t live_bytes();
+  static int64_t live_bytes(MemoryLabel label);
+  static int64_t peak_bytes();  // since install() or reset_peak()
+  static void reset_peak();
+  static int64_t kept_bytes();  // freed blocks that wait to be used again
+  static void give_back_kept();
+  static std::string table();  // one line per label, and the sum against the budget
+};
+
+}  // namespace herd

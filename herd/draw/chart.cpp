@@ -1,0 +1,138 @@
+#include "herd/draw/chart.h"
+
+#include <algorithm>
+#include <cmath>
+#include <set>
+
+#include "herd/draw/axis.h"
+#include "herd/draw/svg.h"
+
+namespace herd::draw {
+namespace {
+
+constexpr double kWidth = 760, kHeight = 320, kLeft = 64, kRight = 16, kTop = 44, kBottom = 44;
+
+bool finite(const std::pair<double, double>& p) { return std::isfinite(p.first) && std::isfinite(p.second); }
+
+struct Frame {
+  double x_low = 0, x_high = 1, y_low = 0, y_high = 1;
+  double x(double value) const { return kLeft + (value - x_low) / (x_high - x_low) * (kWidth - kLeft - kRight); }
+  double y(double value) const {
+    return kHeight - kBottom - (value - y_low) / (y_high - y_low) * (kHeight - kTop - kBottom);
+  }
+};
+
+Frame frame_of(const Chart& chart, bool from_zero) {
+  Frame f{HUGE_VAL, -HUGE_VAL, HUGE_VAL, -HUGE_VAL};
+  for (const Series& series : chart.series) {
+    for (const auto& point : series.points) {
+      if (!finite(point)) continue;
+      f.x_low = std::min(f.x_low, point.first);
+      f.x_high = std::max(f.x_high, point.first);
+      f.y_low = std::min(f.y_low, point.second);
+      f.y_high = std::max(f.y_high, point.second);
+    }
+  }
+  if (f.x_low > f.x_high) f = Frame{};
+  if (std::isfinite(chart.limit)) {
+    f.y_low = std::min(f.y_low, chart.limit);
+    f.y_high = std::max(f.y_high, chart.limit);
+  }
+  if (from_zero) f.y_low = std::min(0.0, f.y_low);
+  if (f.x_high == f.x_low) f.x_high += 1;
+  if (f.y_high == f.y_low) f.y_high += 1;
+  f.y_high += 0.04 * (f.y_high - f.y_low);
+  return f;
+}
+
+void draw_frame(Svg& svg, const Chart& chart, const Frame& f) {
+  for (const double tick : ticks(f.y_low, f.y_high, 5)) {
+    svg.line(kLeft, f.y(tick), kWidth - kRight, f.y(tick), "grid");
+    svg.text(kLeft - 8, f.y(tick) + 4, tick_label(tick), Anchor::kEnd, "faint");
+  }
+  for (const double tick : ticks(f.x_low, f.x_high, 8)) {
+    svg.text(f.x(tick), kHeight - kBottom + 16, tick_label(tick), Anchor::kMiddle, "faint");
+  }
+  svg.line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, "axis");
+  svg.text((kLeft + kWidth - kRight) / 2, kHeight - 8, chart.x_label, Anchor::kMiddle, "faint");
+  svg.text(4, 14, chart.y_label, Anchor::kStart, "faint");
+  double x = kLeft;
+  for (size_t i = 0; i < chart.series.size() && chart.series.size() > 1; ++i) {
+    svg.rectangle(x, 24, 10, 10, colour_class(static_cast<int>(i)));
+    svg.text(x + 14, 33, chart.series[i].name);
+    x += 30 + 7.0 * static_cast<double>(chart.series[i].name.size());
+  }
+}
+
+void draw_limit(Svg& svg, const Chart& chart, const Frame& f) {
+  if (!std::isfinite(chart.limit)) return;
+  svg.line(kLeft, f.y(chart.limit), kWidth - kRight, f.y(chart.limit), "axis");
+  svg.text(kWidth - kRight, f.y(chart.limit) - 4, chart.limit_name, Anchor::kEnd, "faint");
+}
+
+}  // namespace
+
+std::string line_chart(const Chart& chart) {
+  Svg svg(kWidth, kHeight);
+  const Frame f = frame_of(chart, chart.from_zero);
+  draw_frame(svg, chart, f);
+  for (size_t i = 0; i < chart.series.size(); ++i) {
+    std::vector<std::pair<double, double>> run;
+    const auto flush = [&] {
+      if (run.size() == 1) run.push_back({run[0].first + 1, run[0].second});  // a lone point is a dot
+      if (!run.empty()) svg.polyline(run, colour_class(static_cast<int>(i)));
+      run.clear();
+    };
+    for (const auto& point : chart.series[i].points) {
+      if (finite(point)) {
+        run.push_back({f.x(point.first), f.y(point.second)});
+      } else {
+        flush();
+      }
+    }
+    flush();
+  }
+  draw_limit(svg, chart, f);
+  return svg.finish(chart.title);
+}
+
+std::string stacked_areas(const Chart& chart) {
+  std::set<double> places;
+  for (const Series& series : chart.series) {
+    for (const auto& point : series.points) {
+      if (finite(point)) places.insert(point.first);
+    }
+  }
+  Chart sums = chart;
+  std::vector<double> below(places.size(), 0);
+  for (Series& series : sums.series) {
+    std::vector<std::pair<double, double>> points;
+    double last = 0;
+    size_t next = 0, at = 0;
+    for (const double x : places) {
+      while (next < series.points.size() && !(series.points[next].first > x)) {
+        if (finite(series.points[next])) last = series.points[next].second;
+        ++next;
+      }
+      below[at] += last;
+      points.push_back({x, below[at++]});
+    }
+    series.points = std::move(points);
+  }
+  Svg svg(kWidth, kHeight);
+  const Frame f = frame_of(sums, true);
+  draw_frame(svg, chart, f);
+  for (size_t i = 0; i < sums.series.size(); ++i) {
+    std::vector<std::pair<double, double>> outline;
+    for (const auto& [x, y] : sums.series[i].points) outline.push_back({f.x(x), f.y(y)});
+    for (size_t k = places.size(); k-- > 0;) {
+      const double x = sums.series[i].points[k].first;
+      outline.push_back({f.x(x), f.y(i == 0 ? 0 : sums.series[i - 1].points[k].second)});
+    }
+    svg.area(outline, colour_class(static_cast<int>(i)));
+  }
+  draw_limit(svg, chart, f);
+  return svg.finish(chart.title);
+}
+
+}  // namespace herd::draw

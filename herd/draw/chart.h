@@ -1,0 +1,31 @@
+// Line charts and stacked areas as SVG. Threads: pure.
+//   line_chart({.title = "Loss", .x_label = "step", .y_label = "nats a token", .series = {{"train", points}}})
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace herd::draw {
+
+struct Series {
+  std::string name;
+  std::vector<std::pair<double, double>> points;  // x ascending; those that are not finite leave a gap
+};
+
+struct Chart {
+  std::string title = {};
+  std::string x_label = {};
+  std::string y_label = {};
+  std::vector<Series> series = {};
+  bool from_zero = false;  // the y axis begins at 0; stacked areas always do
+  // A horizontal line with its name, a budget or a bound; NaN = none.
+  double limit = __builtin_nan("");
+  std::string limit_name = {};
+};
+
+std::string line_chart(const Chart& chart);
+// Series on top of each other. They share their x values; a missing point counts as the one before it.
+std::string stacked_areas(const Chart& chart);
+
+}  // namespace herd::draw

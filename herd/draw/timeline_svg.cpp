@@ -1,0 +1,70 @@
+#include <algorithm>
+#include <map>
+
+#include "herd/base/units.h"
+#include "herd/draw/axis.h"
+#include "herd/draw/svg.h"
+#include "herd/draw/timeline.h"
+
+namespace herd::draw {
+namespace {
+
+constexpr double kWidth = 1000, kLeft = 170, kRight = 16, kTop = 48, kRow = 20, kGap = 8, kBottom = 40;
+
+std::vector<double> row_places(const sim::Timeline& timeline) {
+  std::vector<double> places;
+  double y = kTop;
+  for (size_t i = 0; i < timeline.rows.size(); ++i) {
+    if (i > 0 && timeline.rows[i].group != timeline.rows[i - 1].group) y += kGap;
+    places.push_back(y);
+    y += kRow;
+  }
+  return places;
+}
+
+std::map<std::string, int> category_colours(const sim::Timeline& timeline) {
+  std::map<std::string, int> colours;  // in order of first appearance
+  for (const sim::Span& span : timeline.spans) colours.try_emplace(span.category, static_cast<int>(colours.size()));
+  return colours;
+}
+
+}  // namespace
+
+std::string timeline_svg(const sim::Timeline& timeline) {
+  const std::vector<double> places = row_places(timeline);
+  const double bottom = places.empty() ? kTop : places.back() + kRow;
+  const double end = std::max(sim::end_of(timeline), 1e-9), scale = (kWidth - kLeft - kRight) / end;
+  const auto colours = category_colours(timeline);
+  Svg svg(kWidth, bottom + kBottom);
+  svg.text(4, 16, timeline.title);
+  double x = kLeft;
+  std::vector<std::pair<int, std::string>> legend;
+  for (const auto& [name, colour] : colours) legend.push_back({colour, name});
+  std::sort(legend.begin(), legend.end());
+  for (const auto& [colour, name] : legend) {
+    svg.rectangle(x, 24, 10, 10, colour_class(colour));
+    svg.text(x + 14, 33, name);
+    x += 32 + 7.0 * static_cast<double>(name.size());
+  }
+  for (const double tick : ticks(0, end, 8)) {
+    svg.line(kLeft + tick * scale, kTop - 4, kLeft + tick * scale, bottom, "grid");
+    svg.text(kLeft + tick * scale, bottom + 16, tick_label(tick), Anchor::kMiddle, "faint");
+  }
+  svg.text(kWidth - kRight, bottom + 32, "us", Anchor::kEnd, "faint");
+  for (size_t i = 0; i < timeline.rows.size(); ++i) {
+    const bool first = i == 0 || timeline.rows[i].group != timeline.rows[i - 1].group;
+    if (first) svg.text(4, places[i] + 14, timeline.rows[i].group);
+    svg.text(kLeft - 8, places[i] + 14, timeline.rows[i].name, Anchor::kEnd, "faint");
+  }
+  for (const sim::Span& span : timeline.spans) {
+    const double width = (span.end_us - span.start_us) * scale;
+    const double left = kLeft + span.start_us * scale, top = places[span.row] + 2;
+    const std::string hover = span.name + "\n" + format_us(span.end_us - span.start_us) + " from " +
+                              format_us(span.start_us) + (span.detail.empty() ? "" : "\n" + span.detail);
+    svg.rectangle(left, top, std::max(width - (width > 3 ? 0.6 : 0), 0.8), kRow - 4,
+                  colour_class(colours.at(span.category)), hover);
+  }
+  return svg.finish(timeline.title);
+}
+
+}  // namespace herd::draw

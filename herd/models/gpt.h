@@ -1,0 +1,23 @@
+// GPT: learned positions, pre-norm decoder blocks (LayerNorm or RMSNorm, GELU), tied or untied head.
+//   blocks: embedding | h.0 .. h.L-1 | head
+//   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
+//           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
+// The same names, shapes and order as spec's table of the model.
+// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+#pragma once
+
+#include "herd/models/model.h"
+#include "herd/spec/run_file.h"
+
+namespace herd::models {
+
+struct ModelOptions {
+  at::ScalarType dtype = at::kFloat;
+  at::Device device = at::kCPU;
+};
+
+// Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
+Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});
+Model make_gpt(const spec::RunFile::Model& shape, const ModelOptions& options = {});
+
+}  // namespace herd::models

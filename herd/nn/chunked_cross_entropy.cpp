@@ -1,0 +1,70 @@
+#include "herd/nn/chunked_cross_entropy.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <algorithm>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/nn/linear.h"
+
+namespace herd::nn {
+namespace {
+
+void check_targets(const at::Tensor& targets, int64_t vocabulary) {
+  const int64_t highest = targets.numel() == 0 ? -1 : targets.max().item<int64_t>();
+  if (highest < vocabulary) return;
+  throw Error(Code::kBadConfig, "a target token is " + std::to_string(highest) + ", but the vocabulary is [0, " +
+                                    std::to_string(vocabulary) + ")\n  fix: model.vocab of at least " +
+                                    std::to_string(highest + 1));
+}
+
+// logits -> log probabilities, in place; returns the sum of the token losses.
+double log_softmax_loss(at::Tensor& logits_CV, const at::Tensor& safe_C1, const at::Tensor& counted_C) {
+  at::_log_softmax_out(logits_CV, logits_CV, 1, false);
+  const at::Tensor picked = logits_CV.gather(1, safe_C1).squeeze(1);
+  return -at::where(counted_C, picked, at::zeros({}, picked.options())).sum(at::kDouble).item<double>();
+}
+
+// log probabilities -> weight * (softmax - one-hot), in place; rows that are not counted become 0.
+void into_gradient(at::Tensor& logp_CV, const at::Tensor& safe_C1, const at::Tensor& counted_C) {
+  logp_CV.exp_();
+  logp_CV.scatter_add_(1, safe_C1, at::full_like(safe_C1, -1.0, logp_CV.options()));
+  if (!counted_C.all().item<bool>()) logp_CV.mul_(counted_C.unsqueeze(1));
+}
+
+}  // namespace
+
+CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
+                                         const CrossEntropyOptions& options) {
+  at::NoGradGuard no_grad;
+  const int64_t N = n_ND.size(0), V = weight_VD.spec().sizes[0];
+  HERD_CHECK_EQ(targets.numel(), N);
+  check_targets(targets, V);
+  const at::Tensor w_VD = weight_VD.value().detach(), counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
+  const int64_t row_bytes = V * static_cast<int64_t>(n_ND.element_size());
+  const int64_t most = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
+  const int64_t chunks = (N + most - 1) / std::max<int64_t>(most, 1);
+
+  CrossEntropyResult result;
+  result.count = counted.sum().item<int64_t>();
+  if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
+  const at::Tensor buffer = at::empty({chunks == 0 ? 0 : (N + chunks - 1) / chunks, V}, n_ND.options());
+  for (int64_t i = 0; i < chunks; ++i) {
+    const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
+    const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
+                     counted_C = counted.narrow(0, begin, size);
+    at::Tensor logits = buffer.narrow(0, 0, size);
+    at::mm_out(logits, n, w_VD.t());
+    result.sum += log_softmax_loss(logits, safe_C1, counted_C);
+    if (!options.with_gradients) continue;
+    into_gradient(logits, safe_C1, counted_C);
+    logits.mul_(options.weight);
+    at::Tensor dn = result.dn_ND.narrow(0, begin, size);
+    at::mm_out(dn, logits, w_VD);
+    add_weight_gradient(weight_VD, logits, n);
+  }
+  return result;
+}
+
+}  // namespace herd::nn

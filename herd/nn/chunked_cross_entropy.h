@@ -1,0 +1,28 @@
+// The head of a language model: logits, cross-entropy and both gradients, a piece of the tokens at a time.
+//   n_ND -> logits = n W^T (N, V);  loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
+//   dlogits_ij = weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
+// One buffer of `chunk` x V logits is used over and over and turned into its own gradient in place, so the logits are
+// never held twice. 6*N*V*D FLOP with gradients, 2*N*V*D without.
+#pragma once
+
+#include "herd/nn/block.h"
+
+namespace herd::nn {
+
+struct CrossEntropyOptions {
+  bool with_gradients = true;
+  double weight = 1;
+  int64_t chunk_bytes = 64 << 20;  // of the logits buffer; at least one token
+};
+
+struct CrossEntropyResult {
+  double sum = 0;  // nats
+  int64_t count = 0;
+  at::Tensor dn_ND;  // undefined without gradients
+};
+
+// n_ND contiguous; targets int64 (N), negative = not counted. Throws kBadConfig for a target >= V.
+CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
+                                         const CrossEntropyOptions& options);
+
+}  // namespace herd::nn

@@ -1,0 +1,51 @@
+#include "herd/nn/embedding.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include "herd/base/error.h"
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+// The weight is an input so that backward reaches this node; its gradient is written, not returned.
+struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
+                            Parameter* parameter) {
+    context->save_for_backward({ids});
+    context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
+    std::vector<int64_t> sizes = ids.sizes().vec();
+    sizes.push_back(weight.size(1));
+    return weight.index_select(0, ids.reshape({-1})).view(sizes);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const at::Tensor ids = context->get_saved_variables()[0];
+    Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
+    at::Tensor gradient = parameter.gradient();
+    if (parameter.take_beta() == 0.0) gradient.zero_();
+    gradient.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, gradient.size(1)}));
+    return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+void check_ids(const at::Tensor& ids, const Parameter& weight) {
+  if (ids.numel() == 0) return;
+  const auto [low, high] = ids.aminmax();
+  const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(), vocabulary = weight.spec().sizes[0];
+  if (lowest >= 0 && highest < vocabulary) return;
+  throw Error(Code::kBadConfig, "token ids are in [" + std::to_string(lowest) + ", " + std::to_string(highest) +
+                                    "], but " + weight.spec().name + " has rows [0, " + std::to_string(vocabulary) +
+                                    ")\n  fix: a vocabulary of at least " + std::to_string(highest + 1));
+}
+
+}  // namespace
+
+at::Tensor embedding(const at::Tensor& ids, Parameter& weight) {
+  check_ids(ids, weight);
+  return EmbeddingFunction::apply(ids, weight.value(), &weight);
+}
+
+}  // namespace herd::nn

@@ -1,0 +1,33 @@
+#include "herd/nn/language_model_head.h"
+
+#include "herd/nn/chunked_cross_entropy.h"
+#include "herd/nn/linear.h"
+#include "herd/nn/run_block.h"
+
+namespace herd::nn {
+
+LanguageModelHead::LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, NormKind norm,
+                                     Parameter& gain, Parameter* bias, Parameter& projection_VD)
+    : LossBlock("head", std::move(groups)), norm_(norm), gain_(gain), bias_(bias), projection_VD_(projection_VD) {}
+
+Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context&) {
+  return {linear(norm(norm_, x_BTD.at(0), gain_, bias_), projection_VD_)};
+}
+
+LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
+                                   bool with_gradients) {
+  at::AutoGradMode grad_mode(with_gradients);
+  Graph graph;  // of the norm alone
+  graph.groups = groups();
+  const at::Tensor x = x_BTD.at(0).detach();
+  graph.inputs = {with_gradients ? x.requires_grad_() : x};
+  graph.outputs = {norm(norm_, x, gain_, bias_)};
+  const at::Tensor n_ND = graph.outputs[0].detach().view({-1, x.size(-1)});
+  const CrossEntropyResult head = chunked_cross_entropy(n_ND, projection_VD_, targets_BT.reshape({-1}),
+                                                        {.with_gradients = with_gradients, .weight = context.weight});
+  LossResult result{.sum = head.sum, .count = head.count};
+  if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())});
+  return result;
+}
+
+}  // namespace herd::nn

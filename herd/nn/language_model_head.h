@@ -1,0 +1,26 @@
+// The last block of a language model: norm, projection to the vocabulary, cross-entropy (chunked_cross_entropy.h).
+// With tied embeddings the projection is the token embedding of the first block's group.
+#pragma once
+
+#include "herd/nn/block.h"
+#include "herd/nn/norm.h"
+
+namespace herd::nn {
+
+class LanguageModelHead final : public LossBlock {
+ public:
+  // `gain` and `bias` (null for RMSNorm) of the norm, `projection_VD`: parameters of `groups`.
+  LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, NormKind norm, Parameter& gain,
+                    Parameter* bias, Parameter& projection_VD);
+  Tuple forward(const Tuple& x_BTD, const Context& context) override;  // logits (B, T, V)
+  LossResult loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
+                  bool with_gradients) override;
+
+ private:
+  NormKind norm_;
+  Parameter& gain_;
+  Parameter* bias_;
+  Parameter& projection_VD_;
+};
+
+}  // namespace herd::nn

@@ -1,0 +1,66 @@
+#include "herd/nn/linear.h"
+
+#include <ATen/core/grad_mode.h>
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
+Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
+
+void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
+  at::Tensor gradient = bias.gradient();
+  if (bias.take_beta() == 0.0) {
+    at::sum_out(gradient, dy, {0});
+  } else {
+    gradient.add_(dy.sum(0));
+  }
+}
+
+// The weights are inputs so that backward reaches this node; their gradients are written, not returned.
+struct LinearFunction : torch::autograd::Function<LinearFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
+                            const std::optional<at::Tensor>& bias, Parameter* weight_parameter,
+                            Parameter* bias_parameter) {
+    context->save_for_backward({x, weight});
+    context->saved_data["weight"] = as_int(weight_parameter);
+    context->saved_data["bias"] = as_int(bias_parameter);
+    const at::Tensor rows = x.reshape({-1, x.size(-1)});
+    const at::Tensor y = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
+    std::vector<int64_t> sizes = x.sizes().vec();
+    sizes.back() = weight.size(0);
+    return y.view(sizes);
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &weight = saved[1];
+    const at::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
+    add_weight_gradient(*as_parameter(context->saved_data["weight"]), dy, x.reshape({-1, x.size(-1)}));
+    if (Parameter* bias = as_parameter(context->saved_data["bias"])) add_bias_gradient(*bias, dy);
+    at::Tensor dx;
+    if (context->needs_input_grad(0)) dx = at::mm(dy, weight).view(x.sizes());
+    return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
+  return LinearFunction::apply(x, weight.value(), bias ? std::optional(bias->value()) : std::nullopt, &weight, bias);
+}
+
+void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x) {
+  at::NoGradGuard no_grad;
+  at::Tensor gradient = weight.gradient();
+  if (weight.take_beta() == 0.0) {
+    at::mm_out(gradient, dy.t(), x);
+  } else {
+    gradient.addmm_(dy.t(), x);
+  }
+}
+
+}  // namespace herd::nn

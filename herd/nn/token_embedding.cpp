@@ -1,0 +1,23 @@
+#include "herd/nn/token_embedding.h"
+
+#include "herd/base/error.h"
+#include "herd/nn/dropout.h"
+#include "herd/nn/embedding.h"
+
+namespace herd::nn {
+
+TokenEmbedding::TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> groups, Parameter& tokens_VD,
+                               Parameter& positions_CD, double dropout)
+    : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), positions_CD_(positions_CD), dropout_(dropout) {}
+
+Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
+  const int64_t T = ids_BT.at(0).size(1), C = positions_CD_.spec().sizes[0];
+  if (T > C) {
+    throw Error(Code::kBadConfig, "sequences of " + std::to_string(T) + " tokens, but the model's context is " +
+                                      std::to_string(C) + "\n  fix: model.context of at least " + std::to_string(T));
+  }
+  const at::Tensor x_BTD = embedding(ids_BT[0], tokens_VD_) + positions_CD_.value().narrow(0, 0, T);
+  return {dropout(x_BTD, dropout_, Site::kEmbedding, context)};
+}
+
+}  // namespace herd::nn

@@ -1,0 +1,21 @@
+// The first block of a language model: token ids int64 (B, T) -> x_BTD = tokens[id] + positions[0 .. T), with dropout.
+#pragma once
+
+#include "herd/nn/block.h"
+
+namespace herd::nn {
+
+class TokenEmbedding final : public Block {
+ public:
+  // Both parameters belong to `groups`.
+  TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> groups, Parameter& tokens_VD, Parameter& positions_CD,
+                 double dropout);
+  Tuple forward(const Tuple& ids_BT, const Context& context) override;  // throws kBadConfig if T > C
+
+ private:
+  Parameter& tokens_VD_;
+  Parameter& positions_CD_;
+  double dropout_;
+};
+
+}  // namespace herd::nn

@@ -1,0 +1,143 @@
+#include "herd/program/build.h"
+
+#include <algorithm>
+#include <set>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/program/names.h"
+
+namespace herd::program {
+namespace {
+
+struct AxisSize {
+  const char* name;
+  int size;
+};
+
+std::vector<AxisSize> axes(const spec::Layout& layout) {
+  return {{"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
+}
+
+class PlainStep {
+ public:
+  PlainStep(const spec::RunFile& run, const spec::ModelTable& model) : run_(run), model_(model) {}
+
+  void write(Program& step) {
+    declare(step);
+    const int last = step.num_blocks - 1;
+    step.ops.push_back({.kind = OpKind::kLoad,
+                        .reads = {},
+                        .writes = {activation(0, 0), target(0)},
+                        .block = 0,
+                        .micro_batch = 0,
+                        .axis = {}});
+    for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
+    step.ops.push_back(
+        backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, {activation_gradient(last, 0), loss(0)}));
+    for (int b = last - 1; b >= 0; --b) {
+      std::vector<Value> writes;
+      if (b > 0) writes.push_back(activation_gradient(b, 0));
+      step.ops.push_back(backward(OpKind::kBackward, b, {graph(b, 0), activation_gradient(b + 1, 0)}, writes));
+    }
+    for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
+      step.ops.push_back({.kind = OpKind::kStep,
+                          .reads = {gradient(g), weight(g), state(g)},
+                          .writes = {weight(g), state(g)},
+                          .axis = {}});
+    }
+  }
+
+ private:
+  void declare(Program& step) const {
+    const int64_t element = size_of(model_.compute);
+    for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
+      const int64_t elements = model_.groups[static_cast<size_t>(g)].elements();
+      step.values[weight(g)] = {elements * element, Tier::kDevice, true, -1};
+      step.values[gradient(g)] = {elements * element, Tier::kDevice, false, -1};
+      step.values[state(g)] = {elements * state_bytes_per_parameter(run_), Tier::kDevice, true, -1};
+    }
+    for (int b = 0; b < step.num_blocks; ++b) {
+      const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
+      step.values[activation(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
+      if (b > 0) step.values[activation_gradient(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
+      if (b + 1 < step.num_blocks) step.values[graph(b, 0)] = {block.graph_bytes, Tier::kDevice, false, -1};
+      const bool is_last = b + 1 == step.num_blocks;
+      if (block.forward.scratch_bytes > 0)
+        step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
+      if (block.backward.scratch_bytes > 0) step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
+    }
+    step.values[target(0)] = {model_.target_bytes, Tier::kDevice, false, -1};
+    step.values[loss(0)] = {16, Tier::kHost, true, -1};  // sum and count, for whoever reports them
+  }
+
+  std::vector<Value> weights(int block) const {
+    std::vector<Value> out;
+    for (const int g : model_.blocks[static_cast<size_t>(block)].groups) out.push_back(weight(g));
+    return out;
+  }
+
+  Op forward(int b) const {
+    Op op{.kind = OpKind::kForward,
+          .reads = weights(b),
+          .writes = {activation(b + 1, 0), graph(b, 0)},
+          .block = b,
+          .micro_batch = 0,
+          .axis = {}};
+    op.reads.push_back(activation(b, 0));
+    return op;
+  }
+
+  // The first op that touches a gradient writes it, later ones read it and add.
+  Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& writes) {
+    Op op{.kind = kind, .reads = weights(b), .writes = writes, .block = b, .micro_batch = 0, .axis = {}};
+    op.reads.insert(op.reads.end(), reads.begin(), reads.end());
+    for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
+      if (!written_.insert(g).second) op.reads.push_back(gradient(g));
+      op.writes.push_back(gradient(g));
+    }
+    return op;
+  }
+
+  const spec::RunFile& run_;
+  const spec::ModelTable& model_;
+  std::set<int> written_;
+};
+
+}  // namespace
+
+std::map<std::string, int> axis_sizes(const spec::Layout& layout) {
+  std::map<std::string, int> sizes;
+  for (const AxisSize& axis : axes(layout)) {
+    if (axis.size > 1) sizes[axis.name] = axis.size;
+  }
+  return sizes;
+}
+
+std::map<std::string, int> coordinates(const spec::Layout& layout, int rank) {
+  std::map<std::string, int> out;
+  std::vector<AxisSize> all = axes(layout);
+  for (auto axis = all.rbegin(); axis != all.rend(); ++axis) {
+    if (axis->size > 1) out[axis->name] = rank % axis->size;
+    rank /= axis->size;
+  }
+  return out;
+}
+
+int64_t state_bytes_per_parameter(const spec::RunFile& run) {
+  if (run.optimizer.kind == "adamw") return 8;
+  return run.optimizer.momentum > 0 ? 4 : 0;
+}
+
+Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
+  Program step;
+  step.rank = rank;
+  step.num_blocks = static_cast<int>(model.blocks.size());
+  step.mesh = axis_sizes(layout);
+  step.coordinate = coordinates(layout, rank);
+  for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
+  PlainStep(run, model).write(step);
+  return step;
+}
+
+}  // namespace herd::program

@@ -1,0 +1,25 @@
+// The plain step of one rank: one micro-batch, no other rank, nothing released. Strategies rewrite it
+// (herd/strategies).
+//   load; forward of every block but the last; loss; backward of every block but the last, last first; a step per
+//   group.
+// Threads: pure.
+#pragma once
+
+#include "herd/program/program.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/spec/run_file.h"
+
+namespace herd::program {
+
+// Values carry the bytes of a full micro-batch; weights, states and losses are persistent.
+Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank);
+
+// The rank's index along each axis, axes of size 1 left out. Outermost first: pp, dp, fsdp, cp, tp.
+std::map<std::string, int> coordinates(const spec::Layout& layout, int rank);
+std::map<std::string, int> axis_sizes(const spec::Layout& layout);
+
+// Bytes of optimizer state per parameter: two fp32 moments of AdamW, one of SGD with momentum.
+int64_t state_bytes_per_parameter(const spec::RunFile& run);
+
+}  // namespace herd::program

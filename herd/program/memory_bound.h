@@ -1,0 +1,26 @@
+// Device, host and NVMe bytes that a program needs. Persistent values and slots always count; other values from the op
+// that first writes them to their release; scratch while its op runs.
+// Threads: pure.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+
+#include "herd/program/program.h"
+
+namespace herd::program {
+
+struct Peak {
+  int64_t bytes = 0;
+  int op = -1;                                // where in the step
+  std::map<ValueKind, int64_t> by_kind = {};  // of values; scratch is the rest
+};
+
+// Peak of a tier when ops run one by one in the order of the program: exact for programs whose lanes run in step.
+Peak in_order_peak(const Program& step, Tier tier);
+
+// No legal order exceeds it: for each op, all values that are neither surely released before it nor surely born after.
+Peak peak_bound(const Program& step, Tier tier);
+
+}  // namespace herd::program

@@ -1,0 +1,247 @@
+#include "herd/program/text.h"
+
+#include <algorithm>
+#include <charconv>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/program/dependencies.h"
+#include "herd/program/names.h"
+
+namespace herd::program {
+namespace {
+
+constexpr std::string_view kTitle = "herd program 1";
+constexpr int kLargest = 1 << 20;  // of counts and indices in a file
+
+using Row = std::vector<std::string>;
+
+// Columns padded to their widest cell, two blanks between; none at the end of a line.
+std::string table_text(const std::vector<Row>& rows) {
+  std::vector<size_t> widths;
+  for (const Row& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+  }
+  std::string out;
+  for (const Row& row : rows) {
+    std::string line;
+    for (size_t c = 0; c < row.size(); ++c) line += row[c] + std::string(widths[c] - row[c].size() + 2, ' ');
+    line.erase(line.find_last_not_of(' ') + 1);
+    out += line + "\n";
+  }
+  return out;
+}
+
+std::string values_text(const std::vector<Value>& values) {
+  std::string out;
+  for (const Value& value : values) out += (out.empty() ? "" : " ") + value_name(value);
+  return out.empty() ? "-" : out;
+}
+
+std::string axes_text(const std::map<std::string, int>& axes) {
+  std::string out;
+  for (const auto& [axis, number] : axes) out += " " + axis + "=" + std::to_string(number);
+  return out.empty() ? " -" : out;
+}
+
+std::vector<std::string_view> words_of(std::string_view line) {
+  std::vector<std::string_view> words;
+  for (size_t at = 0; at < line.size();) {
+    const size_t end = std::min(line.find(' ', at), line.size());
+    if (end > at) words.push_back(line.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
+// Cells are parted by two blanks or more, words within one by a single blank.
+std::vector<std::string_view> cells_of(std::string_view line) {
+  std::vector<std::string_view> cells;
+  while (!line.empty()) {
+    const size_t end = std::min(line.find("  "), line.size());
+    cells.push_back(line.substr(0, end));
+    line.remove_prefix(std::min(line.find_first_not_of(' ', end), line.size()));
+  }
+  return cells;
+}
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : text_(text) {}
+
+  Program parse() {
+    if (next() != kTitle) refuse("must be \"" + std::string(kTitle) + "\"");
+    step_.rank = number(field("rank"), kLargest);
+    step_.num_blocks = number(field("blocks"), kLargest);
+    step_.micro_batches = number(field("micro_batches"), kLargest);
+    axes(field("mesh"), step_.mesh);
+    axes(field("coordinate"), step_.coordinate);
+    groups(field("groups"));
+    section({"value", "bytes", "tier", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
+    section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
+    section({"op", "of", "lane", "reads", "writes"}, [&](const auto& cells) { op_row(cells); });
+    if (!text_.empty()) refuse("is after the end: the ops are the last section");
+    return std::move(step_);
+  }
+
+ private:
+  [[noreturn]] void refuse(const std::string& rule) const {
+    throw Error(Code::kCorruptFile, "program text, line " + std::to_string(line_) + " " + rule + ", got \"" +
+                                        std::string(current_.substr(0, 120)) + "\"");
+  }
+  std::string_view next() {
+    const size_t end = std::min(text_.find('\n'), text_.size());
+    current_ = text_.substr(0, end);
+    text_.remove_prefix(std::min(end + 1, text_.size()));
+    ++line_;
+    return current_;
+  }
+  std::string_view field(std::string_view name) {
+    const std::string_view line = next();
+    if (!line.starts_with(name) || line.size() < name.size() + 2 || line[name.size()] != ' ') {
+      refuse("must be \"" + std::string(name) + " ...\"");
+    }
+    return line.substr(name.size() + 1);
+  }
+  int64_t number(std::string_view text, int64_t largest) const {
+    int64_t value = -1;
+    const auto [rest, status] = std::from_chars(text.data(), text.data() + text.size(), value);
+    if (status != std::errc() || rest != text.data() + text.size() || value < 0 || value > largest) {
+      refuse("must hold a number in [0, " + std::to_string(largest) + "] where \"" + std::string(text.substr(0, 40)) +
+             "\" stands");
+    }
+    return value;
+  }
+  Value value(std::string_view text) const {
+    const auto parsed = parse_value(text);
+    if (!parsed) refuse("must name a value where \"" + std::string(text.substr(0, 40)) + "\" stands");
+    return *parsed;
+  }
+  std::vector<Value> values(std::string_view cell) const {
+    std::vector<Value> out;
+    if (cell == "-") return out;
+    for (const auto word : words_of(cell)) out.push_back(value(word));
+    return out;
+  }
+  void axes(std::string_view text, std::map<std::string, int>& out) const {
+    if (text == "-") return;
+    for (const auto word : words_of(text)) {
+      const size_t equals = word.find('=');
+      if (equals == std::string_view::npos || equals == 0) refuse("must hold axis=number");
+      out[std::string(word.substr(0, equals))] = static_cast<int>(number(word.substr(equals + 1), kLargest));
+    }
+  }
+  void groups(std::string_view text) {
+    step_.block_groups.emplace_back();
+    for (const auto word : words_of(text)) {
+      if (word == "|")
+        step_.block_groups.emplace_back();
+      else if (word != "-")
+        step_.block_groups.back().push_back(static_cast<int>(number(word, kLargest)));
+    }
+    if (step_.num_blocks == 0) step_.block_groups.clear();
+    if (static_cast<int>(step_.block_groups.size()) != step_.num_blocks) refuse("must list the groups of every block");
+  }
+  template <typename RowFunction>
+  void section(const std::vector<std::string_view>& heading, RowFunction row) {
+    if (!next().empty()) refuse("must be empty before a section");
+    if (cells_of(next()) != heading)
+      refuse("must be the heading \"" + std::string(heading[0]) + "  " + std::string(heading[1]) + " ...\"");
+    while (!text_.empty() && text_.front() != '\n') {
+      const auto cells = cells_of(next());
+      if (cells.size() != heading.size())
+        refuse("must have " + std::to_string(heading.size()) + " cells, two blanks apart");
+      row(cells);
+    }
+  }
+  void value_row(const std::vector<std::string_view>& cells) {
+    ValueInfo info;
+    info.bytes = number(cells[1], int64_t{1} << 60);
+    const auto tier = parse_tier(cells[2]);
+    if (!tier || (cells[3] != "yes" && cells[3] != "no")) refuse("must be \"name bytes tier yes|no slot\"");
+    info.tier = *tier;
+    info.persistent = cells[3] == "yes";
+    info.slot = cells[4] == "-" ? -1 : static_cast<int>(number(cells[4], kLargest));
+    if (!step_.values.emplace(value(cells[0]), info).second) refuse("declares a value twice");
+  }
+  void scratch_row(const std::vector<std::string_view>& cells) {
+    const auto kind = parse_op_kind(cells[0]);
+    if (!kind) refuse("must begin with the name of an op");
+    const std::pair key(*kind, static_cast<int>(number(cells[1], kLargest)));
+    if (!step_.scratch.emplace(key, number(cells[2], int64_t{1} << 60)).second) refuse("declares scratch twice");
+  }
+  void op_row(const std::vector<std::string_view>& cells) {
+    const auto kind = parse_op_kind(cells[0]);
+    const auto lane = parse_lane(cells[2]);
+    if (!kind || !lane) refuse("must name an op and a lane");
+    Op op{.kind = *kind, .lane = *lane, .reads = values(cells[3]), .writes = values(cells[4]), .axis = {}};
+    const auto words = words_of(cells[1]);
+    for (size_t i = 0; i < words.size(); ++i) {
+      const bool more = i + 1 < words.size();
+      if (words[i].starts_with("block"))
+        op.block = static_cast<int>(number(words[i].substr(5), kLargest));
+      else if (words[i].starts_with("mb"))
+        op.micro_batch = static_cast<int>(number(words[i].substr(2), kLargest));
+      else if (words[i] == "on" && more)
+        op.axis = words[++i];
+      else if ((words[i] == "to" || words[i] == "from") && more)
+        op.peer = static_cast<int>(number(words[++i], kLargest));
+    }
+    const std::string expected = subject(op);
+    if ((expected.empty() ? "-" : expected) != cells[1])
+      refuse("must be of \"" + expected + "\", which is what its columns say");
+    step_.ops.push_back(std::move(op));
+  }
+
+  std::string_view text_, current_;
+  int line_ = 0;
+  Program step_;
+};
+
+}  // namespace
+
+std::string to_text(const Program& step, const TextOptions& options) {
+  std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
+                    std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
+                    "\nmesh" + axes_text(step.mesh) + "\ncoordinate" + axes_text(step.coordinate) + "\ngroups";
+  for (size_t b = 0; b < step.block_groups.size(); ++b) {
+    if (b > 0) out += " |";
+    if (step.block_groups[b].empty()) out += " -";
+    for (const int g : step.block_groups[b]) out += " " + std::to_string(g);
+  }
+  if (step.block_groups.empty()) out += " -";
+
+  std::vector<Row> values = {{"value", "bytes", "tier", "persistent", "slot"}};
+  for (const auto& [value, info] : step.values) {
+    values.push_back({value_name(value), std::to_string(info.bytes), std::string(tier_name(info.tier)),
+                      info.persistent ? "yes" : "no", info.slot < 0 ? "-" : std::to_string(info.slot)});
+  }
+  std::vector<Row> scratch = {{"scratch", "block", "bytes"}};
+  for (const auto& [op, bytes] : step.scratch) {
+    scratch.push_back({std::string(op_name(op.first)), std::to_string(op.second), std::to_string(bytes)});
+  }
+  std::vector<Row> ops = {{"op", "of", "lane", "reads", "writes"}};
+  for (const Op& op : step.ops) {
+    const std::string of = subject(op);
+    ops.push_back({std::string(op_name(op.kind)), of.empty() ? "-" : of, std::string(lane_name(op.lane)),
+                   values_text(op.reads), values_text(op.writes)});
+  }
+  if (options.dependencies) {
+    const auto waits = dependencies(step);
+    ops[0].push_back("waits for");
+    for (size_t i = 0; i < waits.size(); ++i) {
+      std::string text;
+      for (const Dependency& before : waits[i]) {
+        text += (text.empty() ? "#" : " #") + std::to_string(before.op) +
+                (before.distance > 0 ? " of the step before" : "");
+      }
+      ops[i + 1].push_back(text);
+    }
+  }
+  return out + "\n\n" + table_text(values) + "\n" + table_text(scratch) + "\n" + table_text(ops);
+}
+
+Program parse_program(std::string_view text) { return Parser(text).parse(); }
+
+}  // namespace herd::program

@@ -1,0 +1,399 @@
+#include "herd/program/verify.h"
+
+#include <algorithm>
+
+#include "herd/program/dependencies.h"
+#include "herd/program/names.h"
+#include "herd/program/symbols_internal.h"
+
+namespace herd::program {
+namespace {
+
+constexpr int kSteps = 2;
+constexpr size_t kMostFindings = 20;
+
+struct Cell {
+  Symbol symbol;
+  bool read = false;
+};
+
+// One rank on its way through its unrolled steps.
+struct RankState {
+  const Program* step = nullptr;
+  std::vector<std::vector<Dependency>> waits;
+  std::map<Lane, std::vector<int>> lanes;  // positions, in order
+  std::map<Lane, size_t> heads;
+  std::vector<bool> done;
+  std::map<Value, Cell> memory;
+  const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
+  int iteration(int position) const { return position / static_cast<int>(step->ops.size()); }
+};
+
+class Machine {
+ public:
+  Machine(const std::vector<Program>& programs, const Expectation& expected) : programs_(programs), model_(expected) {}
+
+  std::vector<Finding> run() {
+    if (!shapes_fit()) return std::move(findings_);
+    for (size_t r = 0; r < programs_.size(); ++r) start(static_cast<int>(r));
+    for (bool progress = true; progress && findings_.size() < kMostFindings;) {
+      progress = false;
+      for (size_t r = 0; r < ranks_.size(); ++r) progress = advance(static_cast<int>(r)) || progress;
+    }
+    if (findings_.size() < kMostFindings) finish();
+    return std::move(findings_);
+  }
+
+ private:
+  void find(int rank, int op, const std::string& text) {
+    if (findings_.size() < kMostFindings) findings_.push_back({rank, op, text});
+  }
+  void find_at(int rank, int position, const std::string& text) {
+    const RankState& state = ranks_[static_cast<size_t>(rank)];
+    const int n = static_cast<int>(state.step->ops.size());
+    find(rank, position % n, text + (position < n ? "" : " (in the second step)"));
+  }
+
+  bool shapes_fit() {
+    const Expectation& expected = model_.expected();
+    if (programs_.size() != expected.ranks.size()) {
+      find(0, -1,
+           "there are " + std::to_string(programs_.size()) + " programs for " + std::to_string(expected.ranks.size()) +
+               " ranks");
+    }
+    for (size_t r = 0; r < programs_.size() && findings_.empty(); ++r) {
+      const Program& p = programs_[r];
+      const int rank = static_cast<int>(r);
+      if (p.rank != rank) find(rank, -1, "is the program of rank " + std::to_string(p.rank));
+      if (p.block_groups != expected.block_groups || p.num_blocks != model_.num_blocks())
+        find(rank, -1, "is of another model");
+      if (p.micro_batches != expected.micro_batches)
+        find(
+            rank, -1,
+            "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
+      if (p.mesh != expected.mesh || p.coordinate != expected.ranks[r])
+        find(rank, -1, "is of another mesh or place in it");
+      for (size_t i = 0; i < p.ops.size(); ++i) {
+        for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
+          for (const Value& value : *side) {
+            if (!p.values.contains(value))
+              find(rank, static_cast<int>(i), "names " + value_name(value) + ", which is not declared");
+          }
+        }
+      }
+    }
+    return findings_.empty();
+  }
+
+  void start(int rank) {
+    RankState state;
+    state.step = &programs_[static_cast<size_t>(rank)];
+    state.waits = dependencies(*state.step);
+    const int total = kSteps * static_cast<int>(state.step->ops.size());
+    state.done.assign(static_cast<size_t>(total), false);
+    for (int position = 0; position < total; ++position) state.lanes[state.op(position).lane].push_back(position);
+    for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
+    const std::string& axis = model_.expected().shard_axis;
+    for (const auto& [value, info] : state.step->values) {
+      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
+      const bool sharded = !axis.empty() && value.form != Form::kFull;
+      const auto size = model_.expected().mesh.find(axis);
+      Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
+      if (sharded && size != model_.expected().mesh.end())
+        symbol.shard = model_.coordinate(rank, axis), symbol.shards = size->second;
+      state.memory[value] = {symbol, false};
+    }
+    ranks_.push_back(std::move(state));
+  }
+
+  bool ready(const RankState& state, int position) const {
+    const int n = static_cast<int>(state.step->ops.size());
+    for (const Dependency& before : state.waits[static_cast<size_t>(position % n)]) {
+      const int at = position - position % n - before.distance * n + before.op;
+      if (at >= 0 && !state.done[static_cast<size_t>(at)]) return false;
+    }
+    return true;
+  }
+
+  bool advance(int rank) {
+    bool progress = false;
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    for (auto& [lane, positions] : state.lanes) {
+      while (state.heads[lane] < positions.size() && findings_.size() < kMostFindings) {
+        const int position = positions[state.heads[lane]];
+        if (!ready(state, position) || !run_op(rank, position)) break;
+        progress = true;
+      }
+    }
+    return progress;
+  }
+
+  void complete(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.done[static_cast<size_t>(position)] = true;
+    ++state.heads[state.op(position).lane];
+  }
+
+  // False if the op has to wait for another rank.
+  bool run_op(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    if (op.kind == OpKind::kGather || op.kind == OpKind::kReduce) return run_shared(rank, position);
+    if (op.kind == OpKind::kReceive && messages_[{model_.peer(rank, "pp", op.peer), rank}].empty()) return false;
+    OpContext context = read(rank, position);
+    std::vector<Symbol> results;
+    if (op.kind == OpKind::kRelease) {
+      release(rank, position);
+    } else if (op.kind == OpKind::kSend) {
+      if (op.reads.size() != 1 || !op.writes.empty()) context.wrong.push_back("must read one value and write none");
+      for (const Symbol& symbol : context.reads) messages_[{rank, model_.peer(rank, "pp", op.peer)}].push_back(symbol);
+    } else if (op.kind == OpKind::kReceive) {
+      auto& box = messages_[{model_.peer(rank, "pp", op.peer), rank}];
+      if (op.writes.size() != 1 || !op.reads.empty()) context.wrong.push_back("must write one value and read none");
+      results.assign(op.writes.size(), box.front());
+      box.erase(box.begin());
+    } else {
+      results = run_local(model_, context);
+    }
+    for (const std::string& text : context.wrong) find_at(rank, position, text);
+    if (op.kind != OpKind::kRelease) write(rank, position, results);
+    complete(rank, position);
+    return true;
+  }
+
+  bool run_shared(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const std::vector<int> members = model_.peers(rank, op.axis);
+    if (members.empty()) {
+      find_at(rank, position, "is on axis \"" + op.axis + "\", which the mesh does not have");
+      complete(rank, position);
+      return true;
+    }
+    auto& posted = posted_[{op.axis, members.front(), op.lane}];
+    if (!posted.try_emplace(rank, position).second) return false;
+    if (posted.size() < members.size()) return false;
+    const std::map<int, int> all = std::move(posted);
+    posted_.erase({op.axis, members.front(), op.lane});
+    std::vector<OpContext> contexts;
+    for (const int member : members) {
+      contexts.push_back(read(member, all.at(member)));
+      const Op& other = contexts.back().op;
+      if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes) {
+        find_at(rank, position,
+                "meets another collective on rank " + std::to_string(member) + ": " + std::string(op_name(other.kind)) +
+                    " " + subject(other));
+        for (const int m : members) complete(m, all.at(m));
+        return true;
+      }
+    }
+    const auto results = run_collective(contexts);
+    for (size_t q = 0; q < members.size(); ++q) {
+      for (const std::string& text : contexts[q].wrong) find_at(members[q], all.at(members[q]), text);
+      write(members[q], all.at(members[q]), results[q]);
+      complete(members[q], all.at(members[q]));
+    }
+    return true;
+  }
+
+  OpContext read(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    OpContext context{
+        .op = state.op(position), .rank = rank, .step = state.iteration(position), .data_rank = model_.data_rank(rank)};
+    for (const Value& value : context.op.reads) {
+      const auto cell = state.memory.find(value);
+      if (cell == state.memory.end()) {
+        context.wrong.push_back("reads " + value_name(value) + ", which holds nothing");
+        context.reads.push_back({.kind = value.kind, .index = value.index, .version = context.step});
+        continue;
+      }
+      if (cell->second.symbol.kind != value.kind)
+        context.wrong.push_back("reads " + value_name(value) + ", which holds one of " +
+                                std::string(kind_name(cell->second.symbol.kind)));
+      cell->second.read = true;
+      context.reads.push_back(cell->second.symbol);
+    }
+    return context;
+  }
+
+  void write(int rank, int position, const std::vector<Symbol>& results) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    const Op& op = state.op(position);
+    for (size_t i = 0; i < op.writes.size() && i < results.size(); ++i) {
+      const Value& value = op.writes[i];
+      const auto old = state.memory.find(value);
+      if (old != state.memory.end() && !old->second.read && value.kind != ValueKind::kLoss) {
+        find_at(rank, position, "overwrites " + value_name(value) + ", which nobody has read");
+      }
+      const int slot = state.step->values.at(value).slot;
+      for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
+        if (other->first != value && state.step->values.at(other->first).slot == slot) {
+          find_at(rank, position,
+                  "writes " + value_name(value) + " to slot " + std::to_string(slot) + " while it holds " +
+                      value_name(other->first));
+          other = state.memory.erase(other);
+        } else {
+          ++other;
+        }
+      }
+      state.memory[value] = {results[i], false};
+    }
+  }
+
+  void release(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    for (const Value& value : state.op(position).writes) {
+      const auto cell = state.memory.find(value);
+      if (cell == state.memory.end()) {
+        find_at(rank, position, "releases " + value_name(value) + ", which holds nothing");
+        continue;
+      }
+      if (!cell->second.read) find_at(rank, position, "releases " + value_name(value) + ", which nobody has read");
+      state.memory.erase(cell);
+    }
+  }
+
+  void finish() {
+    bool stuck = false;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      for (const auto& [lane, positions] : ranks_[r].lanes) {
+        const size_t head = ranks_[r].heads.at(lane);
+        if (head >= positions.size()) continue;
+        stuck = true;
+        find_at(static_cast<int>(r), positions[head],
+                "never runs: lane " + std::string(lane_name(lane)) + " waits for ever");
+      }
+    }
+    if (stuck) return;
+    for (const auto& [ends, box] : messages_) {
+      if (!box.empty())
+        find(ends.first, -1,
+             std::to_string(box.size()) + " messages to rank " + std::to_string(ends.second) + " are never received");
+    }
+    for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
+  }
+
+  void check_end(int rank) {
+    const RankState& state = ranks_[static_cast<size_t>(rank)];
+    std::map<int, int> weights, states;
+    for (const auto& [value, cell] : state.memory) {
+      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      if (!state.step->values.at(value).persistent) {
+        if (model_.expected().proof.released) find(rank, -1, value_name(value) + " is never released");
+      } else if (kept) {
+        ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
+        if (cell.symbol.version != kSteps)
+          find(rank, -1,
+               value_name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
+                   std::to_string(kSteps) + " steps");
+      }
+    }
+    for (const int group : model_.groups_of(rank)) {
+      if (weights[group] == 0) find(rank, -1, "keeps no weights of group " + std::to_string(group));
+      if (states[group] == 0) find(rank, -1, "keeps no state of group " + std::to_string(group));
+    }
+  }
+
+  const std::vector<Program>& programs_;
+  const Model model_;
+  std::vector<RankState> ranks_;
+  std::map<std::tuple<std::string, int, Lane>, std::map<int, int>>
+      posted_;  // (axis, first member, lane): rank -> position
+  std::map<std::pair<int, int>, std::vector<Symbol>> messages_;
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+Model::Model(const Expectation& expected) : expected_(expected) {}
+
+int Model::coordinate(int rank, const std::string& axis) const {
+  const auto& place = expected_.ranks[static_cast<size_t>(rank)];
+  const auto at = place.find(axis);
+  return at == place.end() ? 0 : at->second;
+}
+
+int Model::data_rank(int rank) const {
+  int index = 0;
+  for (const char* axis : {"dp", "fsdp", "cp"}) {
+    const auto size = expected_.mesh.find(axis);
+    if (size != expected_.mesh.end()) index = index * size->second + coordinate(rank, axis);
+  }
+  return index;
+}
+
+int Model::data_ranks() const {
+  int count = 1;
+  for (const char* axis : {"dp", "fsdp", "cp"}) {
+    const auto size = expected_.mesh.find(axis);
+    if (size != expected_.mesh.end()) count *= size->second;
+  }
+  return count;
+}
+
+std::set<int> Model::groups_of(int rank) const {
+  std::set<int> out;
+  for (size_t b = 0; b < expected_.block_groups.size(); ++b) {
+    const int stage = expected_.block_stage.empty() ? 0 : expected_.block_stage[b];
+    if (stage == coordinate(rank, "pp")) out.insert(expected_.block_groups[b].begin(), expected_.block_groups[b].end());
+  }
+  return out;
+}
+
+std::set<int> Model::all_groups() const {
+  std::set<int> out;
+  for (const auto& groups : expected_.block_groups) out.insert(groups.begin(), groups.end());
+  return out;
+}
+
+std::set<Atom> Model::contributions(int group, int data_rank) const {
+  std::set<Atom> out;
+  for (int b = 0; b < num_blocks(); ++b) {
+    const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
+    if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
+    for (int m = 0; m < expected_.micro_batches; ++m) {
+      for (int d = 0; d < data_ranks(); ++d) {
+        if (expected_.proof.summed || d == data_rank) out.insert({b, m, d});
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<int> Model::peers(int rank, const std::string& axis) const {
+  const auto size = expected_.mesh.find(axis);
+  if (size == expected_.mesh.end()) return {};
+  std::vector<int> out;
+  for (int index = 0; index < size->second; ++index) out.push_back(peer(rank, axis, index));
+  return out;
+}
+
+int Model::peer(int rank, const std::string& axis, int index) const {
+  auto place = expected_.ranks[static_cast<size_t>(rank)];
+  place[axis] = index;
+  const auto at = std::find(expected_.ranks.begin(), expected_.ranks.end(), place);
+  return at == expected_.ranks.end() ? -1 : static_cast<int>(at - expected_.ranks.begin());
+}
+
+std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected) {
+  return Machine(programs, expected).run();
+}
+
+std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs) {
+  std::string out;
+  for (const Finding& finding : findings) {
+    out += "rank " + std::to_string(finding.rank) + ", ";
+    const auto r = static_cast<size_t>(finding.rank);
+    if (finding.op >= 0 && r < programs.size() && static_cast<size_t>(finding.op) < programs[r].ops.size()) {
+      const Op& op = programs[r].ops[static_cast<size_t>(finding.op)];
+      const std::string of = subject(op);
+      out += "op " + std::to_string(finding.op) + " " + std::string(op_name(op.kind)) +
+             (of.empty() ? "" : " of " + of) + " ";
+    } else {
+      out += "the program: ";
+    }
+    out += finding.text + "\n";
+  }
+  return out;
+}
+
+}  // namespace herd::program

@@ -1,0 +1,53 @@
+// Proves the programs of all ranks by running them on symbols for two steps, in one legal order (lanes in order,
+// derived hazards between them, collectives when all ranks of the axis have come). What is expected follows from the
+// model and the mesh, never from the programs under test.
+//   weight      a version; every use in step t must see version t, and t+1 at its end
+//   gradient    a set of contributions (block, micro-batch, data rank); a step must see each expected one exactly once
+//   activation  (block, micro-batch, data rank, step)
+//   factor      the groups whose norms it has seen, each with all contributions
+// It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
+// a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
+// differ between ranks; messages nobody receives; deadlock; ops that do not fit their kind.
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "herd/program/program.h"
+
+namespace herd::program {
+
+// How far the rewrites have come.
+struct Proof {
+  bool summed = true;    // gradients hold the contributions of all data ranks
+  bool clipped = true;   // steps read a factor that has seen every group
+  bool released = true;  // nothing but persistent values is left at the end of a step
+};
+
+// What the model and the layout ask for.
+struct Expectation {
+  std::vector<std::vector<int>> block_groups;
+  int micro_batches = 1;
+  std::map<std::string, int> mesh;                // axis -> size
+  std::vector<std::map<std::string, int>> ranks;  // coordinates of each rank
+  std::vector<int> block_stage;                   // pipeline stage of each block; empty = all in stage 0
+  std::string shard_axis = {};                    // axis over which persistent shards are cut; empty = none
+  Proof proof = {};
+};
+
+struct Finding {
+  int rank = 0;
+  int op = -1;  // index into ops; -1 = the program as a whole
+  std::string text;
+};
+
+// At most 20 findings; after the first bad symbol the rest may follow from it.
+std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected);
+
+// "rank 1, op 14 reduce g3 on dp (step 1): ...", a line each.
+std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs);
+
+}  // namespace herd::program

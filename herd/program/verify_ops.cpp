@@ -1,0 +1,328 @@
+// The meaning of each kind of op on symbols.
+#include <algorithm>
+#include <initializer_list>
+
+#include "herd/program/names.h"
+#include "herd/program/symbols_internal.h"
+
+namespace herd::program {
+namespace {
+
+std::string blocks_text(const std::set<Atom>& atoms) {
+  std::string out;
+  int shown = 0;
+  for (const auto& [block, micro_batch, data_rank] : atoms) {
+    if (++shown > 3) return out + ", ..";
+    out += (out.empty() ? "" : ", ") + std::string("block ") + std::to_string(block) + " mb " +
+           std::to_string(micro_batch) + " of data rank " + std::to_string(data_rank);
+  }
+  return out;
+}
+
+std::set<Atom> minus(const std::set<Atom>& a, const std::set<Atom>& b) {
+  std::set<Atom> out;
+  std::set_difference(a.begin(), a.end(), b.begin(), b.end(), std::inserter(out, out.begin()));
+  return out;
+}
+
+class LocalOp {
+ public:
+  LocalOp(const Model& model, OpContext& context) : model_(model), c_(context) {}
+
+  std::vector<Symbol> run() {
+    switch (c_.op.kind) {
+      case OpKind::kLoad:
+        return work({}, 0, 0);
+      case OpKind::kForward:
+      case OpKind::kRecompute:
+        return work({ValueKind::kActivation}, 0, model_.num_blocks() - 2);
+      case OpKind::kLoss:
+        return work({ValueKind::kActivation, ValueKind::kTarget}, model_.num_blocks() - 1, model_.num_blocks() - 1);
+      case OpKind::kBackward:
+        return work({ValueKind::kGraph, ValueKind::kActivationGradient}, 0, model_.num_blocks() - 2);
+      case OpKind::kNorm:
+        return norms();
+      case OpKind::kClip:
+        return clip();
+      case OpKind::kStep:
+        return step();
+      case OpKind::kFetch:
+      case OpKind::kEvict:
+        return copies();
+      default:
+        return {};
+    }
+  }
+
+ private:
+  void wrong(const std::string& text) { c_.wrong.push_back(text); }
+  Atom here(int block) const { return {block, c_.op.micro_batch, c_.data_rank}; }
+
+  // Ops of a block: the weights, one value of each of `inputs`, and for backward the gradients so far.
+  std::vector<Symbol> work(std::initializer_list<ValueKind> inputs, int first_block, int last_block) {
+    const Op& op = c_.op;
+    const bool loads = op.kind == OpKind::kLoad,
+               differentiates = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
+    if ((op.block < first_block || op.block > last_block) && !loads) {
+      wrong("is of block " + std::to_string(op.block) + ", but only blocks " + std::to_string(first_block) + " to " +
+            std::to_string(last_block) + " have it");
+      return std::vector<Symbol>(op.writes.size());
+    }
+    if (op.micro_batch < 0 || op.micro_batch >= model_.expected().micro_batches) {
+      wrong("is of micro-batch " + std::to_string(op.micro_batch) + ", but the step has " +
+            std::to_string(model_.expected().micro_batches));
+    }
+    const std::vector<int> none;
+    const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
+    std::multiset<int> weights;
+    std::multiset<ValueKind> others;
+    for (size_t i = 0; i < op.reads.size(); ++i) {
+      const Symbol& symbol = c_.reads[i];
+      const ValueKind kind = op.reads[i].kind;
+      if (kind == ValueKind::kWeight) {
+        weights.insert(symbol.index);
+        if (symbol.version != c_.step) {
+          wrong("runs on " + value_name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
+                std::to_string(c_.step));
+        }
+        if (symbol.shards != 1 || op.reads[i].form != Form::kFull)
+          wrong("needs whole weights, not " + value_name(op.reads[i]));
+      } else if (kind == ValueKind::kGradient && differentiates) {
+        continue;
+      } else {
+        others.insert(kind);
+        const int block = kind == ValueKind::kActivationGradient ? op.block + 1
+                          : kind == ValueKind::kTarget           ? -1
+                                                                 : op.block;
+        if (symbol.atoms != std::set<Atom>{here(block)} || symbol.version != c_.step) {
+          wrong("reads " + value_name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
+                std::to_string(symbol.version));
+        }
+      }
+    }
+    if (weights != std::multiset<int>(groups.begin(), groups.end()))
+      wrong("does not read the weights of its block, each once");
+    if (others != std::multiset<ValueKind>(inputs)) wrong("does not read what an op of its kind needs");
+
+    std::vector<Symbol> out;
+    std::set<int> added;
+    for (const Value& value : op.writes) {
+      switch (value.kind) {
+        case ValueKind::kActivation:
+          out.push_back(made(value.kind, loads ? 0 : op.block + 1, loads || op.kind == OpKind::kForward));
+          break;
+        case ValueKind::kTarget:
+          out.push_back(made(value.kind, -1, loads));
+          break;
+        case ValueKind::kGraph:
+          out.push_back(made(value.kind, op.block, op.kind == OpKind::kForward || op.kind == OpKind::kRecompute));
+          break;
+        case ValueKind::kActivationGradient:
+          out.push_back(made(value.kind, op.block, differentiates));
+          break;
+        case ValueKind::kLoss:
+          out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));
+          break;
+        case ValueKind::kGradient:
+          out.push_back(added_gradient(value, groups, differentiates));
+          if (!added.insert(value.index).second) wrong("writes " + value_name(value) + " twice");
+          break;
+        default:
+          out.push_back(made(value.kind, op.block, false));
+      }
+    }
+    return out;
+  }
+
+  Symbol made(ValueKind kind, int block, bool fits) {
+    if (!fits) wrong("writes " + std::string(kind_name(kind)) + ", which an op of its kind does not make");
+    return {kind, 0, c_.step, 0, 1, {here(block)}};
+  }
+
+  Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
+    const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end();
+    if (!fits || !of_block || value.form != Form::kFull)
+      wrong("writes " + value_name(value) + ", which is no gradient of its block");
+    Symbol symbol{ValueKind::kGradient, value.index, c_.step, 0, 1, {}};
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      if (c_.op.reads[i] != value) continue;
+      if (c_.reads[i].index != value.index || c_.reads[i].version != c_.step || c_.reads[i].shards != 1) {
+        wrong("adds to another gradient than " + value_name(value) + " of step " + std::to_string(c_.step));
+      }
+      symbol.atoms = c_.reads[i].atoms;
+    }
+    if (!symbol.atoms.insert(here(c_.op.block)).second)
+      wrong("adds " + blocks_text({here(c_.op.block)}) + " to " + value_name(value) + " twice");
+    return symbol;
+  }
+
+  void check_complete(const Value& value, const Symbol& symbol) {
+    if (symbol.version != c_.step)
+      wrong("reads " + value_name(value) + " of step " + std::to_string(symbol.version) + " in step " +
+            std::to_string(c_.step));
+    const std::set<Atom> all = model_.contributions(symbol.index, c_.data_rank);
+    const std::set<Atom> missing = minus(all, symbol.atoms), surplus = minus(symbol.atoms, all);
+    if (!missing.empty()) {
+      wrong("reads " + value_name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
+            std::to_string(all.size()) + " contributions: without " + blocks_text(missing));
+    }
+    if (!surplus.empty())
+      wrong("reads " + value_name(value) + " with what does not belong to it: " + blocks_text(surplus));
+  }
+
+  std::vector<Symbol> norms() {
+    std::vector<Symbol> out(c_.op.writes.size());
+    if (c_.op.reads.size() != c_.op.writes.size()) wrong("must write one norm per gradient");
+    for (size_t i = 0; i < std::min(c_.op.reads.size(), c_.op.writes.size()); ++i) {
+      const Value &from = c_.op.reads[i], &to = c_.op.writes[i];
+      if (from.kind != ValueKind::kGradient || to.kind != ValueKind::kNorm)
+        wrong("makes norms of gradients, nothing else");
+      check_complete(from, c_.reads[i]);
+      out[i] = {
+          ValueKind::kNorm, to.index, c_.step, 0, 1, {{c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards}}};
+    }
+    return out;
+  }
+
+  std::vector<Symbol> clip() {
+    std::map<int, std::set<int>> seen;  // group -> its shards
+    std::map<int, std::set<int>> cuts;  // group -> into how many
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      if (c_.op.reads[i].kind != ValueKind::kNorm || c_.reads[i].version != c_.step)
+        wrong("must read the norms of this step, nothing else");
+      for (const auto& [group, shard, shards] : c_.reads[i].atoms) {
+        if (!seen[group].insert(shard).second) wrong("counts the norm of group " + std::to_string(group) + " twice");
+        cuts[group].insert(shards);
+      }
+    }
+    for (const int group : model_.all_groups()) {
+      if (cuts[group].size() != 1 || static_cast<int>(seen[group].size()) != *cuts[group].begin()) {
+        wrong("has not seen the whole norm of group " + std::to_string(group));
+      }
+    }
+    std::vector<Symbol> out;
+    for (const Value& value : c_.op.writes) {
+      if (value.kind != ValueKind::kFactor) wrong("writes a factor, nothing else");
+      out.push_back({ValueKind::kFactor, 0, c_.step, 0, 1, {}});
+    }
+    if (out.size() != 1) wrong("must write one factor");
+    return out;
+  }
+
+  std::vector<Symbol> step() {
+    const Symbol* gradient = nullptr;
+    std::map<ValueKind, int> counts;
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      ++counts[c_.op.reads[i].kind];
+      if (c_.op.reads[i].kind == ValueKind::kGradient) {
+        gradient = &c_.reads[i];
+        check_complete(c_.op.reads[i], c_.reads[i]);
+      }
+    }
+    const int factors = model_.expected().proof.clipped ? 1 : 0;
+    if (counts[ValueKind::kGradient] != 1 || counts[ValueKind::kState] != 1 || counts[ValueKind::kWeight] > 1 ||
+        counts[ValueKind::kFactor] != factors) {
+      wrong("must read one gradient, one state" + std::string(factors ? ", the factor" : "") +
+            " and at most one weight");
+    }
+    if (gradient == nullptr) return std::vector<Symbol>(c_.op.writes.size());
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      const Symbol& symbol = c_.reads[i];
+      const std::string name = value_name(c_.op.reads[i]);
+      if (symbol.version != c_.step)
+        wrong("reads " + name + " of version " + std::to_string(symbol.version) + " in step " +
+              std::to_string(c_.step));
+      if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
+        wrong("mixes " + name + " with the gradient of group " + std::to_string(gradient->index));
+      if (symbol.kind == ValueKind::kWeight && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
+        wrong("cuts " + name + " other than its gradient");
+    }
+    std::vector<Symbol> out;
+    std::multiset<ValueKind> kinds;
+    for (const Value& value : c_.op.writes) {
+      kinds.insert(value.kind);
+      if (value.index != gradient->index)
+        wrong("writes " + value_name(value) + " with the gradient of group " + std::to_string(gradient->index));
+      out.push_back({value.kind, gradient->index, c_.step + 1, gradient->shard, gradient->shards, {}});
+    }
+    if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
+      wrong("must write one weight and one state");
+    return out;
+  }
+
+  std::vector<Symbol> copies() {
+    std::vector<Symbol> out(c_.op.writes.size());
+    if (c_.op.reads.size() != c_.op.writes.size()) wrong("must copy each value it reads to one that it writes");
+    for (size_t i = 0; i < std::min(out.size(), c_.reads.size()); ++i) {
+      if (c_.op.reads[i].kind != c_.op.writes[i].kind)
+        wrong("copies " + value_name(c_.op.reads[i]) + " to " + value_name(c_.op.writes[i]));
+      out[i] = c_.reads[i];
+    }
+    return out;
+  }
+
+  const Model& model_;
+  OpContext& c_;
+};
+
+std::string cut(const Symbol& symbol) {
+  return "shard " + std::to_string(symbol.shard) + " of " + std::to_string(symbol.shards);
+}
+
+}  // namespace
+
+std::vector<Symbol> run_local(const Model& model, OpContext& context) { return LocalOp(model, context).run(); }
+
+std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts) {
+  const Op& op = contexts[0].op;
+  const int n = static_cast<int>(contexts.size());
+  const bool gather = op.kind == OpKind::kGather;
+  auto& wrong = contexts[0].wrong;
+  std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  if (op.reads.size() != op.writes.size()) {
+    wrong.push_back("must write one value for each that it reads");
+    return out;
+  }
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    const Value &from = op.reads[i], &to = op.writes[i];
+    const std::string name = value_name(from);
+    const bool norms = from.kind == ValueKind::kNorm;
+    const bool fits = gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient;
+    if (!fits || to.kind != from.kind || to.index != from.index)
+      wrong.push_back("turns " + name + " into " + value_name(to));
+    const Symbol& first = contexts[0].reads[i];
+    Symbol sum = first;
+    const bool scatter = !gather && from.form == Form::kFull && to.form == Form::kShard;
+    for (int q = 0; q < n; ++q) {
+      const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[i];
+      if (symbol.index != first.index || symbol.version != first.version) {
+        wrong.push_back("mixes " + name + " of version " + std::to_string(first.version) + " and " +
+                        std::to_string(symbol.version));
+      }
+      if (gather && (symbol.shards % n != 0 || symbol.shard % n != q || symbol.shard / n != first.shard / n)) {
+        wrong.push_back("gathers " + name + " of which place " + std::to_string(q) + " of the axis holds " +
+                        cut(symbol));
+      }
+      if (!gather && !norms && (symbol.shard != first.shard || symbol.shards != first.shards)) {
+        wrong.push_back("adds " + cut(first) + " and " + cut(symbol) + " of " + name);
+      }
+      if (q > 0) {
+        for (const Atom& atom : symbol.atoms) {
+          if (!sum.atoms.insert(atom).second) {
+            wrong.push_back("adds contributions to " + name + " twice: " + blocks_text({atom}));
+            break;
+          }
+        }
+      }
+    }
+    for (int q = 0; q < n; ++q) {
+      Symbol result = sum;
+      if (gather) result.shard = first.shard / n, result.shards = std::max(first.shards / n, 1);
+      if (scatter) result.shard = sum.shard * n + q, result.shards = sum.shards * n;
+      out[static_cast<size_t>(q)][i] = result;
+    }
+  }
+  return out;
+}
+
+}  // namespace herd::program

@@ -1,0 +1,140 @@
+#include "herd/storage/metrics.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <nlohmann/json.hpp>
+
+#include "herd/base/error.h"
+#include "herd/storage/atomic_file.h"
+#include "herd/storage/mapped_file.h"
+
+namespace herd {
+namespace {
+
+constexpr char kHeader[] = R"({"format":"herd-metrics","version":1})";
+
+class LineParser {
+ public:
+  LineParser(const std::string& file, int64_t line) : where_(file + " line " + std::to_string(line) + ": ") {}
+
+  [[noreturn]] void corrupt(const std::string& rule) const { throw Error(Code::kCorruptFile, where_ + rule); }
+
+  nlohmann::json object(std::string_view text) const {
+    auto json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_object()) corrupt("not a JSON object");
+    return json;
+  }
+
+  double number(const nlohmann::json& json, const char* name) const {
+    const auto found = json.find(name);
+    if (found != json.end() && found->is_null()) return std::numeric_limits<double>::quiet_NaN();
+    if (found == json.end() || !found->is_number()) corrupt("it must have the number \"" + std::string(name) + "\"");
+    return found->get<double>();
+  }
+
+  int64_t whole(const nlohmann::json& json, const char* name) const {
+    const auto found = json.find(name);
+    if (found == json.end() || !found->is_number_integer()) {
+      corrupt("it must have the whole number \"" + std::string(name) + "\"");
+    }
+    return found->get<int64_t>();
+  }
+
+  StepMetrics metrics(std::string_view text) const {
+    const auto json = object(text);
+    StepMetrics metrics;
+    metrics.step = whole(json, "step");
+    metrics.loss = number(json, "loss");
+    metrics.grad_norm = number(json, "grad_norm");
+    metrics.lr = number(json, "lr");
+    metrics.tokens = whole(json, "tokens");
+    metrics.tokens_per_s = number(json, "tokens_per_s");
+    metrics.step_ms = number(json, "step_ms");
+    metrics.comm_wait_ms = number(json, "comm_wait_ms");
+    metrics.bytes_sent = whole(json, "bytes_sent");
+    metrics.device_bytes_peak = whole(json, "device_bytes_peak");
+    metrics.predicted_step_ms = number(json, "predicted_step_ms");
+    metrics.predicted_device_bytes_peak = whole(json, "predicted_device_bytes_peak");
+    if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
+    return metrics;
+  }
+
+ private:
+  std::string where_;
+};
+
+}  // namespace
+
+std::string format_metrics(const StepMetrics& m) {
+  nlohmann::ordered_json json = {{"step", m.step},
+                                 {"loss", m.loss},
+                                 {"grad_norm", m.grad_norm},
+                                 {"lr", m.lr},
+                                 {"tokens", m.tokens},
+                                 {"tokens_per_s", m.tokens_per_s},
+                                 {"step_ms", m.step_ms},
+                                 {"comm_wait_ms", m.comm_wait_ms},
+                                 {"bytes_sent", m.bytes_sent},
+                                 {"device_bytes_peak", m.device_bytes_peak},
+                                 {"predicted_step_ms", m.predicted_step_ms},
+                                 {"predicted_device_bytes_peak", m.predicted_device_bytes_peak}};
+  if (m.val_loss) json["val_loss"] = *m.val_loss;
+  return json.dump();
+}
+
+std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string& file) {
+  std::vector<StepMetrics> steps;
+  for (int64_t line = 1;; ++line) {
+    const size_t end = text.find('\n');
+    const LineParser parser(file, line);
+    if (end == text.npos) {
+      if (line == 1) parser.corrupt("a metrics file starts with " + std::string(kHeader));
+      return steps;
+    }
+    const std::string_view one = text.substr(0, end);
+    text.remove_prefix(end + 1);
+    if (line == 1) {
+      const auto header = parser.object(one);
+      if (header.value("format", nlohmann::json()) != "herd-metrics" ||
+          header.value("version", nlohmann::json()) != 1) {
+        parser.corrupt("a metrics file starts with " + std::string(kHeader));
+      }
+      continue;
+    }
+    steps.push_back(parser.metrics(one));
+    if (steps.size() > 1 && steps.back().step <= steps[steps.size() - 2].step) {
+      parser.corrupt("step " + std::to_string(steps.back().step) + " does not follow step " +
+                     std::to_string(steps[steps.size() - 2].step));
+    }
+  }
+}
+
+std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  return parse_metrics({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+}
+
+MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
+  std::string text = std::string(kHeader) + "\n";
+  if (resumed_step > 0 && std::filesystem::exists(path_)) {
+    for (const auto& metrics : read_metrics(path_)) {
+      if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";
+    }
+  }
+  write_file_atomically(path_, text);
+  fd_ = ::open(path_.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC);
+  if (fd_ < 0) throw_errno(Code::kStorage, "open " + path_.string(), errno);
+}
+
+MetricsWriter::~MetricsWriter() { ::close(fd_); }
+
+void MetricsWriter::write(const StepMetrics& metrics) {
+  const std::string line = format_metrics(metrics) + "\n";
+  const ssize_t written = ::write(fd_, line.data(), line.size());
+  if (written < 0) throw_errno(Code::kStorage, "write " + path_.string(), errno);
+  if (written != static_cast<ssize_t>(line.size())) throw_errno(Code::kStorage, "write " + path_.string(), ENOSPC);
+}
+
+}  // namespace herd

@@ -1,0 +1,55 @@
+// metrics.jsonl: what each optimizer step did, one JSON object a line (docs/formats/metrics.md). The first line names
+// format and version. A number that is not finite is null.
+// A line is written with one call, so a killed run loses at most the step it was in; the reader leaves out a last line
+// that is not whole. A resumed run drops the steps after the one it resumes from, so that no step stands twice.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace herd {
+
+struct StepMetrics {
+  int64_t step = 0;                                        // 1-based: steps done
+  double loss = std::numeric_limits<double>::quiet_NaN();  // mean over all tokens of the step, nats
+  double grad_norm = std::numeric_limits<double>::quiet_NaN();
+  double lr = 0;
+  int64_t tokens = 0;  // of this step, over all ranks
+  double tokens_per_s = 0;
+  double step_ms = 0;
+  double comm_wait_ms = 0;  // time in which compute waited for communication
+  int64_t bytes_sent = 0;   // by this rank in this step
+  int64_t device_bytes_peak = 0;
+  double predicted_step_ms = 0;
+  int64_t predicted_device_bytes_peak = 0;
+  std::optional<double> val_loss = {};  // where this step was followed by a validation
+};
+
+std::string format_metrics(const StepMetrics& metrics);  // one line, without its line feed
+
+// Throws kCorruptFile naming `file` and line: another format or version, a line that is no object, a member that is
+// missing or no number, steps that don't ascend. Members that are not known are left out.
+std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string& file);
+std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);  // throws kStorage if there is no file
+
+// Threads: one at a time. Throws kStorage.
+class MetricsWriter {
+ public:
+  // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it.
+  MetricsWriter(std::filesystem::path path, int64_t resumed_step);
+  ~MetricsWriter();
+  MetricsWriter(const MetricsWriter&) = delete;
+  MetricsWriter& operator=(const MetricsWriter&) = delete;
+  void write(const StepMetrics& metrics);
+
+ private:
+  std::filesystem::path path_;
+  int fd_ = -1;
+};
+
+}  // namespace herd

@@ -1,0 +1,57 @@
+#include "herd/strategies/data_parallel.h"
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::OpKind;
+using program::Value;
+using program::ValueKind;
+
+DataParallel::DataParallel(std::string axis, int64_t bucket_bytes)
+    : axis_(std::move(axis)), bucket_bytes_(bucket_bytes) {
+  if (bucket_bytes < 1) {
+    throw Error(Code::kBadConfig,
+                "strategy.bucket must be >= 1 byte, got " + std::to_string(bucket_bytes) + "\n  fix: \"25MiB\"");
+  }
+}
+
+std::string DataParallel::name() const {
+  return "data_parallel on " + axis_ + ", buckets of " + format_bytes(static_cast<double>(bucket_bytes_));
+}
+
+program::Program DataParallel::rewrite(program::Program step) const {
+  std::map<Value, size_t> completes;  // gradient -> the op that adds to it last
+  size_t last_backward = 0;
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    for (const Value& value : step.ops[i].writes) {
+      if (value.kind != ValueKind::kGradient || step.ops[i].micro_batch < 0) continue;
+      completes[value] = i;
+      last_backward = i;
+    }
+  }
+  std::vector<Op> ops;
+  std::vector<Value> bucket;
+  int64_t held = 0;
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    ops.push_back(step.ops[i]);
+    for (const Value& value : step.ops[i].writes) {
+      const auto at = completes.find(value);
+      if (at == completes.end() || at->second != i) continue;
+      bucket.push_back(value);
+      held += step.values.at(value).bytes;
+    }
+    if (!bucket.empty() && (held >= bucket_bytes_ || i == last_backward)) {
+      ops.push_back(
+          {.kind = OpKind::kReduce, .lane = program::Lane::kReduce, .reads = bucket, .writes = bucket, .axis = axis_});
+      bucket.clear();
+      held = 0;
+    }
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,26 @@
+// Data parallel over one axis of n ranks: each works on its own samples, gradients are summed over the axis.
+//   Bytes sent per rank 2(n-1)/n * gradient bytes (ring or direct all-reduce).  Extra memory: none.
+//   A group's gradient is complete after the last op of the step that adds to it. Complete groups fill a bucket, in the
+//   order in which they complete; a bucket is reduced, as one op on lane reduce, as soon as it holds `bucket_bytes`,
+//   and what is left after the last backward.
+// Source: Li et al. 2020, arXiv:2006.15704, section 3.2.
+#pragma once
+
+#include <cstdint>
+
+#include "herd/strategies/strategy.h"
+
+namespace herd::strategies {
+
+class DataParallel final : public Strategy {
+ public:
+  DataParallel(std::string axis, int64_t bucket_bytes);  // throws kBadConfig if bucket_bytes < 1
+  std::string name() const override;
+  program::Program rewrite(program::Program step) const override;
+
+ private:
+  std::string axis_;
+  int64_t bucket_bytes_;
+};
+
+}  // namespace herd::strategies

@@ -1,0 +1,58 @@
+#include "herd/strategies/micro_batches.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::Value;
+using program::ValueKind;
+
+MicroBatches::MicroBatches(int count) : count_(count) {
+  if (count < 1) throw Error(Code::kBadConfig, "a step has at least one micro-batch, got " + std::to_string(count));
+}
+
+std::string MicroBatches::name() const { return "micro_batches " + std::to_string(count_); }
+
+program::Program MicroBatches::rewrite(program::Program step) const {
+  step.micro_batches = count_;
+  std::map<Value, program::ValueInfo> values;
+  for (const auto& [value, info] : step.values) {
+    const int copies = value.micro_batch < 0 ? 1 : count_;
+    for (int m = 0; m < copies; ++m) {
+      Value copy = value;
+      if (value.micro_batch >= 0) copy.micro_batch = m;
+      values[copy] = info;
+    }
+  }
+  step.values = std::move(values);
+
+  const auto work_end =
+      std::stable_partition(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.micro_batch >= 0; });
+  std::vector<Op> ops;
+  for (int m = 0; m < count_; ++m) {
+    for (auto op = step.ops.begin(); op != work_end; ++op) {
+      Op copy = *op;
+      copy.micro_batch = m;
+      for (auto* side : {&copy.reads, &copy.writes}) {
+        for (Value& value : *side) {
+          if (value.micro_batch >= 0) value.micro_batch = m;
+        }
+      }
+      for (const Value& value : copy.writes) {
+        if (m > 0 && value.kind == ValueKind::kGradient &&
+            std::find(copy.reads.begin(), copy.reads.end(), value) == copy.reads.end()) {
+          copy.reads.push_back(value);
+        }
+      }
+      ops.push_back(std::move(copy));
+    }
+  }
+  ops.insert(ops.end(), work_end, step.ops.end());
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies

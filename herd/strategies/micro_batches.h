@@ -1,0 +1,20 @@
+// Gradient accumulation: the work of a step in `count` micro-batches, one after the other; gradients add up.
+//   Activations of one micro-batch at a time; weights, gradients and states as before.
+//   Order: micro-batch 0 from load to its last backward, then 1, .. so sums run in the order of micro-batches.
+#pragma once
+
+#include "herd/strategies/strategy.h"
+
+namespace herd::strategies {
+
+class MicroBatches final : public Strategy {
+ public:
+  explicit MicroBatches(int count);  // throws kBadConfig if count < 1
+  std::string name() const override;
+  program::Program rewrite(program::Program step) const override;
+
+ private:
+  int count_;
+};
+
+}  // namespace herd::strategies

@@ -1,0 +1,90 @@
+#include "herd/strategies/table.h"
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/program/build.h"
+#include "herd/program/lifetimes.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/names.h"
+#include "herd/program/slots.h"
+#include "herd/strategies/clip.h"
+#include "herd/strategies/data_parallel.h"
+#include "herd/strategies/micro_batches.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Program;
+
+program::Expectation expectation(const spec::ModelTable& model, const spec::Layout& layout) {
+  program::Expectation expected;
+  for (const spec::BlockShape& block : model.blocks) expected.block_groups.push_back(block.groups);
+  expected.mesh = program::axis_sizes(layout);
+  for (int rank = 0; rank < layout.world_size; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
+  return expected;
+}
+
+void prove(const std::vector<Program>& programs, program::Expectation expected, const program::Proof& proof,
+           const std::string& after) {
+  expected.proof = proof;
+  if (!programs.empty()) expected.micro_batches = programs[0].micro_batches;
+  const auto findings = verify(programs, expected);
+  if (findings.empty()) return;
+  throw Error(Code::kBug, "the training step does not prove after " + after + ":\n" + to_string(findings, programs));
+}
+
+void check_budget(const Program& step, program::Tier tier, int64_t budget, const char* key) {
+  const program::Peak peak = peak_bound(step, tier);
+  if (budget == 0 || peak.bytes <= budget) return;
+  std::string table;
+  for (const auto& [kind, bytes] : peak.by_kind) {
+    if (bytes > 0) table += "\n  " + std::string(kind_name(kind)) + " " + format_bytes(static_cast<double>(bytes));
+  }
+  throw Error(Code::kOverBudget, "rank " + std::to_string(step.rank) + " needs up to " +
+                                     format_bytes(static_cast<double>(peak.bytes)) + ", but " + key + " = " +
+                                     format_bytes(static_cast<double>(budget)) + table +
+                                     "\n  fix: a smaller train.micro_batch, or " + key + " = \"" +
+                                     std::to_string((peak.bytes >> 20) + 1) + "MiB\"");
+}
+
+}  // namespace
+
+std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout) {
+  std::vector<Row> rows;
+  const bool alone = layout.data_ranks() == 1;
+  rows.push_back(
+      {std::make_unique<MicroBatches>(layout.micro_batches), {.summed = alone, .clipped = false, .released = false}});
+  if (layout.dp > 1) {
+    rows.push_back({std::make_unique<DataParallel>("dp", run.strategy.bucket),
+                    {.summed = true, .clipped = false, .released = false}});
+  }
+  rows.push_back({std::make_unique<Clip>(), {.summed = true, .clipped = true, .released = false}});
+  return rows;
+}
+
+Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
+  Program step = program::plain_step(run, model, layout, rank);
+  for (const Row& row : strategy_rows(run, layout)) step = row.strategy->rewrite(std::move(step));
+  return assign_slots(add_releases(std::move(step)));
+}
+
+std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
+                                        const spec::Layout& layout) {
+  const program::Expectation expected = expectation(model, layout);
+  std::vector<Program> steps;
+  for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
+  prove(steps, expected, {.summed = layout.data_ranks() == 1, .clipped = false, .released = false}, "the plain step");
+  for (const Row& row : strategy_rows(run, layout)) {
+    for (Program& step : steps) step = row.strategy->rewrite(std::move(step));
+    prove(steps, expected, row.establishes, row.strategy->name());
+  }
+  for (Program& step : steps) step = assign_slots(add_releases(std::move(step)));
+  prove(steps, expected, {}, "releases and slots");
+  for (const Program& step : steps) {
+    check_budget(step, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
+    check_budget(step, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
+  }
+  return steps;
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,35 @@
+// The canonical order of strategies, as one table, and what it makes of a run: the program of each rank.
+// Threads: pure.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "herd/program/program.h"
+#include "herd/program/verify.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/spec/run_file.h"
+#include "herd/strategies/strategy.h"
+
+namespace herd::strategies {
+
+struct Row {
+  std::unique_ptr<Strategy> strategy;
+  program::Proof establishes;  // what holds after this row and those before it
+};
+
+// The rows that this run needs, in canonical order: micro-batches, data parallel, clip.
+std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);
+
+// The program of one rank: the plain step through every row, then releases and slots.
+program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,
+                              int rank);
+
+// The programs of all ranks, verified after every row. Throws kBug with the findings if one does not prove, kOverBudget
+// if a rank's bound exceeds memory.device_budget or memory.host_budget.
+std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
+                                                 const spec::Layout& layout);
+
+}  // namespace herd::strategies

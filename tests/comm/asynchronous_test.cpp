@@ -1,0 +1,175 @@
+// Operations in flight: order within a group, independence between groups, sends and receives beside collectives.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/comm/inproc_world.h"
+
+namespace herd {
+namespace {
+
+using namespace std::chrono_literals;
+
+void require(bool condition, const char* what) {
+  if (!condition) throw std::runtime_error(what);
+}
+
+TEST(Asynchronous, ManyOperationsInFlightCompleteInIssueOrder) {
+  run_inproc(3, [](Communicator& comm) {
+    std::vector<std::vector<int32_t>> data(20, std::vector<int32_t>(3000, comm.rank() + 1));
+    std::vector<Work> work;
+    for (auto& one : data) work.push_back(comm.all_reduce_async(one));
+    work.back().wait();
+    for (Work& one : work) require(one.done(), "an earlier operation is not done after a later one");
+    for (auto& one : data) require(one == std::vector<int32_t>(3000, 6), "sum");
+  });
+}
+
+TEST(Asynchronous, GroupsOfOneRankDoNotWaitForEachOther_WhenIssuedInDifferentOrder) {
+  run_inproc(2, [](Communicator& world) {
+    Communicator a = world.split(0, world.rank(), "a"), b = world.split(0, world.rank(), "b");
+    for (int round = 0; round < 50; ++round) {
+      std::vector<int64_t> x(1000, 1), y(100000, 2);
+      Communicator& first = world.rank() == 0 ? a : b;
+      Communicator& second = world.rank() == 0 ? b : a;
+      Work one = first.all_reduce_async(&first == &a ? x : y);
+      second.all_reduce(&second == &a ? x : y);
+      one.wait();
+      require(x == std::vector<int64_t>(1000, 2) && y == std::vector<int64_t>(100000, 4), "sums");
+    }
+  });
+}
+
+TEST(Asynchronous, SynchronousCallsOverTakeTheProgressThread) {
+  run_inproc(2, [](Communicator& world) {
+    Communicator side = world.split(0, world.rank(), "side");
+    std::vector<float> large(300000, 1), small(8, 1);
+    for (int round = 0; round < 20; ++round) {
+      std::fill(large.begin(), large.end(), 1.f);
+      std::fill(small.begin(), small.end(), 1.f);
+      Work work = world.all_reduce_async(large);
+      side.all_reduce(small);
+      work.wait();
+      require(large[299999] == 2 && small[7] == 2, "sums");
+    }
+  });
+}
+
+TEST(Asynchronous, AGroupMayBeUsedByItsOwnThread) {
+  run_inproc(2, [](Communicator& world) {
+    Communicator other = world.split(0, world.rank(), "other");
+    std::thread thread([&] {
+      for (int round = 0; round < 200; ++round) {
+        std::vector<int32_t> x(64, round);
+        other.all_reduce(x);
+        require(x[63] == 2 * round, "sum of the thread's group");
+      }
+    });
+    for (int round = 0; round < 200; ++round) {
+      std::vector<int32_t> x(64, round);
+      world.all_reduce(x);
+      require(x[63] == 2 * round, "sum");
+    }
+    thread.join();
+  });
+}
+
+TEST(Asynchronous, AWorkThatNobodyWaitsForStillCompletes) {
+  run_inproc(2, [](Communicator& comm) {
+    auto data = std::make_shared<std::vector<float>>(5000, 1.f);
+    Buffer buffer = to_buffer(*data, BufferTag{});
+    buffer.keep_alive = data;
+    comm.all_reduce_async(buffer);
+    std::weak_ptr<std::vector<float>> watched = data;
+    data.reset();
+    buffer.keep_alive.reset();
+    for (int i = 0; i < 5000 && !watched.expired(); ++i) std::this_thread::sleep_for(1ms);
+    require(watched.expired(), "the buffer is let go when the operation is done");
+    comm.barrier();
+  });
+}
+
+TEST(PointToPoint, MessagesOfOneTagArriveInOrder_AndTagsDoNotMix) {
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<int32_t> a(50000), b(3), c(3);
+    if (comm.rank() == 0) {
+      std::iota(a.begin(), a.end(), 0);
+      b = {1, 2, 3}, c = {4, 5, 6};
+      Work first = comm.send_async(a, 1, 7);
+      comm.send(b, 1, 8);
+      comm.send(c, 1, 8);
+      first.wait();
+    } else {
+      comm.receive(b, 0, 8);
+      comm.receive(c, 0, 8);
+      comm.receive(a, 0, 7);
+      require(b == std::vector<int32_t>({1, 2, 3}) && c == std::vector<int32_t>({4, 5, 6}), "tag 8");
+      require(a[0] == 0 && a[49999] == 49999, "tag 7");
+    }
+  });
+}
+
+TEST(PointToPoint, DoesNotQueueBehindACollective) {
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<float> x(100, 1);
+    std::vector<int32_t> token = {0};
+    if (comm.rank() == 0) {
+      Work waits = comm.all_reduce_async(x);  // rank 1 joins only after the message
+      token = {42};
+      comm.send(token, 1, 3);
+      waits.wait();
+    } else {
+      comm.receive(token, 0, 3);
+      require(token[0] == 42, "token");
+      comm.all_reduce(x);
+    }
+    require(x[99] == 2, "sum");
+  });
+}
+
+TEST(PointToPoint, ARankMaySendToItself) {
+  run_inproc(1, [](Communicator& comm) {
+    std::vector<double> out = {1, 2, 3}, in(3);
+    Work sent = comm.send_async(out, 0, 1);
+    comm.receive(in, 0, 1);
+    sent.wait();
+    require(in == out, "message");
+  });
+}
+
+TEST(Split, OrdersByKeyThenRank_AndLeavesOutNegativeColors) {
+  run_inproc(5, [](Communicator& world) {
+    Communicator part = world.split(world.rank() == 4 ? -1 : world.rank() % 2, -world.rank(), "part");
+    if (world.rank() == 4) {
+      require(part.size() == 0 && part.rank() == -1, "no member");
+      return;
+    }
+    require(part.size() == 2 && part.rank() == (world.rank() < 2 ? 1 : 0), "order by key");
+    std::vector<int32_t> x = {world.rank()};
+    part.all_reduce(x);
+    require(x[0] == (world.rank() % 2 == 0 ? 2 : 4), "sum in the group");
+    Communicator again = part.split(0, 0, "again");
+    SymmetricMemory memory = again.allocate_symmetric(4000);
+    std::fill(memory.span<float>().begin(), memory.span<float>().end(), 1.f);
+    again.all_reduce(memory.span<float>());
+    require(memory.span<float>()[999] == 2.f, "symmetric memory of a group of a group");
+  });
+}
+
+TEST(Symmetric, MemoryOfTheWorldServesAGroup_AtDifferentOffsets) {
+  run_inproc(4, [](Communicator& world) {
+    SymmetricMemory memory = world.allocate_symmetric(1 << 16);
+    Communicator pair = world.split(world.rank() / 2, 0, "pair");
+    auto mine = memory.span<float>().subspan(static_cast<size_t>(100 * world.rank()), 1000);
+    std::fill(mine.begin(), mine.end(), static_cast<float>(world.rank()));
+    pair.all_reduce(mine, {.algorithm = "direct_push"});
+    require(mine[999] == (world.rank() < 2 ? 1.f : 5.f), "sum");
+  });
+}
+
+}  // namespace
+}  // namespace herd

@@ -1,0 +1,235 @@
+// What every rank hears when one of them dies, stops, differs or is missing.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <array>
+#include <atomic>
+#include <chrono>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/comm/context.h"
+#include "herd/comm/inproc_world.h"
+
+namespace herd {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using testing::Not;
+
+// What each rank threw; kBug "nothing" where it did not.
+std::vector<Error> errors_of(int n, const std::function<void(Communicator&)>& body) {
+  std::vector<Error> errors(static_cast<size_t>(n), Error(Code::kBug, "nothing"));
+  std::atomic<int> ended{0};
+  run_inproc(n, [&](Communicator& comm) {
+    try {
+      body(comm);
+    } catch (const Error& error) {
+      errors[static_cast<size_t>(comm.rank())] = error;
+    }
+    ++ended;  // nobody leaves before all have failed, so that nobody fails of the leaving
+    while (ended.load() < n) std::this_thread::sleep_for(1ms);
+  });
+  return errors;
+}
+
+TEST(Fingerprint, NamesBothSides_WhenCountsDiffer) {
+  for (const char* algorithm : {"staged", "ring"}) {
+    const auto errors = errors_of(2, [&](Communicator& comm) {
+      std::vector<float> x(comm.rank() == 0 ? 100 : 101);
+      comm.all_reduce(x, {.name = "grad.bucket3", .algorithm = algorithm});
+    });
+    for (const Error& error : errors) {
+      EXPECT_EQ(error.code(), Code::kBadConfig) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("rank 0 calls all_reduce #1 \"grad.bucket3\" (fp32 x 100, sum"));
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 calls all_reduce #1 \"grad.bucket3\" (fp32 x 101, sum"));
+      EXPECT_THAT(error.what(), HasSubstr("comm/faults_test.cpp:"));
+    }
+  }
+}
+
+TEST(Fingerprint, ComparesOperationOpDTypeNameRootAndAlgorithm) {
+  const auto differ = [](auto&& zero, auto&& one) {
+    for (const Error& error : errors_of(2, [&](Communicator& comm) { comm.rank() == 0 ? zero(comm) : one(comm); })) {
+      EXPECT_EQ(error.code(), Code::kBadConfig) << error.what();
+    }
+  };
+  std::array<std::vector<float>, 2> x = {std::vector<float>(8), std::vector<float>(8)};
+  std::vector<int32_t> i(8);
+  const auto sum = [&](Communicator& c) { c.all_reduce(x[static_cast<size_t>(c.rank())]); };
+  differ(sum, [&](Communicator& c) { c.all_reduce(x[1], {.op = ReduceOp::kMax}); });
+  differ(sum, [&](Communicator& c) { c.all_reduce(i); });
+  differ(sum, [&](Communicator& c) { c.all_reduce(x[1], {.name = "other"}); });
+  differ(sum, [&](Communicator& c) { c.all_reduce(x[1], {.algorithm = "ring"}); });
+  differ(sum, [&](Communicator& c) { c.broadcast(x[1], 0); });
+  differ(sum, [&](Communicator& c) { c.barrier(); });
+  differ([&](Communicator& c) { c.broadcast(x[0], 0); }, [&](Communicator& c) { c.broadcast(x[1], 1); });
+}
+
+TEST(Fingerprint, FindsTheDifferenceAcrossThreeRanks_WhenOnlyOneDiffers) {
+  for (const Error& error : errors_of(3, [](Communicator& comm) {
+         std::vector<float> x(16);
+         if (comm.rank() == 2)
+           comm.all_reduce(x, {.op = ReduceOp::kMin});
+         else
+           comm.all_reduce(x);
+       })) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 calls all_reduce #1 (fp32 x 16, min"));
+  }
+}
+
+TEST(Deadline, NamesTheMissingRank_AndWhereTheOthersAre) {
+  std::atomic<bool> over{false};
+  const auto errors = errors_of(3, [&](Communicator& comm) {
+    std::vector<float> x(16);
+    comm.all_reduce(x, {.name = "first"});
+    if (comm.rank() == 2) {
+      while (!over) std::this_thread::sleep_for(1ms);
+      return;
+    }
+    try {
+      comm.all_reduce(x, {.name = "second", .deadline = 150ms});
+    } catch (...) {
+      over = true;
+      throw;
+    }
+  });
+  for (Rank rank : {0, 1}) {
+    const Error& error = errors[static_cast<size_t>(rank)];
+    EXPECT_EQ(error.code(), Code::kTimeout);
+    EXPECT_THAT(error.what(), HasSubstr("all_reduce #2 \"second\""));
+    EXPECT_THAT(error.what(), HasSubstr("for rank 2"));
+    EXPECT_THAT(error.what(), HasSubstr("rank 2 has finished all_reduce #1 \"first\""));
+    EXPECT_THAT(error.what(), HasSubstr("is alive"));
+  }
+}
+
+TEST(Deadline, IsTruePerOperation_AndLeavesAFastGroupAlone) {
+  run_inproc(2, [](Communicator& world) {
+    Communicator other = world.split(0, 0, "other");
+    std::vector<float> x(4);
+    Work late = world.rank() == 0 ? world.all_reduce_async(x, {.deadline = 100ms}) : Work();
+    std::vector<float> y(4, 1);
+    other.all_reduce(y);
+    if (world.rank() == 0) {
+      const auto before = std::chrono::steady_clock::now();
+      EXPECT_THROW(late.wait(), Error);
+      EXPECT_LT(std::chrono::steady_clock::now() - before, 2s);
+    }
+    other.all_reduce(y);
+    EXPECT_EQ(y[0], 4);
+  });
+}
+
+TEST(Abort, ReachesEveryRankAndEveryLaterOperation) {
+  const auto errors = errors_of(3, [](Communicator& comm) {
+    std::vector<float> x(16);
+    std::thread thread;
+    if (comm.rank() == 1) {
+      thread = std::thread([&] {
+        std::this_thread::sleep_for(30ms);
+        comm.abort("the user pressed a key");
+      });
+    }
+    try {
+      if (comm.rank() == 2) std::this_thread::sleep_for(60ms);
+      comm.all_reduce(x, {.algorithm = "staged"});
+      comm.receive(x, (comm.rank() + 1) % 3, 5);
+    } catch (...) {
+      if (thread.joinable()) thread.join();
+      throw;
+    }
+    if (thread.joinable()) thread.join();
+  });
+  for (const Error& error : errors) {
+    EXPECT_EQ(error.code(), Code::kAborted);
+    EXPECT_THAT(error.what(), HasSubstr("rank 1 aborted: the user pressed a key"));
+  }
+}
+
+TEST(PointToPointFaults, NamesBothSides_WhenCountsDiffer) {
+  const auto errors = errors_of(2, [](Communicator& comm) {
+    std::vector<float> four(4);
+    std::vector<double> five(5);
+    if (comm.rank() == 0)
+      comm.send(four, 1, 9);
+    else
+      comm.receive(five, 0, 9);
+  });
+  EXPECT_EQ(errors[1].code(), Code::kBadConfig);
+  EXPECT_THAT(errors[1].what(), HasSubstr("receive from rank 0 (tag 9, fp64 x 5"));
+  EXPECT_THAT(errors[1].what(), HasSubstr("meets a message of fp32 x 4"));
+}
+
+struct StepCase {
+  std::string algorithm;
+  int n;
+};
+
+// A rank that stops at a step, alive or dead, is named by all others.
+void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
+  const int64_t elements = 60;
+  for (int64_t step = 0; step < 200; ++step) {
+    bool stopped_in_time = true;
+    std::atomic<int> failed{0};
+    std::vector<Error> errors(static_cast<size_t>(n), Error(Code::kBug, "nothing"));
+    run_inproc(n, [&](Communicator& comm) {
+      SymmetricMemory memory = comm.allocate_symmetric(elements * 4);
+      std::vector<float> ordinary(static_cast<size_t>(elements));
+      const auto x = algorithm.rfind("direct", 0) == 0 ? memory.span<float>() : std::span<float>(ordinary);
+      const Rank victim = n - 1;
+      comm.barrier();
+      if (comm.rank() == victim) {
+        comm::Operation& operation = comm::Access::group(comm).operation();
+        operation.fault().stop_before_step = step;
+        Work work = comm.all_reduce_async(x, {.algorithm = algorithm});
+        if (dies) {
+          for (int i = 0; i < 20 && !work.done(); ++i) std::this_thread::sleep_for(1ms);
+          if (work.done()) stopped_in_time = false;
+          return;  // the group closes: for its peers this rank has left in the middle
+        }
+        while (!work.done() && failed.load() < n - 1) std::this_thread::sleep_for(1ms);
+        if (!work.done()) comm.abort("the test is over");
+        try {
+          work.wait();
+          stopped_in_time = false;
+        } catch (const Error&) {
+        }
+        return;
+      }
+      try {
+        comm.all_reduce(x, {.deadline = 100ms, .algorithm = algorithm});
+      } catch (const Error& error) {
+        errors[static_cast<size_t>(comm.rank())] = error;
+      }
+      ++failed;
+    });
+    if (!stopped_in_time) {
+      EXPECT_GT(step, 2);
+      return;
+    }
+    for (Rank rank = 0; rank < n - 1; ++rank) {
+      const Error& error = errors[static_cast<size_t>(rank)];
+      // Steps that hand nothing on (the last copies) may let the others finish.
+      if (error.code() == Code::kBug) continue;
+      EXPECT_EQ(error.code(), dies ? Code::kPeerLost : Code::kTimeout)
+          << algorithm << " step " << step << ": " << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(n - 1))) << algorithm << " step " << step;
+    }
+  }
+  ADD_FAILURE() << "the schedule has more than 200 steps";
+}
+
+class StopsAtAnyStep : public testing::TestWithParam<const char*> {};
+
+TEST_P(StopsAtAnyStep, NamesTheSilentRank) { stop_at_every_step(GetParam(), 3, false); }
+TEST_P(StopsAtAnyStep, NamesTheLostRank) { stop_at_every_step(GetParam(), 3, true); }
+
+INSTANTIATE_TEST_SUITE_P(Algorithms, StopsAtAnyStep, testing::Values("ring", "staged", "direct_pull", "direct_push"));
+
+}  // namespace
+}  // namespace herd

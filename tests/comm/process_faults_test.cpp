@@ -1,0 +1,153 @@
+// Real processes that are killed or stopped in the middle of operations.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <fstream>
+#include <thread>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/comm/fork_world.h"
+
+namespace herd {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+
+int count_files(const char* folder) {
+  int count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
+  return count;
+}
+
+int count_mappings(const std::string& word) {
+  std::ifstream file("/proc/self/maps");
+  int count = 0;
+  for (std::string line; std::getline(file, line);) count += line.find(word) != std::string::npos;
+  return count;
+}
+
+TEST(ProcessFaults, EverySurvivorGetsPeerLost_SoonAfterAKill) {
+  ForkWorld world(3, [](Communicator& comm) {
+    std::vector<float> x(1000);
+    const auto begin = steady_clock::now();
+    while (steady_clock::now() - begin < 20s) {
+      // Rank 2 sleeps in between, so that it dies outside an operation as often as inside one.
+      if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
+      comm.all_reduce(x, {.name = "loop"});
+    }
+  });
+  std::this_thread::sleep_for(200ms);
+  const auto killed = steady_clock::now();
+  world.kill(2, SIGKILL);
+  const auto ends = world.wait();
+  EXPECT_LT(steady_clock::now() - killed, 1s);
+  for (Rank rank : {0, 1}) {
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kPeerLost: rank 2 is lost"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("all_reduce #"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("is gone"));
+  }
+}
+
+TEST(ProcessFaults, AKillIsNoticedWithin100Milliseconds) {
+  std::vector<int64_t> waited;
+  ForkWorld world(2, [](Communicator& comm) {
+    std::vector<int64_t> when = {0};
+    if (comm.rank() == 1) {
+      when[0] = steady_clock::now().time_since_epoch().count();
+      comm.send(when, 0, 1);
+      std::raise(SIGKILL);
+    }
+    comm.receive(when, 1, 1);
+    try {
+      comm.barrier();
+    } catch (const Error& error) {
+      const auto late = steady_clock::now() - steady_clock::time_point(steady_clock::duration(when[0]));
+      if (error.code() != Code::kPeerLost) throw;
+      if (late > 100ms) throw std::runtime_error("noticed only after " + std::to_string(late / 1ms) + " ms");
+      return;
+    }
+    throw std::runtime_error("a barrier with a dead rank ended well");
+  });
+  EXPECT_EQ(world.wait()[0].error, "");
+}
+
+TEST(ProcessFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
+  ForkWorld world(2, [](Communicator& comm) {
+    std::vector<float> x(100);
+    comm.all_reduce(x);
+    if (comm.rank() == 1) std::raise(SIGSTOP);
+    comm.all_reduce(x, {.deadline = 300ms});
+  });
+  int status = 0;
+  waitpid(world.pid(1), &status, WUNTRACED);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  const auto begin = steady_clock::now();
+  siginfo_t ended = {};
+  waitid(P_PID, static_cast<id_t>(world.pid(0)), &ended, WEXITED | WNOWAIT);
+  EXPECT_LT(steady_clock::now() - begin, 2s);
+  world.kill(1, SIGCONT);
+  const auto ends = world.wait();
+  EXPECT_THAT(ends[0].error, HasSubstr("kTimeout: all_reduce #2"));
+  EXPECT_THAT(ends[0].error, HasSubstr("for rank 1"));
+  EXPECT_THAT(ends[0].error, HasSubstr("is stopped (SIGSTOP or a debugger)"));
+  EXPECT_THAT(ends[0].error, testing::Not(HasSubstr("lost")));
+  EXPECT_THAT(ends[1].error, HasSubstr("found by rank 0")) << "it hears why when it goes on";
+}
+
+TEST(ProcessFaults, TooLittleSharedMemoryIsAnErrorOnEveryRank) {
+  run_forked(2, [](Communicator& comm) {
+    const rlimit limit = {64 << 20, RLIM_INFINITY};
+    if (comm.rank() == 0) setrlimit(RLIMIT_FSIZE, &limit);
+    try {
+      comm.allocate_symmetric(256 << 20);
+    } catch (const Error& error) {
+      if (error.code() != Code::kStorage || error.message().find("too little shared memory") == std::string::npos)
+        throw;
+      std::vector<float> x(10, 1);
+      comm.all_reduce(x);  // the group goes on
+      if (x[0] != 2) throw std::runtime_error("sum");
+      return;
+    }
+    throw std::runtime_error("256 MiB were given under a limit of 64 MiB");
+  });
+}
+
+TEST(ProcessFaults, MoreMemoryThanTheMachineHasIsAnErrorBeforeItIsTouched) {
+  run_forked(2, [](Communicator& comm) {
+    try {
+      comm.allocate_symmetric(int64_t{1} << 42);
+    } catch (const Error& error) {
+      if (error.code() == Code::kStorage) return;
+      throw;
+    }
+    throw std::runtime_error("4 TiB were given");
+  });
+}
+
+TEST(ProcessFaults, GroupsAndMemoryLeaveNothingBehind) {
+  run_forked(2, [](Communicator& comm) {
+    std::vector<float> x(100);
+    const int files = count_files("/proc/self/fd"), mappings = count_mappings("herd:");
+    for (int i = 0; i < 5; ++i) {
+      Communicator part = comm.split(0, 0, "part");
+      SymmetricMemory memory = part.allocate_symmetric(1 << 20);
+      part.all_reduce(memory.span<float>());
+      memory = {};
+      part.all_reduce(x);
+    }
+    comm.all_reduce(x);
+    if (count_files("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
+    if (count_mappings("herd:") != mappings) throw std::runtime_error("mappings are left");
+  });
+}
+
+}  // namespace
+}  // namespace herd

@@ -1,0 +1,144 @@
+// One rank is right because a plain PyTorch script (parity_with_pytorch.py) gives the same gradients and losses.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "herd/models/gpt.h"
+#include "training_run_internal.h"
+
+namespace herd::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kTolerance = 1e-5;  // relative, per tensor and per loss
+
+std::string python_with_torch() {
+  std::vector<std::string> candidates;
+  if (const char* source = std::getenv("HERD_SOURCE_DIR"))
+    candidates.push_back(std::string(source) + "/.venv/bin/python");
+  if (const char* chosen = std::getenv("HERD_PYTHON")) candidates.insert(candidates.begin(), chosen);
+  candidates.push_back("python3");
+  for (const std::string& python : candidates) {
+    if (std::system((python + " -c 'import torch, numpy' >/dev/null 2>&1").c_str()) == 0) return python;
+  }
+  return "";
+}
+
+template <typename T>
+void write_file(const fs::path& path, const at::Tensor& tensor) {
+  std::ofstream(path, std::ios::binary)
+      .write(static_cast<const char*>(tensor.const_data_ptr()), tensor.numel() * static_cast<int64_t>(sizeof(T)));
+}
+
+template <typename T>
+std::vector<T> read_file(const fs::path& path) {
+  std::vector<T> values(fs::file_size(path) / sizeof(T));
+  std::ifstream(path, std::ios::binary)
+      .read(reinterpret_cast<char*>(values.data()), static_cast<int64_t>(values.size() * sizeof(T)));
+  return values;
+}
+
+struct Folder {
+  fs::path path;
+  Folder() {
+    std::string name = (fs::temp_directory_path() / "herd_parity_XXXXXX").string();
+    path = ::mkdtemp(name.data());
+  }
+  ~Folder() { fs::remove_all(path); }
+};
+
+struct Case {
+  bool tied;
+  const char* norm;
+  int64_t micro_batches;
+};
+
+class ParityWithPyTorch : public testing::TestWithParam<Case> {};
+
+spec::RunFile::Model small_gpt(const Case& test) {
+  spec::RunFile::Model model;
+  model.layers = 2, model.width = 32, model.heads = 4, model.ffn = 80, model.context = 20, model.vocab = 61;
+  model.tie_embeddings = test.tied;
+  model.norm = test.norm;
+  return model;
+}
+
+TEST_P(ParityWithPyTorch, EveryGradientAndTenLossesAreEqual) {
+  static const std::string python = python_with_torch();
+  if (python.empty()) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
+  TrainingRun run(make_gpt(small_gpt(GetParam())));
+  // Larger than any initialisation and nowhere zero, so that every gradient matters.
+  for (const auto& group : run.model().groups) {
+    group->weights().add_(at::arange(group->elements(), at::kFloat).mul_(0.7f).sin_(), 0.05);
+  }
+  const at::Tensor tokens = at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17});
+  Folder folder;
+  std::ofstream names(folder.path / "names.txt");
+  for (const auto& group : run.model().groups) {
+    for (const nn::Parameter& parameter : group->parameters()) {
+      names << parameter.spec().name;
+      for (int64_t size : parameter.spec().sizes) names << ' ' << size;
+      names << '\n';
+    }
+  }
+  names.close();
+  write_file<int64_t>(folder.path / "tokens.bin", tokens);
+  write_file<float>(folder.path / "weights.bin", run.weights());
+  const std::string script = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/models/parity_with_pytorch.py";
+  const std::string command =
+      python + " " + script + " " + folder.path.string() + (GetParam().tied ? " tied " : " untied ") + GetParam().norm;
+  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+
+  const std::vector<float> gradients = read_file<float>(folder.path / "gradients.bin");
+  const std::vector<double> losses = read_file<double>(folder.path / "losses.bin");
+  ASSERT_EQ(losses.size(), 10u);
+  const at::Tensor inputs = tokens.slice(1, 0, 16), targets = tokens.slice(1, 1, 17);
+  for (size_t step = 0; step < losses.size(); ++step) {
+    const double loss = run.gradient(inputs, targets, GetParam().micro_batches);
+    EXPECT_NEAR(loss, losses[step], kTolerance * losses[step]) << "step " << step;
+    if (step == 0) {
+      const float* expected = gradients.data();
+      for (const auto& group : run.model().groups) {
+        for (const nn::Parameter& parameter : group->parameters()) {
+          const at::Tensor theirs = at::from_blob(const_cast<float*>(expected), parameter.spec().sizes, at::kFloat);
+          const double error = (parameter.gradient() - theirs).norm().item<double>();
+          EXPECT_LE(error, kTolerance * theirs.norm().item<double>()) << parameter.spec().name;
+          EXPECT_GT(theirs.norm().item<double>(), 0) << parameter.spec().name;
+          expected += parameter.spec().elements();
+        }
+      }
+      EXPECT_EQ(expected, gradients.data() + gradients.size());
+    }
+    run.step(1.0);
+  }
+  EXPECT_LT(losses.back(), losses.front() - 0.1) << "nothing was learnt, so the losses prove little";
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, ParityWithPyTorch,
+                         testing::Values(Case{true, "layernorm", 1}, Case{true, "layernorm", 3},
+                                         Case{false, "layernorm", 1}, Case{false, "layernorm", 3},
+                                         Case{true, "rmsnorm", 1}, Case{false, "rmsnorm", 3}),
+                         [](const auto& test) {
+                           return std::string(test.param.norm) + (test.param.tied ? "Tied" : "Untied") + "In" +
+                                  std::to_string(test.param.micro_batches);
+                         });
+
+TEST(DropoutParity, MicroBatchesDrawWhatTheWholeWould) {
+  spec::RunFile::Model shape = small_gpt({true, "layernorm", 1});
+  shape.dropout = 0.2;
+  const at::Tensor tokens = at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17});
+  const at::Tensor inputs = tokens.slice(1, 0, 16), targets = tokens.slice(1, 1, 17);
+  const nn::Context context{.training = true, .seed = 3, .step = 4, .samples = {60, 61, 62, 63, 64, 65}};
+  TrainingRun whole(make_gpt(shape)), cut(make_gpt(shape)), plain(make_gpt(shape));
+  const double a = whole.gradient(inputs, targets, 1, context), b = cut.gradient(inputs, targets, 3, context);
+  EXPECT_NEAR(a, b, 1e-6 * a);
+  EXPECT_LE((whole.gradients() - cut.gradients()).norm().item<double>(),
+            1e-5 * whole.gradients().norm().item<double>());
+  EXPECT_GT(std::abs(plain.gradient(inputs, targets, 1) - a), 1e-3 * a);
+}
+
+}  // namespace
+}  // namespace herd::models

@@ -1,0 +1,87 @@
+#include "herd/storage/metrics.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+StepMetrics at_step(int64_t step) {
+  StepMetrics metrics;
+  metrics.step = step;
+  metrics.loss = 8.25 / static_cast<double>(step) + 1e-17;
+  metrics.grad_norm = 1.0 / 3;
+  metrics.lr = 3e-4;
+  metrics.tokens = 2048;
+  metrics.tokens_per_s = 5000.5;
+  metrics.step_ms = 409.6;
+  metrics.bytes_sent = int64_t{1} << 40;
+  metrics.device_bytes_peak = 123456789;
+  metrics.predicted_step_ms = 400;
+  metrics.predicted_device_bytes_peak = 123000000;
+  if (step % 2 == 0) metrics.val_loss = 7.5;
+  return metrics;
+}
+
+TEST(Metrics, ReadsTheSameNumbersThatWereWritten) {
+  TemporaryFolder folder;
+  {
+    MetricsWriter writer(folder / "metrics.jsonl", 0);
+    for (int64_t step = 1; step <= 5; ++step) writer.write(at_step(step));
+  }
+  EXPECT_EQ(read_text(folder / "metrics.jsonl").find(R"({"format":"herd-metrics","version":1})"), 0u);
+  const auto steps = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(steps.size(), 5u);
+  for (int64_t step = 1; step <= 5; ++step) {
+    const auto& metrics = steps[static_cast<size_t>(step - 1)];
+    EXPECT_EQ(format_metrics(metrics), format_metrics(at_step(step)));
+    EXPECT_EQ(metrics.loss, at_step(step).loss) << "to the last bit";
+    EXPECT_EQ(metrics.val_loss, at_step(step).val_loss);
+  }
+}
+
+TEST(Metrics, AResumedRunDropsTheStepsThatItRepeats) {
+  TemporaryFolder folder;
+  const auto path = folder / "metrics.jsonl";
+  {
+    MetricsWriter writer(path, 0);
+    for (int64_t step = 1; step <= 5; ++step) writer.write(at_step(step));
+  }
+  write_text(path, read_text(path) + R"({"step":6,"lo)");  // killed in the middle of a line
+  {
+    MetricsWriter writer(path, 3);
+    writer.write(at_step(4));
+  }
+  const auto steps = read_metrics(path);
+  ASSERT_EQ(steps.size(), 4u);
+  EXPECT_EQ(steps.back().step, 4);
+  MetricsWriter(path, 0);
+  EXPECT_TRUE(read_metrics(path).empty());
+}
+
+TEST(Metrics, NumbersThatAreNotFiniteAreNull) {
+  StepMetrics metrics = at_step(1);
+  metrics.loss = std::nan("");
+  EXPECT_NE(format_metrics(metrics).find("\"loss\":null"), std::string::npos);
+  const auto back =
+      parse_metrics("{\"format\":\"herd-metrics\",\"version\":1}\n" + format_metrics(metrics) + "\n", "m");
+  EXPECT_TRUE(std::isnan(back.at(0).loss));
+}
+
+TEST(Metrics, RefusesEachBrokenRuleNamingTheLine) {
+  const std::string header = "{\"format\":\"herd-metrics\",\"version\":1}\n", one = format_metrics(at_step(1)) + "\n";
+  EXPECT_ERROR(parse_metrics("", "m.jsonl"), Code::kCorruptFile, "m.jsonl line 1", "starts with");
+  EXPECT_ERROR(parse_metrics("{\"format\":\"herd-metrics\",\"version\":2}\n", "m"), Code::kCorruptFile, "line 1");
+  EXPECT_ERROR(parse_metrics(one, "m"), Code::kCorruptFile, "line 1");
+  EXPECT_ERROR(parse_metrics(header + "nonsense\n" + one, "m"), Code::kCorruptFile, "line 2", "not a JSON object");
+  EXPECT_ERROR(parse_metrics(header + one + one, "m"), Code::kCorruptFile, "line 3", "step 1 does not follow step 1");
+  EXPECT_ERROR(parse_metrics(header + "{\"step\":1}\n", "m"), Code::kCorruptFile, "line 2", "\"loss\"");
+  EXPECT_ERROR(parse_metrics(header + "{\"step\":1.5}\n", "m"), Code::kCorruptFile, "line 2", "whole number \"step\"");
+}
+
+}  // namespace
+}  // namespace herd

@@ -1,0 +1,68 @@
+#include "herd/strategies/table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/text.h"
+
+namespace herd::strategies {
+namespace {
+
+spec::RunFile small_run(int64_t batch, int64_t micro_batch, bool tied) {
+  spec::RunFile run;
+  run.model = {.layers = 2, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = tied};
+  run.train.batch = batch;
+  run.train.micro_batch = micro_batch;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
+TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
+  for (const bool tied : {false, true}) {
+    for (const int world : {1, 2, 3, 4, 8, 9, 16}) {
+      for (const int64_t micro_batches : {1, 2, 5}) {
+        for (const int64_t bucket : {1, 4096, 1 << 30}) {
+          spec::RunFile run = small_run(world * micro_batches, 1, tied);
+          run.strategy.bucket = bucket;
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, world));
+          ASSERT_EQ(static_cast<int>(steps.size()), world);
+          EXPECT_EQ(steps[0], compile_step(run, spec::model_table(run, 1), spec::resolve(run, world), 0));
+          EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        }
+      }
+    }
+  }
+}
+
+TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
+  spec::RunFile run = small_run(2, 1, true);
+  run.memory.device_budget = 1000;
+  try {
+    compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, 2));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+    EXPECT_THAT(error.message(), testing::HasSubstr("but memory.device_budget = 1000 B"));
+    EXPECT_THAT(error.message(), testing::HasSubstr("\n  states "));
+  }
+}
+
+TEST(Strategies, WriteTheGoldenStep) {
+  const spec::RunFile run = small_run(4, 1, true);
+  const std::string path =
+      std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/strategies/golden/data_parallel_dp2_mb2_tied.txt";
+  const std::string text = to_text(compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0));
+  if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+  std::ostringstream stored;
+  stored << std::ifstream(path).rdbuf();
+  EXPECT_EQ(stored.str(), text) << "HERD_UPDATE_GOLDEN=1 rewrites it";
+}
+
+}  // namespace
+}  // namespace herd::strategies
