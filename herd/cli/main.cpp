@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/cli/checkpoint.h"
+#include "herd/cli/doctor.h"
 #include "herd/cli/explain.h"
 #include "herd/cli/run.h"
 #include "herd/cli/show.h"
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
   herd::cli::add_checkpoint_command(app);
+  herd::cli::add_doctor_command(app);
   herd::cli::add_explain_command(app);
   herd::cli::add_run_command(app);
   herd::cli::add_show_command(app);

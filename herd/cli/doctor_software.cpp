@@ -1,0 +1,118 @@
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "herd/base/error.h"
+#include "herd/cli/doctor_checks_internal.h"
+#include "herd/launch/environment.h"
+
+namespace herd::cli {
+namespace {
+
+// In PATH, "" where it is not.
+std::string find_program(const std::string& name) {
+  const std::string folders = launch::process_variables()["PATH"];
+  for (size_t begin = 0; begin < folders.size();) {
+    const size_t end = std::min(folders.find(':', begin), folders.size());
+    const std::string path = folders.substr(begin, end - begin) + "/" + name;
+    if (access(path.c_str(), X_OK) == 0) return path;
+    begin = end + 1;
+  }
+  return "";
+}
+
+std::filesystem::path own_folder() {
+  std::error_code ignored;
+  return std::filesystem::read_symlink("/proc/self/exe", ignored).parent_path();
+}
+
+Finding shared_memory() {
+  const int fd = memfd_create("herd-doctor", MFD_CLOEXEC);
+  if (fd < 0) {
+    return {"shared memory", std::string("memfd_create: ") + std::strerror(errno), Health::kMissing,
+            "Linux 3.17 or newer, and a container whose seccomp profile allows memfd_create"};
+  }
+  constexpr off_t kBytes = 1 << 20;
+  const int failed = posix_fallocate(fd, 0, kBytes);
+  close(fd);
+  if (failed != 0) {
+    return {"shared memory", std::string("fallocate: ") + std::strerror(failed), Health::kMissing, "free some memory"};
+  }
+  return {"shared memory", "memfd works (leaves nothing behind)"};
+}
+
+Finding process_watching() {
+  const long fd = syscall(SYS_pidfd_open, getpid(), 0);
+  if (fd >= 0) {
+    close(static_cast<int>(fd));
+    return {"dead peers", "pidfd works: noticed in milliseconds"};
+  }
+  return {"dead peers", std::string("pidfd_open: ") + std::strerror(errno) + ": noticed by a held socket instead",
+          Health::kNote, "Linux 5.3 or newer, and a container whose seccomp profile allows pidfd_open"};
+}
+
+Finding asynchronous_io() {
+  // No parameters: a kernel that has the call says EFAULT, one that has it not, or forbids it, something else.
+  syscall(SYS_io_uring_setup, 1, nullptr);
+  if (errno == EFAULT || errno == EINVAL) return {"io_uring", "available"};
+  return {"io_uring", std::strerror(errno), Health::kNote,
+          "sysctl kernel.io_uring_disabled=0, or a container whose seccomp profile allows it; needed for NVMe offload "
+          "only"};
+}
+
+Finding trainer() {
+  const std::filesystem::path folder = own_folder();
+  for (const char* place : {"", "../libexec/herd"}) {
+    for (const auto& name : {"herd-train", "herd_train", "herd-trainer", "herd_trainer"}) {
+      const std::filesystem::path path = folder / place / name;
+      if (access(path.c_str(), X_OK) == 0) return {"torch", "the trainer is at " + path.lexically_normal().string()};
+    }
+  }
+  return {"torch", "no trainer beside " + (folder / "herd").string() + ": herd train and generate can't run",
+          Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
+}
+
+Finding this_job() {
+  try {
+    const launch::Environment env = launch::read_environment();
+    if (env.source == "alone") return {"job", "none: started by no launcher"};
+    return {"job",
+            "rank " + std::to_string(env.rank) + " of " + std::to_string(env.size) + ", started by " + env.source};
+  } catch (const Error& error) {
+    const size_t line = error.message().find('\n');
+    return {"job", error.message().substr(0, line), Health::kMissing,
+            line == std::string::npos ? "start every rank with herd run, torchrun, mpirun or srun"
+                                      : error.message().substr(error.message().find("fix: ") + 5)};
+  }
+}
+
+}  // namespace
+
+void look_at_kernel(std::vector<Finding>& findings) {
+  utsname system = {};
+  uname(&system);
+  findings.push_back({"kernel", std::string(system.sysname) + " " + system.release + " " + system.machine});
+  findings.push_back(shared_memory());
+  findings.push_back(process_watching());
+  findings.push_back(asynchronous_io());
+}
+
+void look_at_programs(std::vector<Finding>& findings) {
+  findings.push_back({"transports", "inproc, shm"});
+  findings.push_back(trainer());
+  std::string launchers = "herd run";
+  for (const char* name : {"torchrun", "mpirun", "srun"}) {
+    if (!find_program(name).empty()) launchers += std::string(", ") + name;
+  }
+  findings.push_back({"launchers", launchers});
+  findings.push_back(this_job());
+}
+
+}  // namespace herd::cli

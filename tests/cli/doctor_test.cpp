@@ -1,0 +1,44 @@
+// herd doctor as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <nlohmann/json.hpp>
+
+#include "../launch/child_process.h"
+
+namespace herd::launch {
+namespace {
+
+using testing::HasSubstr;
+
+const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+
+TEST(HerdDoctor, ReportsTheMachineAsJson) {
+  ChildProcess doctor({kHerd, "doctor", "--json", "--no-measure"});
+  EXPECT_EQ(doctor.wait(), 0) << doctor.output();
+  const auto report = nlohmann::json::parse(doctor.output());
+  for (const char* key : {"herd", "cores", "SIMD", "topology", "memory", "locked memory", "open files", "shared memory",
+                          "dead peers", "io_uring", "transports", "torch", "launchers", "job"}) {
+    ASSERT_TRUE(report.contains(key)) << key;
+    EXPECT_FALSE(report[key]["value"].get<std::string>().empty()) << key;
+    EXPECT_EQ(report[key]["health"] != "ok", report[key].contains("fix")) << key;
+  }
+  EXPECT_THAT(report["cores"]["value"].get<std::string>(), HasSubstr(" usable of "));
+  EXPECT_FALSE(report.contains("copy bandwidth"));
+}
+
+TEST(HerdDoctor, MeasuresCopyBandwidth) {
+  ChildProcess doctor({kHerd, "doctor"});
+  EXPECT_EQ(doctor.wait(60), 0) << doctor.output();
+  EXPECT_THAT(doctor.output(), testing::ContainsRegex("ok +copy bandwidth +[0-9]+\\.[0-9] GB/s on one core"));
+}
+
+TEST(HerdDoctor, NamesALauncherEnvironmentThatIsBroken) {
+  ChildProcess doctor({kHerd, "doctor", "--no-measure"}, {{"RANK", "0"}});
+  EXPECT_EQ(doctor.wait(), 1);
+  EXPECT_THAT(doctor.output(), HasSubstr("RANK=0 is set, but WORLD_SIZE is not"));
+  EXPECT_THAT(doctor.output(), HasSubstr("fix: start every rank with"));
+}
+
+}  // namespace
+}  // namespace herd::launch
