@@ -69,12 +69,8 @@ Finding asynchronous_io() {
 
 Finding trainer() {
   const std::filesystem::path folder = own_folder();
-  for (const char* place : {"", "../libexec/herd"}) {
-    for (const auto& name : {"herd-train", "herd_train", "herd-trainer", "herd_trainer"}) {
-      const std::filesystem::path path = folder / place / name;
-      if (access(path.c_str(), X_OK) == 0) return {"torch", "the trainer is at " + path.lexically_normal().string()};
-    }
-  }
+  const std::filesystem::path path = folder / "herd-trainer";
+  if (access(path.c_str(), X_OK) == 0) return {"torch", "the trainer is at " + path.string()};
   return {"torch", "no trainer beside " + (folder / "herd").string() + ": herd train and generate can't run",
           Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
 }

@@ -219,6 +219,36 @@ TEST(HerdRun, SaysWhatCannotBeStarted) {
   EXPECT_THAT(job.output(), AllOf(HasSubstr("can't start \"/no/such/program\""), HasSubstr("fix:")));
 }
 
+// A control group with 96 MiB, or "" where this user may not make one.
+std::string small_group() {
+  const std::string name = "/herd-test-" + std::to_string(getpid());
+  const std::pair<std::string, std::string> places[] = {{"/sys/fs/cgroup/memory", "memory.limit_in_bytes"},
+                                                        {"/sys/fs/cgroup", "memory.max"}};
+  for (const auto& [place, limit] : places) {
+    std::error_code failed;
+    if (!std::filesystem::exists(place) || !std::filesystem::create_directory(place + name, failed)) continue;
+    std::ofstream(place + name + "/memory.swap.max") << 0;
+    if (std::filesystem::exists(place + name + "/" + limit) && std::ofstream(place + name + "/" + limit)
+                                                                   << 96'000'000 << std::flush) {
+      return place + name;
+    }
+    std::filesystem::remove(place + name, failed);
+  }
+  return "";
+}
+
+TEST(HerdRun, SaysThatTheMemoryLimitKilledARankAndShowsItsTable) {
+  const std::string group = small_group();
+  if (group.empty()) GTEST_SKIP() << "no control group with a memory limit can be made here";
+  ChildProcess job(
+      {"sh", "-c", "echo $$ > " + group + "/cgroup.procs && exec \"$0\" run -n 2 -- \"$1\" eats-memory", kHerd, kRank});
+  EXPECT_EQ(job.wait(), 128 + SIGKILL) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("the memory limit of the control group (91.6 MiB) killed 1 process(es)"));
+  EXPECT_THAT(job.output(), HasSubstr("activations of rank 1: all there is"));
+  std::error_code ignored;
+  std::filesystem::remove(group, ignored);
+}
+
 TEST(HerdRun, TwoNodesAreOneJob) {
   const std::string address = free_address();
   ChildProcess first(node(0, address, {kRank, "meet"}), kToken), second(node(1, address, {kRank, "meet"}), kToken);

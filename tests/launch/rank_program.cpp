@@ -7,6 +7,7 @@
 #include <fstream>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/launch/environment.h"
@@ -47,6 +48,11 @@ int run(const std::string& mode) {
     std::this_thread::sleep_for(600ms);
     meet(*store, env);
     if (last && mode == "killed-in-operation") raise(SIGKILL);
+  }
+  if (mode == "eats-memory") {
+    std::ofstream(env.memory_table) << "activations of rank " << env.rank << ": all there is\n";
+    std::vector<std::string> eaten;
+    while (last) eaten.emplace_back(1 << 20, 'x');
   }
   if (mode == "saves") {
     static volatile sig_atomic_t stop = 0;
