@@ -75,5 +75,5 @@ function(herd_test name)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
-    ENVIRONMENT "HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")
+    ENVIRONMENT "OMP_NUM_THREADS=1;HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")
 endfunction()

@@ -28,6 +28,7 @@ class GptBuilder {
       : shape_(shape), options_(options), norm_(norm_kind(shape.norm)) {}
 
   Model build() {
+    model_.context = shape_.context;
     add_embedding();
     for (int64_t layer = 0; layer < shape_.layers; ++layer) add_transformer("h." + std::to_string(layer));
     add_head();

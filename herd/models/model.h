@@ -14,6 +14,8 @@ struct Model {
   std::vector<std::shared_ptr<nn::Block>> blocks;
   std::vector<std::shared_ptr<nn::ParameterGroup>> groups;
 
+  int64_t context = 0;  // most tokens of a sequence
+
   nn::LossBlock& loss_block() const { return dynamic_cast<nn::LossBlock&>(*blocks.back()); }
   int64_t parameters() const;  // elements of all groups
   std::vector<std::vector<int>> block_groups() const;

@@ -16,6 +16,8 @@
 
 namespace herd::nn {
 
+class KeyValueCache;
+
 using Tuple = std::vector<at::Tensor>;
 
 // What a forward pass may depend on besides weights and input. Everything random is keyed by it (dropout.h).
@@ -26,6 +28,8 @@ struct Context {
   std::vector<int64_t> samples = {};  // global sample index of each of the B rows; needed where dropout > 0
   int layer = 0;                      // of the block in the whole model, so that stages draw what the whole would
   double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
+  KeyValueCache* cache =
+      nullptr;  // while generating: x holds only the tokens after the cached ones (key_value_cache.h)
 };
 
 class Block {

@@ -1,8 +1,11 @@
 #include "herd/nn/self_attention.h"
 
 #include <cmath>
+#include <tuple>
 
+#include "herd/base/check.h"
 #include "herd/nn/dropout.h"
+#include "herd/nn/key_value_cache.h"
 #include "herd/nn/linear.h"
 
 namespace herd::nn {
@@ -24,10 +27,16 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   const int64_t B = x_BTD.size(0), T = x_BTD.size(1), D = x_BTD.size(2), H = shape.heads;
   const Tuple qkv = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias).split(D, -1);
   const auto heads = [&](const at::Tensor& part_BTD) { return part_BTD.view({B, T, H, D / H}).transpose(1, 2); };
-  const at::Tensor q = heads(qkv[0]), k = heads(qkv[1]), v = heads(qkv[2]);
+  at::Tensor q = heads(qkv[0]), k = heads(qkv[1]), v = heads(qkv[2]);
+  bool causal = shape.causal;
+  if (context.cache != nullptr) {
+    HERD_CHECK(T == 1 || context.cache->length() == 0, "a cache takes a whole prompt, then one token at a time");
+    causal = causal && T > 1;
+    std::tie(k, v) = context.cache->append(context.layer, k, v);
+  }
   const at::Tensor y_BHTd = shape.dropout > 0 && context.training
                                 ? attention_with_dropout(q, k, v, shape, context)
-                                : at::scaled_dot_product_attention(q, k, v, {}, 0.0, shape.causal);
+                                : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
   return linear(y_BHTd.transpose(1, 2).reshape({B, T, D}), parameters.out_weight, parameters.out_bias);
 }
 

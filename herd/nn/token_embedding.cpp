@@ -3,6 +3,7 @@
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/embedding.h"
+#include "herd/nn/key_value_cache.h"
 
 namespace herd::nn {
 
@@ -11,12 +12,14 @@ TokenEmbedding::TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> grou
     : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), positions_CD_(positions_CD), dropout_(dropout) {}
 
 Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
+  const int64_t begin = context.cache != nullptr ? context.cache->length() : 0;
   const int64_t T = ids_BT.at(0).size(1), C = positions_CD_.spec().sizes[0];
-  if (T > C) {
-    throw Error(Code::kBadConfig, "sequences of " + std::to_string(T) + " tokens, but the model's context is " +
-                                      std::to_string(C) + "\n  fix: model.context of at least " + std::to_string(T));
+  if (begin + T > C) {
+    throw Error(Code::kBadConfig, "sequences of " + std::to_string(begin + T) + " tokens, but the model's context is " +
+                                      std::to_string(C) + "\n  fix: model.context of at least " +
+                                      std::to_string(begin + T));
   }
-  const at::Tensor x_BTD = embedding(ids_BT[0], tokens_VD_) + positions_CD_.value().narrow(0, 0, T);
+  const at::Tensor x_BTD = embedding(ids_BT[0], tokens_VD_) + positions_CD_.value().narrow(0, begin, T);
   return {dropout(x_BTD, dropout_, Site::kEmbedding, context)};
 }
 

@@ -56,8 +56,6 @@ struct Case {
   int64_t micro_batches;
 };
 
-class ParityWithPyTorch : public testing::TestWithParam<Case> {};
-
 spec::RunFile::Model small_gpt(const Case& test) {
   spec::RunFile::Model model;
   model.layers = 2, model.width = 32, model.heads = 4, model.ffn = 80, model.context = 20, model.vocab = 61;
@@ -66,52 +64,82 @@ spec::RunFile::Model small_gpt(const Case& test) {
   return model;
 }
 
-TEST_P(ParityWithPyTorch, EveryGradientAndTenLossesAreEqual) {
-  static const std::string python = python_with_torch();
-  if (python.empty()) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
-  TrainingRun run(make_gpt(small_gpt(GetParam())));
+at::Tensor batch() { return at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17}); }
+
+TrainingRun make_run(const Case& test) {
+  TrainingRun run(make_gpt(small_gpt(test)));
   // Larger than any initialisation and nowhere zero, so that every gradient matters.
   for (const auto& group : run.model().groups) {
     group->weights().add_(at::arange(group->elements(), at::kFloat).mul_(0.7f).sin_(), 0.05);
   }
-  const at::Tensor tokens = at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17});
-  Folder folder;
-  std::ofstream names(folder.path / "names.txt");
-  for (const auto& group : run.model().groups) {
-    for (const nn::Parameter& parameter : group->parameters()) {
-      names << parameter.spec().name;
-      for (int64_t size : parameter.spec().sizes) names << ' ' << size;
-      names << '\n';
-    }
-  }
-  names.close();
-  write_file<int64_t>(folder.path / "tokens.bin", tokens);
-  write_file<float>(folder.path / "weights.bin", run.weights());
-  const std::string script = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/models/parity_with_pytorch.py";
-  const std::string command =
-      python + " " + script + " " + folder.path.string() + (GetParam().tied ? " tied " : " untied ") + GetParam().norm;
-  ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  return run;
+}
 
-  const std::vector<float> gradients = read_file<float>(folder.path / "gradients.bin");
-  const std::vector<double> losses = read_file<double>(folder.path / "losses.bin");
+// The script runs once, over one folder per kind of model.
+class ParityWithPyTorch : public testing::TestWithParam<Case> {
+ protected:
+  static void SetUpTestSuite() {
+    const std::string python = python_with_torch();
+    if (python.empty()) return;
+    root_ = std::make_unique<Folder>();
+    std::string command = python + " " + std::getenv("HERD_SOURCE_DIR") + "/tests/models/parity_with_pytorch.py";
+    for (bool tied : {true, false}) {
+      for (const char* norm : {"layernorm", "rmsnorm"}) command += " " + write_input({tied, norm, 1}).string();
+    }
+    ASSERT_EQ(std::system(command.c_str()), 0) << command;
+  }
+  static void TearDownTestSuite() { root_.reset(); }
+
+  static fs::path folder_of(const Case& test) {
+    return root_->path / (std::string(test.tied ? "tied_" : "untied_") + test.norm);
+  }
+
+  static fs::path write_input(const Case& test) {
+    const fs::path folder = folder_of(test);
+    fs::create_directory(folder);
+    const TrainingRun run = make_run(test);
+    std::ofstream names(folder / "names.txt");
+    for (const auto& group : run.model().groups) {
+      for (const nn::Parameter& parameter : group->parameters()) {
+        names << parameter.spec().name;
+        for (int64_t size : parameter.spec().sizes) names << ' ' << size;
+        names << '\n';
+      }
+    }
+    write_file<int64_t>(folder / "tokens.bin", batch());
+    write_file<float>(folder / "weights.bin", run.weights());
+    return folder;
+  }
+
+  static void expect_gradients(const Model& model, const std::vector<float>& gradients) {
+    const float* expected = gradients.data();
+    for (const auto& group : model.groups) {
+      for (const nn::Parameter& parameter : group->parameters()) {
+        const at::Tensor theirs = at::from_blob(const_cast<float*>(expected), parameter.spec().sizes, at::kFloat);
+        const double size = theirs.norm().item<double>();
+        EXPECT_GT(size, 0) << parameter.spec().name;
+        EXPECT_LE((parameter.gradient() - theirs).norm().item<double>(), kTolerance * size) << parameter.spec().name;
+        expected += parameter.spec().elements();
+      }
+    }
+    EXPECT_EQ(expected, gradients.data() + gradients.size());
+  }
+
+  static std::unique_ptr<Folder> root_;
+};
+
+std::unique_ptr<Folder> ParityWithPyTorch::root_;
+
+TEST_P(ParityWithPyTorch, EveryGradientAndTenLossesAreEqual) {
+  if (!root_) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
+  TrainingRun run = make_run(GetParam());
+  const std::vector<double> losses = read_file<double>(folder_of(GetParam()) / "losses.bin");
   ASSERT_EQ(losses.size(), 10u);
-  const at::Tensor inputs = tokens.slice(1, 0, 16), targets = tokens.slice(1, 1, 17);
+  const at::Tensor inputs = batch().slice(1, 0, 16), targets = batch().slice(1, 1, 17);
   for (size_t step = 0; step < losses.size(); ++step) {
     const double loss = run.gradient(inputs, targets, GetParam().micro_batches);
     EXPECT_NEAR(loss, losses[step], kTolerance * losses[step]) << "step " << step;
-    if (step == 0) {
-      const float* expected = gradients.data();
-      for (const auto& group : run.model().groups) {
-        for (const nn::Parameter& parameter : group->parameters()) {
-          const at::Tensor theirs = at::from_blob(const_cast<float*>(expected), parameter.spec().sizes, at::kFloat);
-          const double error = (parameter.gradient() - theirs).norm().item<double>();
-          EXPECT_LE(error, kTolerance * theirs.norm().item<double>()) << parameter.spec().name;
-          EXPECT_GT(theirs.norm().item<double>(), 0) << parameter.spec().name;
-          expected += parameter.spec().elements();
-        }
-      }
-      EXPECT_EQ(expected, gradients.data() + gradients.size());
-    }
+    if (step == 0) expect_gradients(run.model(), read_file<float>(folder_of(GetParam()) / "gradients.bin"));
     run.step(1.0);
   }
   EXPECT_LT(losses.back(), losses.front() - 0.1) << "nothing was learnt, so the losses prove little";
@@ -129,8 +157,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, ParityWithPyTorch,
 TEST(DropoutParity, MicroBatchesDrawWhatTheWholeWould) {
   spec::RunFile::Model shape = small_gpt({true, "layernorm", 1});
   shape.dropout = 0.2;
-  const at::Tensor tokens = at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17});
-  const at::Tensor inputs = tokens.slice(1, 0, 16), targets = tokens.slice(1, 1, 17);
+  const at::Tensor inputs = batch().slice(1, 0, 16), targets = batch().slice(1, 1, 17);
   const nn::Context context{.training = true, .seed = 3, .step = 4, .samples = {60, 61, 62, 63, 64, 65}};
   TrainingRun whole(make_gpt(shape)), cut(make_gpt(shape)), plain(make_gpt(shape));
   const double a = whole.gradient(inputs, targets, 1, context), b = cut.gradient(inputs, targets, 3, context);

@@ -38,11 +38,8 @@ class TrainingRun {
     return sum / static_cast<double>(targets.numel());
   }
 
-  void step(double clip) {
-    double squares = 0;
-    for (const Flat& flat : flats_)
-      squares += kernels::sum_of_squares(flat.gradient.const_data_ptr<float>(), flat.gradient.numel());
-    const float factor = static_cast<float>(std::min(1.0, clip / (std::sqrt(squares) + 1e-6)));
+  void step(double clip) {  // 0 = no clipping
+    const float factor = clip > 0 ? clip_factor(clip) : 1.0f;
     kernels::AdamWHyper hyper{.rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .t = ++steps_};
     for (size_t g = 0; g < flats_.size(); ++g) {
       std::vector<kernels::ElementRange> decay;
@@ -70,6 +67,14 @@ class TrainingRun {
   struct Flat {
     at::Tensor weights, gradient, moment1, moment2;
   };
+
+  float clip_factor(double clip) const {
+    double squares = 0;
+    for (const Flat& flat : flats_) {
+      squares += kernels::sum_of_squares(flat.gradient.const_data_ptr<float>(), flat.gradient.numel());
+    }
+    return static_cast<float>(std::min(1.0, clip / (std::sqrt(squares) + 1e-6)));
+  }
 
   double micro_batch(const at::Tensor& inputs, const at::Tensor& targets, nn::Context context) {
     std::vector<nn::Graph> graphs;

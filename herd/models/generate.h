@@ -1,0 +1,28 @@
+// Sampling text, as tokens, from a decoder.
+//   p_i ~ exp(logit_i / temperature) over the top_k largest logits; temperature 0 takes the largest.
+// Token n draws from the Philox word of (seed, n): the same seed gives the same text.
+// Each block hands its output to the next and lets it go, so two buffers of activations are in use whatever the depth;
+// keys and values of past tokens are cached. When the context is full, the later half of it is read anew and generation
+// goes on, positions starting from 0 again.
+#pragma once
+
+#include <functional>
+#include <span>
+
+#include "herd/models/model.h"
+
+namespace herd::models {
+
+struct GenerateOptions {
+  int64_t max_tokens = 128;
+  double temperature = 1;
+  int64_t top_k = 0;  // 0 = all
+  uint64_t seed = 1;
+  std::function<bool(int64_t token)> on_token = {};  // each new token; false stops
+};
+
+// The new tokens, without the prompt. The model's groups must be attached. Throws kBadConfig for an empty prompt and
+// for options out of range. A prompt longer than the context counts with its last tokens.
+std::vector<int64_t> generate(const Model& model, std::span<const int64_t> prompt, const GenerateOptions& options = {});
+
+}  // namespace herd::models

@@ -1,0 +1,79 @@
+#include "herd/models/generate.h"
+
+#include <gtest/gtest.h>
+
+#include <set>
+
+#include "herd/base/error.h"
+#include "herd/models/gpt.h"
+#include "training_run_internal.h"
+
+namespace herd::models {
+namespace {
+
+constexpr int64_t kVocabulary = 12, kContext = 8;
+
+spec::RunFile::Model shape() {
+  spec::RunFile::Model model;
+  model.layers = 2, model.width = 32, model.heads = 4, model.context = kContext, model.vocab = kVocabulary;
+  return model;
+}
+
+// The largest logit after `tokens`, by the whole forward pass without a cache.
+int64_t greedy_without_cache(const Model& model, const std::vector<int64_t>& tokens) {
+  nn::Tuple x = {at::tensor(tokens, at::kLong).unsqueeze(0)};
+  for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});
+  return x[0][0][-1].argmax().item<int64_t>();
+}
+
+TEST(Generate, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyond) {
+  const TrainingRun run(make_gpt(shape()));
+  std::vector<int64_t> text = {3, 1, 4};
+  const std::vector<int64_t> got = generate(run.model(), text, {.max_tokens = 9, .temperature = 0});
+  size_t begin = 0;
+  for (int64_t token : got) {
+    if (text.size() - begin > kContext) begin = text.size() - kContext / 2;
+    EXPECT_EQ(token, greedy_without_cache(run.model(), {text.begin() + static_cast<int64_t>(begin), text.end()}));
+    text.push_back(token);
+  }
+  EXPECT_EQ(got.size(), 9u);
+}
+
+TEST(Generate, SaysWhatItWasTaught) {
+  TrainingRun run(make_gpt(shape()));
+  const at::Tensor tokens = at::arange(9 * 4, at::kLong).remainder(kVocabulary).view({4, 9});  // each token plus one
+  for (int step = 0; step < 150; ++step) {
+    run.gradient(tokens.slice(1, 0, 8), tokens.slice(1, 1, 9), 1);
+    run.step(1.0);
+  }
+  const std::vector<int64_t> prompt = {5};
+  EXPECT_EQ(generate(run.model(), prompt, {.max_tokens = 5, .temperature = 0}), (std::vector<int64_t>{6, 7, 8, 9, 10}));
+}
+
+TEST(Generate, SeedDecidesAndTopKLimitsAndACallbackStops) {
+  const TrainingRun run(make_gpt(shape()));
+  const std::vector<int64_t> prompt = {2};
+  const GenerateOptions options{.max_tokens = 40, .temperature = 5, .seed = 7};
+  EXPECT_EQ(generate(run.model(), prompt, options), generate(run.model(), prompt, options));
+  GenerateOptions other = options;
+  other.seed = 8;
+  EXPECT_NE(generate(run.model(), prompt, options), generate(run.model(), prompt, other));
+  GenerateOptions one = options;
+  one.top_k = 1;
+  EXPECT_EQ(generate(run.model(), prompt, one), generate(run.model(), prompt, {.max_tokens = 40, .temperature = 0}));
+  GenerateOptions stopped = options;
+  stopped.on_token = [count = 0](int64_t) mutable { return ++count < 3; };
+  EXPECT_EQ(generate(run.model(), prompt, stopped).size(), 3u);
+  const std::vector<int64_t> sampled = generate(run.model(), prompt, options);
+  EXPECT_GE(std::set<int64_t>(sampled.begin(), sampled.end()).size(), 5u);
+}
+
+TEST(Generate, RefusesAnEmptyPromptAndNegativeNumbers) {
+  const TrainingRun run(make_gpt(shape()));
+  EXPECT_THROW(generate(run.model(), {}), Error);
+  const std::vector<int64_t> prompt = {2};
+  EXPECT_THROW(generate(run.model(), prompt, {.temperature = -1}), Error);
+}
+
+}  // namespace
+}  // namespace herd::models
