@@ -79,26 +79,24 @@ class GptTable {
     BlockShape block{.name = "embedding"};
     block.input_bytes = B_ * T_ * 8;
     block.output_bytes = btd() * kElement;
-    block.graph_bytes = block.input_bytes + dropout_mask(btd());
+    block.graph_bytes = block.input_bytes;
     block.forward.memory_bytes = 3.0 * static_cast<double>(btd() * kElement);
     // The gradient of the embedding is zeroed whole, then rows are added.
     block.backward.memory_bytes = static_cast<double>((V_ + T_) * D_ * kElement + 3 * btd() * kElement);
     return block;
   }
 
-  int64_t dropout_mask(int64_t elements) const { return m_.dropout > 0 ? elements : 0; }  // a byte each
-
   // What a transformer layer keeps, B*T*D elements unless said otherwise: the input of ln_1 and its output; q, k, v;
-  // what attention gives; the input of ln_2 and its output; up and its gelu, B*T*F each. Norms keep two numbers a row
-  // (one if rms), flash attention one number per head and row, math attention B*H*T*T probabilities (twice and a mask
-  // with dropout).
+  // what attention gives; the input of ln_2 and its output; up and its gelu, B*T*F each. Norms keep two numbers a row;
+  // rms keeps one, and its input scaled. Flash attention keeps one number per head and row, math attention B*H*T*T
+  // probabilities (with dropout before and after it). Dropout draws its masks again, so none is kept.
   int64_t transformer_graph_bytes() const {
     const int64_t rows = B_ * T_;
     int64_t bytes = (6 * btd() + rows * (D_ + 2 * KV_) - rows * D_ + 2 * btf()) * kElement;
-    bytes += 2 * rows * (m_.norm == "layernorm" ? 2 : 1) * 4;
+    bytes += m_.norm == "layernorm" ? 2 * rows * 2 * 4 : 2 * (rows * 4 + btd() * kElement);
     const int64_t scores = B_ * H_ * T_ * T_;
     bytes += table_.attention == Attention::kFlash ? B_ * H_ * T_ * 4 : scores * kElement;
-    if (m_.dropout > 0) bytes += scores * (kElement + 1) + 2 * btd();
+    if (m_.dropout > 0) bytes += scores * kElement;
     return bytes;
   }
 

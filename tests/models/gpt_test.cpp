@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
+#include "herd/bridge/budget_allocator.h"
 #include "herd/nn/run_block.h"
 #include "herd/spec/model_table.h"
+#include "training_run_internal.h"
 
 namespace herd::models {
 namespace {
@@ -67,6 +69,32 @@ TEST_P(Gpt, MultipliesAsOftenAsItsTableSays) {
     const bool loss = b + 1 == model.blocks.size();
     EXPECT_EQ(table.blocks[b].forward.matmul_flops, loss ? 3 * flops : flops) << table.blocks[b].name;
     EXPECT_EQ(table.blocks[b].backward.matmul_flops, loss ? 0 : 2 * flops) << table.blocks[b].name;
+  }
+}
+
+// Bytes that a block's graph holds beyond its input and output, counted by the allocator.
+int64_t kept_by_forward(nn::Block& block, const nn::Tuple& x, const nn::Context& context) {
+  const int64_t before = DeviceMemory::live_bytes();
+  const nn::Graph graph = nn::run_forward(block, x, context);
+  return DeviceMemory::live_bytes() - before - static_cast<int64_t>(graph.outputs[0].nbytes());
+}
+
+TEST_P(Gpt, KeepsTheBytesItsTableSays) {
+  DeviceMemory::install();
+  for (double p : {0.0, 0.1}) {
+    spec::RunFile file = run();
+    file.model.width = 64, file.model.ffn = 256, file.model.context = 64, file.model.dropout = p;
+    const spec::ModelTable table = spec::model_table(file, 2);
+    const TrainingRun training(make_model(file.model));
+    const nn::Context context{.training = true, .samples = {0, 1}};
+    nn::Tuple x = {at::zeros({2, 64}, at::kLong)};
+    for (size_t b = 0; b + 1 < table.blocks.size(); ++b) {
+      const auto expected = static_cast<double>(table.blocks[b].graph_bytes - table.blocks[b].input_bytes);
+      EXPECT_NEAR(static_cast<double>(kept_by_forward(*training.model().blocks[b], x, context)), expected,
+                  0.01 * expected)
+          << table.blocks[b].name << " with dropout " << p;
+      x = nn::run_without_graph(*training.model().blocks[b], x, context);
+    }
   }
 }
 
