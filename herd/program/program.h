@@ -34,8 +34,8 @@ enum class OpKind : uint8_t {
   kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
   kGather,     // w.shard -> w.full over an axis
   kReduce,     // gradient over an axis: g.full -> g.full (all-reduce) or g.shard (reduce-scatter); sums
-  kNorm,       // gradients -> norm (partial), kReduce of it over ranks where sharded, then
-  kClip,       // norm -> factor (run-time choices are buffers that ops read)
+  kNorm,       // gradients -> a norm each, or one of all of them; kReduce of it over ranks where sharded, then
+  kClip,       // norms -> factor (run-time choices are buffers that ops read)
   kStep,       // gradient, state, [factor] -> weight, state
   kSend,       // to a pipeline stage
   kReceive,

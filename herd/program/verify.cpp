@@ -102,7 +102,7 @@ class Machine {
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
       if (sharded && size != model_.expected().mesh.end())
         symbol.shard = model_.coordinate(rank, axis), symbol.shards = size->second;
-      state.memory[value] = {symbol, false};
+      state.memory[value] = {symbol, true};  // whatever came before the first step has been read
     }
     ranks_.push_back(std::move(state));
   }

@@ -170,16 +170,24 @@ class LocalOp {
       wrong("reads " + value_name(value) + " with what does not belong to it: " + blocks_text(surplus));
   }
 
+  // One norm per gradient, or one of all of them.
   std::vector<Symbol> norms() {
-    std::vector<Symbol> out(c_.op.writes.size());
-    if (c_.op.reads.size() != c_.op.writes.size()) wrong("must write one norm per gradient");
-    for (size_t i = 0; i < std::min(c_.op.reads.size(), c_.op.writes.size()); ++i) {
-      const Value &from = c_.op.reads[i], &to = c_.op.writes[i];
-      if (from.kind != ValueKind::kGradient || to.kind != ValueKind::kNorm)
-        wrong("makes norms of gradients, nothing else");
-      check_complete(from, c_.reads[i]);
-      out[i] = {
-          ValueKind::kNorm, to.index, c_.step, 0, 1, {{c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards}}};
+    std::vector<Symbol> out;
+    for (const Value& value : c_.op.writes) {
+      out.push_back({ValueKind::kNorm, value.index, c_.step, 0, 1, {}});
+      if (value.kind != ValueKind::kNorm) wrong("makes norms, not " + value_name(value));
+    }
+    if (out.size() != 1 && out.size() != c_.op.reads.size()) {
+      wrong("must write one norm per gradient, or one of all");
+      return out;
+    }
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      if (c_.op.reads[i].kind != ValueKind::kGradient)
+        wrong("makes norms of gradients, not of " + value_name(c_.op.reads[i]));
+      check_complete(c_.op.reads[i], c_.reads[i]);
+      const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards};
+      if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
+        wrong("counts " + value_name(c_.op.reads[i]) + " twice");
     }
     return out;
   }

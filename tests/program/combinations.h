@@ -1,0 +1,26 @@
+// Steps of many combinations of strategies, some of them rewrites that stand only here: they show that the IR, its
+// verifier and its slots carry ZeRO, recompute, 1F1B pipelines and host offload without a change.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "herd/program/verify.h"
+
+namespace herd::program::testing {
+
+struct Combination {
+  int layers = 2, micro_batches = 1, dp = 1, pp = 1, zero = 0;
+  bool tied = false, recompute = false, offload = false;
+  int64_t bucket = 1;
+  std::string text() const;
+};
+
+struct Compiled {
+  std::vector<Program> programs;
+  Expectation expected;
+};
+
+Compiled compile(const Combination& combination);
+
+}  // namespace herd::program::testing

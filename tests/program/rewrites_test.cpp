@@ -1,0 +1,131 @@
+// Text, hazards, lifetimes, slots and bounds of small programs.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+#include "herd/program/dependencies.h"
+#include "herd/program/lifetimes.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/names.h"
+#include "herd/program/slots.h"
+#include "herd/program/text.h"
+#include "tests/program/combinations.h"
+
+namespace herd::program::testing {
+namespace {
+
+Op op(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> writes) {
+  return {.kind = kind, .lane = lane, .reads = std::move(reads), .writes = std::move(writes), .axis = {}};
+}
+
+Program gather_before_use() {  // two weights, each gathered, used once
+  Program step;
+  for (int g = 0; g < 2; ++g) {
+    step.values[weight(g)] = {100, Tier::kDevice, false, -1};
+    step.values[weight(g, Form::kShard)] = {50, Tier::kDevice, true, -1};
+    step.ops.push_back(op(OpKind::kGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
+    step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {weight(g)}, {}));
+  }
+  return step;
+}
+
+TEST(Names, OfEveryValueComeBack) {
+  for (const Value& value : {weight(7), weight(7, Form::kShard), gradient(0, Form::kHost), state(12), activation(3, 0),
+                             activation_gradient(4, 11), graph(0, 2), target(5), loss(0), norm(3), factor()}) {
+    EXPECT_EQ(parse_value(value_name(value)), value) << value_name(value);
+  }
+  for (const char* wrong :
+       {"", "w", "w7.half", "w07.full", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1"}) {
+    EXPECT_EQ(parse_value(wrong), std::nullopt) << wrong;
+  }
+}
+
+TEST(Dependencies, AreTheHazardsBetweenLanes_AcrossTheEndOfTheLoop) {
+  const auto waits = dependencies(gather_before_use());
+  using Waits = std::vector<Dependency>;
+  EXPECT_EQ(waits[0], (Waits{{1, 1}}));  // may not overwrite w0 before the last step has used it
+  EXPECT_EQ(waits[1], (Waits{{0, 0}}));
+  EXPECT_EQ(waits[2], (Waits{{3, 1}}));
+  EXPECT_EQ(waits[3], (Waits{{2, 0}}));
+}
+
+TEST(Dependencies, HoldBetweenValuesOfOneSlot) {
+  Program step = gather_before_use();
+  step.values[weight(0)].slot = step.values[weight(1)].slot = 4;
+  const auto waits = dependencies(step);
+  using Waits = std::vector<Dependency>;
+  EXPECT_EQ(waits[0], (Waits{{3, 1}}));  // w1 of the step before stands in the slot
+  EXPECT_EQ(waits[2], (Waits{{1, 0}}));
+}
+
+TEST(Lifetimes, EndAfterTheLastReadBeforeTheNextWrite) {
+  const Program step = add_releases(gather_before_use());
+  ASSERT_EQ(step.ops.size(), 6u);
+  EXPECT_EQ(step.ops[2].kind, OpKind::kRelease);
+  EXPECT_EQ(step.ops[2].writes, std::vector<Value>{weight(0)});
+  EXPECT_EQ(step.ops[2].lane, Lane::kCompute);
+  EXPECT_EQ(step.ops[5].writes, std::vector<Value>{weight(1)});
+  EXPECT_EQ(add_releases(step), step);
+}
+
+TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
+  const Compiled compiled = compile({.layers = 4, .dp = 2, .zero = 3});
+  const Program& step = compiled.programs[0];
+  std::set<int> gathered, gradients;
+  for (const auto& [value, info] : step.values) {
+    if (value.kind == ValueKind::kWeight && !info.persistent) gathered.insert(info.slot);
+    if (value.kind == ValueKind::kGradient && value.form == Form::kFull) gradients.insert(info.slot);
+  }
+  EXPECT_EQ(gathered.size(), 2u);
+  EXPECT_FALSE(gathered.contains(-1));
+  EXPECT_EQ(gradients.size(), 6u);
+}
+
+TEST(Peak, CountsTheSameInOrder_AndNoLessInAnyOrder) {
+  Program step = add_releases(gather_before_use());
+  EXPECT_EQ(in_order_peak(step, Tier::kDevice).bytes, 200);  // two shards and one whole
+  EXPECT_EQ(peak_bound(step, Tier::kDevice).bytes, 300);     // the second gather may run ahead
+  step = assign_slots(step, {.gather_buffers = 1});
+  EXPECT_EQ(peak_bound(step, Tier::kDevice).bytes, 200);
+  EXPECT_EQ(in_order_peak(step, Tier::kHost).bytes, 0);
+}
+
+TEST(Peak, OfDataParallelSteps_HardlyDependsOnTheOrder) {
+  const Compiled compiled = compile({.micro_batches = 3, .dp = 2, .bucket = 4000});
+  const int64_t bound = peak_bound(compiled.programs[0], Tier::kDevice).bytes;
+  const int64_t in_order = in_order_peak(compiled.programs[0], Tier::kDevice).bytes;
+  EXPECT_GE(bound, in_order);
+  EXPECT_LE(static_cast<double>(bound), 1.01 * static_cast<double>(in_order));
+}
+
+TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
+  const std::string good = to_text(compile({.micro_batches = 2, .dp = 2}).programs[0]);
+  const auto refusal = [](const std::string& text) {
+    try {
+      parse_program(text);
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kCorruptFile);
+      return error.message();
+    }
+    return std::string("parsed");
+  };
+  EXPECT_EQ(refusal(good), "parsed");
+  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 1\""));
+  EXPECT_THAT(refusal(good.substr(0, 60)), ::testing::HasSubstr("line "));
+  const auto replaced = [&](const std::string& from, const std::string& to) {
+    std::string text = good;
+    text.replace(text.find(from), from.size(), to);
+    return refusal(text);
+  };
+  EXPECT_THAT(replaced("blocks 4", "blocks 5"), ::testing::HasSubstr("must list the groups of every block"));
+  EXPECT_THAT(replaced("forward  ", "foreward "), ::testing::HasSubstr("must begin with the name of an op"));
+  EXPECT_THAT(replaced("block0 mb0", "block0 mbx"), ::testing::HasSubstr("must hold a number"));
+  EXPECT_THAT(replaced("reduce    g3 on dp", "reduce    g2 on dp"), ::testing::HasSubstr("must be of \"g3 on dp\""));
+}
+
+TEST(Text, ShowsHazardsOnRequest) {
+  EXPECT_THAT(to_text(gather_before_use(), {.dependencies = true}), ::testing::HasSubstr("#3 of the step before"));
+}
+
+}  // namespace
+}  // namespace herd::program::testing
