@@ -1,0 +1,102 @@
+// Data parallel training of any torch::nn::Module: every rank holds the module, takes its own part of the batch, and
+// gets the gradient averaged over ranks.
+//
+//   auto net = std::make_shared<Net>();                         // or a TORCH_MODULE holder
+//   herd::DistributedDataParallel<Net> ddp(net, comm);          // rank 0's weights go to all
+//   torch::optim::AdamW optimizer(net->parameters());
+//   ...
+//   ddp(x).sub(y).square().mean().backward();                   // gradients are averaged when this returns
+//   optimizer.step(); optimizer.zero_grad();
+//
+// At the start names, shapes and dtypes are compared: a rank that built another module is named (kBadConfig).
+// Parameters shared by two modules count once. Gradients live in the reducer's buckets (gradient_reducer.h).
+// Gradient accumulation: no_sync(). Batches of different sizes: set_weight(). A rank out of batches: without_batch().
+// Threads: as GradientReducer.
+#pragma once
+
+#include <torch/nn/module.h>
+
+#include <memory>
+#include <type_traits>
+#include <utility>
+
+#include "herd/comm/communicator.h"
+#include "herd/train/gradient_reducer.h"
+
+namespace herd {
+
+enum class ModuleBuffers : uint8_t {
+  kFromRankZero,  // broadcast before each forward in training: running statistics are rank 0's
+  kLocal,
+};
+
+struct DataParallelOptions : ReducerOptions {
+  ModuleBuffers buffers = ModuleBuffers::kFromRankZero;
+};
+
+// What does not depend on the module's type.
+class DataParallelModule {
+ public:
+  DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm, const DataParallelOptions& options);
+  void begin_forward();
+  GradientReducer& reducer() { return reducer_; }
+
+ private:
+  std::shared_ptr<torch::nn::Module> module_;
+  Communicator& comm_;
+  ModuleBuffers buffers_;
+  GradientReducer reducer_;
+};
+
+// Turns reducing off while it lives.
+class NoSync {
+ public:
+  explicit NoSync(GradientReducer& reducer) : reducer_(reducer), before_(reducer.reducing()) {
+    reducer_.set_reducing(false);
+  }
+  ~NoSync() { reducer_.set_reducing(before_); }
+  NoSync(const NoSync&) = delete;
+  NoSync& operator=(const NoSync&) = delete;
+
+ private:
+  GradientReducer& reducer_;
+  bool before_;
+};
+
+template <typename Module>
+class DistributedDataParallel {
+  static constexpr bool kPlain = std::is_base_of_v<torch::nn::Module, Module>;  // else a TORCH_MODULE holder
+
+ public:
+  using Pointer = std::conditional_t<kPlain, std::shared_ptr<Module>, Module>;
+
+  // Collective. Borrows `comm`, which must outlive this.
+  DistributedDataParallel(Pointer module, Communicator& comm, const DataParallelOptions& options = {})
+      : module_(std::move(module)), base_(shared(module_), comm, options) {}
+
+  template <typename... Args>
+  auto operator()(Args&&... args) {
+    base_.begin_forward();
+    return module_->forward(std::forward<Args>(args)...);
+  }
+  const Pointer& module() const { return module_; }
+
+  // Backwards while the returned guard lives add to the local gradients; the first one after it averages the sum.
+  [[nodiscard]] NoSync no_sync() { return NoSync(base_.reducer()); }
+  // See GradientReducer. set_weight is collective, before backward; both end with the next reduction.
+  void set_weight(double weight) { base_.reducer().set_weight(weight); }
+  void without_batch() { base_.reducer().contribute_nothing(); }
+
+ private:
+  static std::shared_ptr<torch::nn::Module> shared(const Pointer& module) {
+    if constexpr (kPlain)
+      return module;
+    else
+      return module.ptr();
+  }
+
+  Pointer module_;
+  DataParallelModule base_;
+};
+
+}  // namespace herd

@@ -1,0 +1,280 @@
+#include "herd/train/gradient_reducer.h"
+
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <mutex>
+#include <optional>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/train/gradient_buckets.h"
+
+namespace herd {
+namespace {
+
+using AutogradNode = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
+
+struct Slot {
+  std::string name;
+  at::Tensor parameter;
+  at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
+  size_t bucket = 0;
+  bool ready = false;        // in the bucket, in this backward
+  bool touched = false;      // a backward without reducing gave it a gradient
+  AutogradNode accumulator;  // autograd holds it weakly
+  uintptr_t hook = 0;
+};
+
+struct Bucket {
+  GradientBucket plan;
+  std::string name;
+  at::Tensor flat;
+  size_t num_ready = 0;
+  bool started = false;
+  Work work;
+};
+
+at::Tensor allocate(Communicator& comm, const GradientBucket& plan, const at::Device& device) {
+  const auto options = at::TensorOptions().dtype(scalar_type_of(plan.dtype)).device(device);
+  if (!device.is_cpu()) return at::zeros({plan.elements}, options);
+  SymmetricMemory memory = comm.allocate_symmetric(plan.bytes(), {.name = "gradient bucket"});
+  return at::from_blob(
+             memory.data(), {plan.elements}, [keep = memory.keep_alive()](void*) {}, options)
+      .zero_();
+}
+
+// A tensor like `parameter` on the bucket's bytes. Not a view to autograd: Optimizer::zero_grad detaches gradients in
+// place, which views refuse.
+at::Tensor place_in(const at::Tensor& flat, int64_t offset, const at::Tensor& parameter) {
+  const at::Tensor like = parameter.is_non_overlapping_and_dense() ? parameter : parameter.contiguous();
+  auto* bytes = static_cast<char*>(flat.data_ptr()) + offset * flat.element_size();
+  return at::from_blob(
+      bytes, like.sizes(), like.strides(), [keep = flat](void*) {}, flat.options());
+}
+
+std::string joined(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t k = 0; k < names.size() && k < 8; ++k) text += (k ? ", " : "") + names[k];
+  return names.size() > 8 ? text + " and " + std::to_string(names.size() - 8) + " more" : text;
+}
+
+}  // namespace
+
+struct GradientReducer::State {
+  Communicator& comm;
+  ReducerOptions options;
+  std::vector<Slot> slots;
+  std::vector<Bucket> buckets;
+  mutable std::mutex mutex;
+  bool reducing = true;
+  bool running = false;  // between the first gradient of a backward and its end
+  int graph_task = -1;
+  size_t next_bucket = 0;
+  std::optional<double> share;  // weight / sum of weights of the next reduced gradient
+
+  void fill(Slot& slot) const;
+  void gradient_is_complete(size_t index, const std::shared_ptr<State>& self);
+  void begin();
+  void mark_ready(Slot& slot);
+  void start_complete_buckets();
+  void finish(bool missing_is_fine);
+  void check_ready() const;
+};
+
+// Moves the gradient into the bucket, scaled by this rank's share of the batch.
+void GradientReducer::State::fill(Slot& slot) const {
+  at::NoGradGuard no_grad;
+  const at::Tensor gradient = slot.parameter.grad();
+  if (!gradient.defined() || share == 0.0) {
+    slot.view.zero_();
+  } else if (gradient.is_sparse()) {
+    throw Error(Code::kBadConfig,
+                "parameter " + slot.name + " has a sparse gradient\n  fix: build it with sparse = false");
+  } else if (gradient.data_ptr() == slot.view.data_ptr()) {
+    if (share) slot.view.mul_(*share);
+  } else if (share) {
+    at::mul_out(slot.view, gradient, at::scalar_tensor(*share, gradient.options()));
+  } else {
+    slot.view.copy_(gradient);
+  }
+  slot.parameter.mutable_grad() = slot.view;
+}
+
+void GradientReducer::State::begin() {
+  running = true;
+  next_bucket = 0;
+  for (Slot& slot : slots) slot.ready = false;
+  for (Bucket& bucket : buckets) {
+    bucket.num_ready = 0;
+    bucket.started = false;
+    bucket.work = {};
+    bucket.flat.select(0, bucket.plan.flag()).zero_();
+  }
+}
+
+void GradientReducer::State::gradient_is_complete(size_t index, const std::shared_ptr<State>& self) {
+  const std::lock_guard lock(mutex);
+  if (!reducing) {
+    slots[index].touched = true;
+    return;
+  }
+  const int task = torch::autograd::get_current_graph_task_id();
+  if (running && task != graph_task) check_ready();
+  if (!running) {
+    begin();
+    graph_task = task;
+    torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish(false); });
+  }
+  Slot& slot = slots[index];
+  HERD_CHECK(!slot.ready, "the gradient of " + slot.name + " came twice in one backward");
+  fill(slot);
+  mark_ready(slot);
+  start_complete_buckets();
+}
+
+void GradientReducer::State::mark_ready(Slot& slot) {
+  slot.ready = true;
+  ++buckets[slot.bucket].num_ready;
+}
+
+// In the order of buckets, which is the same on every rank, whatever the order of gradients.
+void GradientReducer::State::start_complete_buckets() {
+  for (; next_bucket < buckets.size(); ++next_bucket) {
+    Bucket& bucket = buckets[next_bucket];
+    if (bucket.num_ready < bucket.plan.parameters.size()) return;
+    bucket.work = comm.all_reduce_async(
+        bucket.flat,
+        {.op = share ? ReduceOp::kSum : ReduceOp::kAverage, .name = bucket.name, .algorithm = options.algorithm});
+    bucket.started = true;
+  }
+}
+
+// At the end of backward. Missing gradients go as zeros with a flag, so that no rank waits for this one and all learn.
+void GradientReducer::State::finish(bool missing_is_fine) {
+  const std::lock_guard lock(mutex);
+  missing_is_fine = missing_is_fine || options.unused == UnusedParameters::kZero;
+  std::vector<std::string> missing, elsewhere;
+  for (Slot& slot : slots) {
+    const bool absent = !slot.ready && !slot.touched && !missing_is_fine;
+    slot.touched = false;
+    if (slot.ready) continue;
+    fill(slot);
+    mark_ready(slot);
+    if (!absent) continue;
+    missing.push_back(slot.name);
+    buckets[slot.bucket].flat.select(0, buckets[slot.bucket].plan.flag()).fill_(1);
+  }
+  start_complete_buckets();
+  for (Bucket& bucket : buckets) bucket.work.wait();
+  running = false;
+  share.reset();
+  if (missing_is_fine) return;
+  if (!missing.empty()) {
+    throw Error(Code::kBadConfig,
+                std::to_string(missing.size()) + " of " + std::to_string(slots.size()) +
+                    " parameters got no gradient in this backward on rank " + std::to_string(comm.rank()) + ": " +
+                    joined(missing) +
+                    "\n  fix: use them in forward, freeze them, or set unused = UnusedParameters::kZero");
+  }
+  for (const Bucket& bucket : buckets) {
+    if (bucket.flat.select(0, bucket.plan.flag()).item<double>() == 0) continue;
+    for (int parameter : bucket.plan.parameters) elsewhere.push_back(slots[static_cast<size_t>(parameter)].name);
+  }
+  if (!elsewhere.empty()) {
+    throw Error(
+        Code::kBadConfig,
+        "another rank got no gradient for some of these parameters (its own error names them): " + joined(elsewhere));
+  }
+}
+
+void GradientReducer::State::check_ready() const {
+  if (!running) return;
+  size_t ready = 0;
+  for (const Slot& slot : slots) ready += slot.ready;
+  throw Error(Code::kAborted,
+              "the last backward stopped half-way on rank " + std::to_string(comm.rank()) + ", after " +
+                  std::to_string(ready) + " of " + std::to_string(slots.size()) +
+                  " gradients: buckets are in flight that other ranks may have counted"
+                  "\n  fix: let the first exception of a backward end the job, and restart from a checkpoint");
+}
+
+GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communicator& comm, ReducerOptions options)
+    : state_(std::make_shared<State>(comm, std::move(options))) {
+  std::vector<GradientShape> shapes;
+  for (const NamedParameter& parameter : parameters) {
+    const DType dtype = dtype_of(parameter.tensor.scalar_type());
+    if (!is_floating(dtype) || parameter.tensor.is_sparse()) {
+      throw Error(Code::kBadConfig, "parameter " + parameter.name + " is not dense and floating: it can't be averaged");
+    }
+    shapes.push_back({parameter.tensor.numel(), dtype});
+  }
+  auto plans = plan_gradient_buckets(shapes, state_->options.first_bucket_bytes, state_->options.bucket_bytes);
+  state_->slots.resize(parameters.size());
+  for (GradientBucket& plan : plans) {
+    const size_t index = state_->buckets.size();
+    const auto first = static_cast<size_t>(plan.parameters[0]);
+    Bucket bucket;
+    bucket.flat = allocate(comm, plan, parameters[first].tensor.device());
+    for (size_t k = 0; k < plan.parameters.size(); ++k) {
+      const auto at = static_cast<size_t>(plan.parameters[k]);
+      const at::Tensor& tensor = parameters[at].tensor;
+      Slot& slot = state_->slots[at];
+      slot.name = parameters[at].name;
+      slot.parameter = tensor;
+      slot.view = place_in(bucket.flat, plan.offsets[k], tensor);
+      slot.bucket = index;
+    }
+    bucket.name = "grad.bucket" + std::to_string(index);
+    bucket.plan = std::move(plan);
+    state_->buckets.push_back(std::move(bucket));
+  }
+  for (size_t index = 0; index < state_->slots.size(); ++index) {
+    Slot& slot = state_->slots[index];
+    slot.accumulator = torch::autograd::impl::grad_accumulator(slot.parameter);
+    slot.hook = slot.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
+        [state = std::weak_ptr<State>(state_), index](const torch::autograd::variable_list& outputs,
+                                                      const torch::autograd::variable_list&) {
+          if (const auto self = state.lock()) self->gradient_is_complete(index, self);
+          return outputs;
+        }));
+  }
+}
+
+GradientReducer::~GradientReducer() {
+  for (Slot& slot : state_->slots) slot.accumulator->del_post_hook(slot.hook);
+}
+
+void GradientReducer::check_ready() const {
+  const std::lock_guard lock(state_->mutex);
+  state_->check_ready();
+}
+
+void GradientReducer::set_reducing(bool on) { state_->reducing = on; }
+bool GradientReducer::reducing() const { return state_->reducing; }
+
+void GradientReducer::set_weight(double weight) {
+  check_ready();
+  if (!(weight >= 0)) throw Error(Code::kBadConfig, "weight of a batch must be >= 0, not " + std::to_string(weight));
+  std::vector<double> sum = {weight};
+  state_->comm.all_reduce(sum, {.name = "grad.weight"});
+  if (sum[0] == 0) throw Error(Code::kBadConfig, "the weights of all ranks are 0: no rank has a batch left");
+  state_->share = weight / sum[0];
+}
+
+void GradientReducer::contribute_nothing() {
+  check_ready();
+  {
+    const std::lock_guard lock(state_->mutex);
+    state_->begin();
+    for (Slot& slot : state_->slots) slot.parameter.mutable_grad().reset();
+  }
+  state_->finish(true);
+}
+
+int GradientReducer::num_buckets() const { return static_cast<int>(state_->buckets.size()); }
+
+}  // namespace herd

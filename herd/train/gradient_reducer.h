@@ -1,0 +1,67 @@
+// Averages the gradients of parameters over ranks while backward still runs. DistributedDataParallel holds one; it
+// serves any autograd graph over the given leaves.
+//
+// When a parameter's gradient is complete it is copied into its bucket, and parameter.grad() becomes a view of the
+// bucket. A complete bucket is all-reduced at once; buckets start in the same order on every rank. backward() returns
+// when all are reduced. Buckets lie in memory that the ranks of a host share, so reducing copies nothing more.
+// Bytes sent per backward: those of one all-reduce of the gradients, plus padding and 1 element a bucket.
+// Threads: one thread runs forward and backward; hooks run where autograd runs them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "herd/comm/communicator.h"
+
+namespace herd {
+
+enum class UnusedParameters : uint8_t {
+  kError,  // backward throws on all ranks; where gradients are missing it names them
+  kZero,   // a missing gradient counts as zero
+};
+
+struct ReducerOptions {
+  int64_t bucket_bytes = 25 << 20;
+  int64_t first_bucket_bytes = 1 << 20;
+  UnusedParameters unused = UnusedParameters::kError;
+  std::string algorithm = {};  // of the all-reduce; empty = chosen
+};
+
+struct NamedParameter {
+  std::string name;
+  at::Tensor tensor;  // a leaf that requires grad
+};
+
+class GradientReducer {
+ public:
+  // Collective. Borrows `comm`, which must outlive this. Parameters: the same on every rank, each tensor once, dense,
+  // of a floating dtype (kBadConfig otherwise).
+  GradientReducer(std::vector<NamedParameter> parameters, Communicator& comm, ReducerOptions options);
+  ~GradientReducer();  // parameters keep their gradients
+
+  // Throws kAborted if the last backward ended half-way on this rank, by an exception in between.
+  void check_ready() const;
+
+  // While off, backward only adds to the local gradients; the next one with reducing on averages the whole sum.
+  void set_reducing(bool on);
+  bool reducing() const;
+
+  // For uneven batches: the next reduced gradient is  sum over ranks of weight * gradient / sum of weights,  so with
+  // losses that are means over `weight` samples it is the gradient of the mean over all samples. Collective.
+  void set_weight(double weight);
+
+  // In place of a backward on a rank that has no batch left: takes part in the reduction with zeros.
+  void contribute_nothing();
+
+  int num_buckets() const;
+
+ private:
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace herd

@@ -1,0 +1,288 @@
+#include "herd/train/distributed_data_parallel.h"
+
+#include <gtest/gtest.h>
+#include <torch/torch.h>
+
+#include <mutex>
+
+#include "herd/base/error.h"
+#include "herd/comm/inproc_world.h"
+
+namespace herd {
+namespace {
+
+// Odd sizes, a buffer, and one tensor registered under two names.
+struct Net : torch::nn::Module {
+  explicit Net(uint64_t seed, int64_t width = 7) {
+    torch::manual_seed(seed);
+    first = register_parameter("first", torch::randn({width, 5}) / 3);
+    bias = register_parameter("bias", torch::randn({width}));
+    shared = register_parameter("shared", torch::randn({width, width}) / 3);
+    register_parameter("shared_again", shared);
+    last = register_parameter("last", torch::randn({1, width}));
+    calls = register_buffer("calls", torch::zeros({}, torch::kLong));
+  }
+  at::Tensor forward(const at::Tensor& x, bool use_bias = true) {
+    calls += 1;
+    at::Tensor hidden = torch::matmul(x, first.t());
+    if (use_bias) hidden = hidden + bias;
+    hidden = torch::tanh(torch::matmul(torch::tanh(hidden), shared.t()));
+    return torch::matmul(torch::matmul(hidden, shared.t()), last.t());
+  }
+  at::Tensor first, bias, shared, last, calls;
+};
+
+// Torch's generator is shared by the ranks, which are threads here.
+std::shared_ptr<Net> make_net(uint64_t seed, int64_t width = 7) {
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  return std::make_shared<Net>(seed, width);
+}
+
+constexpr int64_t kBatch = 12;
+struct Data {
+  at::Tensor x, y;
+};
+std::vector<Data> make_data() {
+  torch::manual_seed(77);
+  std::vector<Data> data;
+  for (int step = 0; step < 10; ++step) data.push_back({torch::randn({kBatch, 5}), torch::randn({kBatch, 1})});
+  return data;
+}
+
+at::Tensor mean_loss(const at::Tensor& out, const at::Tensor& y) { return (out - y).square().mean(); }
+
+at::Tensor weights_of(torch::nn::Module& net) {
+  std::vector<at::Tensor> all;
+  for (const auto& parameter : net.parameters()) all.push_back(parameter.detach().flatten().clone());
+  return torch::cat(all);
+}
+
+torch::optim::SGD make_optimizer(Net& net) {
+  const std::vector<at::Tensor> once = {net.first, net.bias, net.shared, net.last};
+  return torch::optim::SGD(once, torch::optim::SGDOptions(0.1).momentum(0.9));
+}
+
+at::Tensor train_alone(const std::vector<Data>& data) {
+  const auto net = make_net(1);
+  auto optimizer = make_optimizer(*net);
+  for (const Data& batch : data) {
+    mean_loss(net->forward(batch.x), batch.y).backward();
+    optimizer.step();
+    optimizer.zero_grad();
+  }
+  return weights_of(*net);
+}
+
+using Ddp = DistributedDataParallel<Net>;
+
+// Trains 10 steps, `step` being one forward and backward on this rank's part of a batch, and compares the weights of
+// every rank with those of one process on the whole batches.
+void expect_parity(int num_ranks, const DataParallelOptions& options,
+                   const std::function<void(Ddp&, Communicator&, const Data&)>& step) {
+  const auto data = make_data();
+  const at::Tensor alone = train_alone(data);
+  std::vector<at::Tensor> weights(static_cast<size_t>(num_ranks));
+  run_inproc(num_ranks, [&](Communicator& comm) {
+    const auto net = make_net(static_cast<uint64_t>(1 + comm.rank()));  // rank 0's weights go to all
+    Ddp ddp(net, comm, options);
+    auto optimizer = make_optimizer(*net);
+    for (const Data& batch : data) {
+      step(ddp, comm, batch);
+      optimizer.step();
+      optimizer.zero_grad();
+    }
+    weights[static_cast<size_t>(comm.rank())] = weights_of(*net);
+  });
+  for (const at::Tensor& w : weights) {
+    EXPECT_TRUE(w.equal(weights[0])) << "replicas drift apart";
+    EXPECT_LT((w - alone).abs().max().item<double>(), 2e-6);
+  }
+}
+
+Data part(const Data& whole, int64_t begin, int64_t end) {
+  return {whole.x.slice(0, begin, end), whole.y.slice(0, begin, end)};
+}
+Data even_part(const Data& whole, const Communicator& comm) {
+  return part(whole, kBatch * comm.rank() / comm.size(), kBatch * (comm.rank() + 1) / comm.size());
+}
+void even_step(Ddp& ddp, Communicator& comm, const Data& batch) {
+  const Data mine = even_part(batch, comm);
+  mean_loss(ddp(mine.x), mine.y).backward();
+}
+
+TEST(DistributedDataParallel, GivesTheWeightsOfOneProcessOnTheWholeBatch) {
+  for (int num_ranks : {1, 2, 3}) expect_parity(num_ranks, {}, even_step);
+}
+
+TEST(DistributedDataParallel, DoesSoWithABucketPerParameterAndByRing) {
+  DataParallelOptions options;
+  options.first_bucket_bytes = options.bucket_bytes = 1;
+  options.algorithm = "ring";
+  expect_parity(3, options, even_step);
+}
+
+TEST(DistributedDataParallel, AccumulatesGradientsWithoutReducing) {
+  expect_parity(2, {}, [](Ddp& ddp, Communicator& comm, const Data& batch) {
+    const Data mine = even_part(batch, comm);
+    for (int64_t piece = 0; piece < 3; ++piece) {
+      const Data micro = part(mine, 2 * piece, 2 * piece + 2);
+      const auto run = [&] { (mean_loss(ddp(micro.x), micro.y) / 3).backward(); };
+      if (piece < 2) {
+        const auto guard = ddp.no_sync();
+        run();
+      } else {
+        run();
+      }
+    }
+  });
+}
+
+TEST(DistributedDataParallel, WeighsUnevenBatchesAndLetsARankHaveNone) {
+  DataParallelOptions options;
+  options.buffers = ModuleBuffers::kLocal;
+  expect_parity(3, options, [](Ddp& ddp, Communicator& comm, const Data& batch) {
+    const std::vector<int64_t> ends = {0, 5, 12, 12};  // 5 samples, 7, none
+    const auto rank = static_cast<size_t>(comm.rank());
+    const Data mine = part(batch, ends[rank], ends[rank + 1]);
+    ddp.set_weight(static_cast<double>(mine.x.size(0)));
+    if (mine.x.size(0) == 0) return ddp.without_batch();
+    mean_loss(ddp(mine.x), mine.y).backward();
+  });
+}
+
+TEST(DistributedDataParallel, KeepsGradientsThatAreZeroedInPlace) {
+  const auto data = make_data();
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm);
+    even_step(ddp, comm, data[0]);
+    const at::Tensor once = net->first.grad().clone();
+    for (at::Tensor* x : {&net->first, &net->bias, &net->shared, &net->last}) x->mutable_grad().zero_();
+    even_step(ddp, comm, data[0]);
+    EXPECT_TRUE(net->first.grad().allclose(once, 1e-6, 1e-7));
+  });
+}
+
+TEST(DistributedDataParallel, SendsBuffersOfRankZero) {
+  const auto data = make_data();
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    net->calls += comm.rank() == 0 ? 100 : 0;
+    Ddp ddp(net, comm);
+    EXPECT_EQ(net->calls.item<int64_t>(), 100);
+    net->calls += comm.rank();
+    ddp(data[0].x);
+    EXPECT_EQ(net->calls.item<int64_t>(), 101);
+  });
+}
+
+// Runs `body` on the ranks and returns what each threw.
+std::vector<std::string> errors_of(int num_ranks, const std::function<void(Communicator&)>& body) {
+  std::vector<std::string> errors(static_cast<size_t>(num_ranks));
+  run_inproc(num_ranks, [&](Communicator& comm) {
+    try {
+      body(comm);
+    } catch (const Error& error) {
+      errors[static_cast<size_t>(comm.rank())] = error.what();
+    }
+    comm.barrier();
+  });
+  return errors;
+}
+
+TEST(DistributedDataParallel, NamesUnusedParametersOnTheRankThatHasThem) {
+  const auto data = make_data();
+  const auto errors = errors_of(2, [&](Communicator& comm) {
+    Ddp ddp(make_net(1), comm);
+    ddp(data[0].x, comm.rank() == 0).sum().backward();
+  });
+  EXPECT_NE(errors[1].find("kBadConfig: 1 of 4 parameters got no gradient in this backward on rank 1: bias"),
+            std::string::npos)
+      << errors[1];
+  EXPECT_NE(errors[0].find("another rank got no gradient"), std::string::npos) << errors[0];
+  EXPECT_NE(errors[0].find("bias"), std::string::npos) << errors[0];
+}
+
+TEST(DistributedDataParallel, CountsUnusedParametersAsZeroWhereAsked) {
+  const auto data = make_data();
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    DataParallelOptions options;
+    options.unused = UnusedParameters::kZero;
+    Ddp ddp(net, comm, options);
+    ddp(data[0].x, false).sum().backward();
+    EXPECT_EQ(net->bias.grad().abs().sum().item<double>(), 0.0);
+    EXPECT_GT(net->last.grad().abs().sum().item<double>(), 0.0);
+    ddp(data[0].x, comm.rank() == 1).sum().backward();
+    EXPECT_GT(net->bias.grad().abs().sum().item<double>(), 0.0);
+  });
+}
+
+TEST(DistributedDataParallel, UsesWhatAnEarlierMicroBatchGave) {
+  const auto data = make_data();
+  run_inproc(2, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm);
+    {
+      const auto guard = ddp.no_sync();
+      ddp(data[0].x, true).sum().backward();
+    }
+    const at::Tensor before = net->bias.grad().clone();
+    ddp(data[0].x, false).sum().backward();
+    EXPECT_TRUE(net->bias.grad().equal(before));
+  });
+}
+
+TEST(DistributedDataParallel, RefusesModulesThatDiffer) {
+  const auto errors = errors_of(3, [](Communicator& comm) { Ddp ddp(make_net(1, comm.rank() == 2 ? 9 : 7), comm); });
+  for (const std::string& error : errors) {
+    EXPECT_NE(error.find("kBadConfig: parameter 0: rank 0 has \"first [7, 5] fp32\", rank 2 has \"first [9, 5] fp32\""),
+              std::string::npos)
+        << error;
+  }
+}
+
+struct Exploding : torch::autograd::Function<Exploding> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& x) { return x.clone(); }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*, torch::autograd::variable_list) {
+    throw std::runtime_error("exploded");
+  }
+};
+
+TEST(DistributedDataParallel, SaysSoWhenTheLastBackwardStoppedHalfWay) {
+  const auto data = make_data();
+  run_inproc(1, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm);
+    const at::Tensor hidden = Exploding::apply(torch::matmul(data[0].x, net->first.t()));
+    EXPECT_THROW(torch::matmul(hidden, net->last.t()).sum().backward(), std::runtime_error);
+    try {
+      ddp(data[0].x);
+      ADD_FAILURE() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kAborted);
+      EXPECT_NE(error.message().find("stopped half-way on rank 0, after 1 of 4 gradients"), std::string::npos)
+          << error.what();
+    }
+  });
+}
+
+struct HeldImpl : torch::nn::Module {
+  HeldImpl() : linear(register_module("linear", torch::nn::Linear(3, 2))) {}
+  at::Tensor forward(const at::Tensor& x) { return linear(x); }
+  torch::nn::Linear linear;
+};
+TORCH_MODULE(Held);
+
+TEST(DistributedDataParallel, TakesAModuleHolder) {
+  run_inproc(1, [](Communicator& comm) {
+    const Held held;
+    DistributedDataParallel<Held> ddp(held, comm);
+    ddp(torch::ones({2, 3})).sum().backward();
+    EXPECT_TRUE(held->linear->bias.grad().equal(torch::full({2}, 2.0)));
+  });
+}
+
+}  // namespace
+}  // namespace herd
