@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/cli/bench.h"
 #include "herd/cli/checkpoint.h"
 #include "herd/cli/doctor.h"
 #include "herd/cli/explain.h"
@@ -20,6 +21,7 @@ int main(int argc, char** argv) {
   app.require_subcommand(1);
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
+  herd::cli::add_bench_command(app);
   herd::cli::add_checkpoint_command(app);
   herd::cli::add_doctor_command(app);
   herd::cli::add_explain_command(app);

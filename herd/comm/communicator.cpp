@@ -130,6 +130,13 @@ Communicator::~Communicator() = default;
 
 GroupState& comm::Access::group(Communicator& communicator) { return communicator.state_->member(); }
 Context& comm::Access::context(Communicator& communicator) { return *communicator.state_->context; }
+std::string comm::Access::last_algorithm(Communicator& communicator) {
+  transport::Channel& channel = group(communicator).channel();
+  transport::RankBoard& board = channel.board(channel.rank());
+  const uint64_t last = board.started.load(std::memory_order_acquire);
+  const auto record = board.records[last % transport::kRecords].read(last);
+  return record ? record->algorithm : "";
+}
 Communicator comm::Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
   auto state = std::make_unique<Communicator::State>();
   state->context = make_context(std::move(transport));

@@ -4,6 +4,7 @@
 
 #include <atomic>
 #include <memory>
+#include <string>
 
 #include "herd/base/store.h"
 #include "herd/comm/engine.h"
@@ -30,6 +31,7 @@ struct Context {
 struct Access {
   static GroupState& group(Communicator& communicator);
   static Context& context(Communicator& communicator);
+  static std::string last_algorithm(Communicator& communicator);  // of the last collective begun; REQUIRES one
   static Communicator make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules);
 };
 
