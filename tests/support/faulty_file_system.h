@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <filesystem>
 #include <map>
+#include <set>
 
 #include "herd/storage/file_system.h"
 
@@ -25,7 +26,10 @@ class FaultyFileSystem final : public FileSystem {
   int create(const std::filesystem::path& path) override {
     if (is_faulty()) return -errno_;
     const int fd = FileSystem::create(path);
-    if (fd >= 0) unsynced_[fd] = path;
+    if (fd >= 0) {
+      open_[fd] = path;
+      unsynced_.insert(path);
+    }
     return fd;
   }
   int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
@@ -38,7 +42,7 @@ class FaultyFileSystem final : public FileSystem {
   int reserve(int fd, int64_t bytes) override { return is_faulty() ? -errno_ : FileSystem::reserve(fd, bytes); }
   int sync(int fd) override {
     if (is_faulty()) return -errno_;
-    unsynced_.erase(fd);
+    unsynced_.erase(open_[fd]);
     return 0;
   }
   int close(int fd) override {
@@ -50,7 +54,9 @@ class FaultyFileSystem final : public FileSystem {
     return FileSystem::close(fd);
   }
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
-    return is_faulty() ? -errno_ : FileSystem::rename(from, to);
+    if (is_faulty()) return -errno_;
+    if (unsynced_.erase(from) > 0) unsynced_.insert(to);  // a rename may reach the disk before the bytes do
+    return FileSystem::rename(from, to);
   }
   int remove(const std::filesystem::path& path) override { return is_faulty() ? -errno_ : FileSystem::remove(path); }
   int make_folder(const std::filesystem::path& path) override {
@@ -67,7 +73,7 @@ class FaultyFileSystem final : public FileSystem {
   }
   [[noreturn]] void die() {
     dead_ = true;
-    for (const auto& [fd, path] : unsynced_) {
+    for (const auto& path : unsynced_) {
       std::error_code ignored;
       std::filesystem::resize_file(path, std::filesystem::file_size(path, ignored) / 2, ignored);
     }
@@ -77,7 +83,8 @@ class FaultyFileSystem final : public FileSystem {
   Fault fault_;
   int at_call_, errno_, calls_ = 0;
   bool dead_ = false;
-  std::map<int, std::filesystem::path> unsynced_;
+  std::map<int, std::filesystem::path> open_;
+  std::set<std::filesystem::path> unsynced_;
 };
 
 }  // namespace herd

@@ -1,0 +1,26 @@
+// run.json: what ran where, so that a run can be understood and repeated: versions, machine, the resolved run file, the
+// algorithms that were chosen and the topology they were chosen from. Threads: pure.
+#pragma once
+
+#include <map>
+#include <string>
+
+namespace herd::train {
+
+struct RunManifest {
+  std::string herd_version;
+  std::string torch_version;
+  int ranks = 1;
+  int threads = 1;                                // torch threads of a rank
+  std::string config;                             // the run file, resolved
+  std::map<std::string, std::string> algorithms;  // operation -> algorithm
+  std::string topology;                           // as the choice saw it, in its text format
+  std::map<std::string, std::string> machine;     // describe_machine()
+};
+
+// host, kernel, processor, cores, memory, start (UTC).
+std::map<std::string, std::string> describe_machine();
+
+std::string format_run_manifest(const RunManifest& manifest);  // JSON, a line for each member
+
+}  // namespace herd::train

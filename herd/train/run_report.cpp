@@ -1,0 +1,164 @@
+#include "herd/train/run_report.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <functional>
+
+#include "herd/base/units.h"
+#include "herd/draw/page.h"
+#include "herd/draw/svg.h"
+#include "herd/draw/table.h"
+#include "herd/draw/timeline.h"
+
+namespace herd::train {
+namespace {
+
+using Points = std::vector<std::pair<double, double>>;
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+Points points_of(const std::vector<StepMetrics>& metrics, const std::function<double(const StepMetrics&)>& value) {
+  Points points;
+  for (const auto& one : metrics) {
+    const double y = value(one);
+    if (std::isfinite(y)) points.emplace_back(static_cast<double>(one.step), y);
+  }
+  return points;
+}
+
+std::string number(double value, int decimals) {
+  if (!std::isfinite(value)) return "-";
+  char text[64];
+  std::snprintf(text, sizeof text, "%.*f", decimals, value);
+  return text;
+}
+
+double median(std::vector<double> values) {
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
+  if (values.empty()) return std::nan("");
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+double median_of(const std::vector<StepMetrics>& metrics, double StepMetrics::*member) {
+  std::vector<double> values;
+  for (const auto& one : metrics) values.push_back(one.*member);
+  return median(std::move(values));
+}
+
+// "102 %" of a prediction; "-" where there is none.
+std::string share_of(double measured, double predicted) {
+  return predicted > 0 ? number(100 * measured / predicted, 0) + " %" : "-";
+}
+
+draw::Section summary(const RunReport& report) {
+  draw::Table table{{{"fact", false}, {"value", false}}, {}};
+  const auto& metrics = report.metrics;
+  if (!metrics.empty()) {
+    table.rows.push_back({"steps", std::to_string(metrics.back().step)});
+    table.rows.push_back({"loss of the last step", number(metrics.back().loss, 4) + " nats a token"});
+    const auto evaluated = std::find_if(metrics.rbegin(), metrics.rend(), [](const auto& m) { return m.val_loss; });
+    if (evaluated != metrics.rend()) {
+      table.rows.push_back({"last validation loss", number(*evaluated->val_loss, 4) + " nats a token, after step " +
+                                                        std::to_string(evaluated->step)});
+    }
+    table.rows.push_back({"speed, median", format_count(median_of(metrics, &StepMetrics::tokens_per_s)) + " tokens/s"});
+  }
+  for (const auto& [name, value] : report.facts) table.rows.push_back({name, value});
+  return {"", draw::html_table(table)};
+}
+
+draw::Section predictions(const RunReport& report) {
+  const auto& metrics = report.metrics;
+  const double step_ms = median_of(metrics, &StepMetrics::step_ms);
+  const double predicted_ms = median_of(metrics, &StepMetrics::predicted_step_ms);
+  int64_t peak = 0, predicted_peak = 0;
+  for (const auto& one : metrics) {
+    peak = std::max(peak, one.device_bytes_peak);
+    predicted_peak = std::max(predicted_peak, one.predicted_device_bytes_peak);
+  }
+  draw::Table table{{{"", false}, {"predicted", true}, {"measured", true}, {"measured / predicted", true}}, {}};
+  table.rows.push_back({"step, median", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
+                        format_us(step_ms * 1e3), share_of(step_ms, predicted_ms)});
+  table.rows.push_back({"peak of device memory",
+                        predicted_peak > 0 ? format_bytes(static_cast<double>(predicted_peak)) : "-",
+                        format_bytes(static_cast<double>(peak)),
+                        share_of(static_cast<double>(peak), static_cast<double>(predicted_peak))});
+  return {"Predicted and measured", draw::html_table(table)};
+}
+
+draw::Section losses(const RunReport& report) {
+  draw::Chart chart{.x_label = "step", .y_label = "nats a token"};
+  chart.series.push_back({"training", points_of(report.metrics, [](const auto& m) { return m.loss; })});
+  Points validation = points_of(report.metrics, [](const auto& m) { return m.val_loss.value_or(std::nan("")); });
+  if (!validation.empty()) chart.series.push_back({"validation", std::move(validation)});
+  return {"Loss", draw::line_chart(chart)};
+}
+
+draw::Section speed(const RunReport& report) {
+  draw::Chart chart{.x_label = "step", .y_label = "ms a step"};
+  chart.from_zero = true;
+  chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return m.step_ms; })});
+  chart.series.push_back(
+      {"waiting for communication", points_of(report.metrics, [](const auto& m) { return m.comm_wait_ms; })});
+  chart.limit = median_of(report.metrics, &StepMetrics::predicted_step_ms);
+  if (chart.limit > 0) {
+    chart.limit_name = "predicted";
+  } else {
+    chart.limit = std::nan("");
+  }
+  return {"Time of a step", draw::line_chart(chart)};
+}
+
+draw::Section optimizer(const RunReport& report) {
+  draw::Chart norm{.x_label = "step", .y_label = "gradient norm, before clipping"};
+  norm.series.push_back({"gradient norm", points_of(report.metrics, [](const auto& m) { return m.grad_norm; })});
+  draw::Chart rate{.x_label = "step", .y_label = "learning rate"};
+  rate.from_zero = true;
+  rate.series.push_back({"learning rate", points_of(report.metrics, [](const auto& m) { return m.lr; })});
+  return {"Optimizer", draw::line_chart(norm) + draw::line_chart(rate)};
+}
+
+draw::Section memory(const RunReport& report) {
+  int64_t peak = 0;
+  for (const auto& one : report.metrics) peak = std::max(peak, one.device_bytes_peak);
+  draw::Chart chart{.x_label = "ms from the step's start", .y_label = "MiB, predicted by use"};
+  for (const auto& series : report.predicted_memory) {
+    draw::Series scaled{series.name, {}};
+    for (const auto& [us, bytes] : series.points) scaled.points.emplace_back(us / 1e3, bytes / kMiB);
+    chart.series.push_back(std::move(scaled));
+  }
+  chart.limit = static_cast<double>(peak) / kMiB;
+  chart.limit_name = "measured peak, " + format_bytes(static_cast<double>(peak));
+  std::string html = draw::stacked_areas(chart);
+  if (report.device_budget > 0) {
+    html += "<p>Budget " + format_bytes(static_cast<double>(report.device_budget)) + ", " +
+            share_of(static_cast<double>(peak), static_cast<double>(report.device_budget)) + " of it used.</p>\n";
+  }
+  return {"Device memory", html};
+}
+
+draw::Section timelines(const RunReport& report) {
+  std::string html;
+  if (report.predicted_step) html += "<h3>Predicted</h3>\n" + draw::timeline_svg(*report.predicted_step);
+  if (report.measured_step) html += "<h3>Measured</h3>\n" + draw::timeline_svg(*report.measured_step);
+  return {"One step", html};
+}
+
+}  // namespace
+
+std::string run_report_html(const RunReport& report) {
+  std::vector<draw::Section> sections = {summary(report)};
+  if (!report.metrics.empty()) {
+    for (const auto& section : {losses(report), predictions(report), speed(report)}) sections.push_back(section);
+  }
+  if (!report.predicted_memory.empty()) sections.push_back(memory(report));
+  if (report.predicted_step || report.measured_step) sections.push_back(timelines(report));
+  if (!report.metrics.empty()) sections.push_back(optimizer(report));
+  if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});
+  return draw::html_page(report.title, sections);
+}
+
+}  // namespace herd::train

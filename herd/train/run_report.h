@@ -1,0 +1,32 @@
+// report.html of a run: losses, speed, memory predicted against measured, the timeline of one step, and what the run
+// was. One file that loads nothing; drawn from metrics.jsonl and what rank 0 knows. Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "herd/draw/chart.h"
+#include "herd/sim/timeline.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+
+struct RunReport {
+  std::string title;                                            // name of the run
+  std::vector<StepMetrics> metrics;                             // of all steps so far
+  std::vector<std::pair<std::string, std::string>> facts = {};  // machine, ranks, algorithm, ..: name and value
+  // Bytes of the device over one step by what they are for (weights, gradients, ..), as the program predicts them;
+  // x in microseconds from the step's start, the same in every series. Empty = no such chart.
+  std::vector<draw::Series> predicted_memory = {};
+  int64_t device_budget = 0;  // bytes, 0 = none
+  std::optional<sim::Timeline> predicted_step = {};
+  std::optional<sim::Timeline> measured_step = {};
+  std::string config = {};  // the run file, resolved
+};
+
+std::string run_report_html(const RunReport& report);
+
+}  // namespace herd::train

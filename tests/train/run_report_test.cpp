@@ -1,0 +1,83 @@
+#include "herd/train/run_report.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <fstream>
+#include <regex>
+
+namespace herd::train {
+namespace {
+
+RunReport some_report() {
+  RunReport report;
+  report.title = "gpt_kjv <one & only>";
+  for (int64_t step = 1; step <= 400; ++step) {
+    StepMetrics metrics;
+    const double x = static_cast<double>(step);
+    metrics.step = step;
+    metrics.loss = 4.2 + 4.1 * std::exp(-x / 60) + 0.08 * std::sin(x * 1.7);
+    metrics.grad_norm = 0.6 + 3 * std::exp(-x / 30);
+    metrics.lr = 3e-3 * (step < 40 ? x / 40 : 0.5 * (1 + std::cos((x - 40) / 360 * 3.1416)));
+    metrics.tokens = 2048;
+    metrics.step_ms = 500 + 20 * std::sin(x * 0.9);
+    metrics.comm_wait_ms = 12 + 4 * std::cos(x);
+    metrics.tokens_per_s = 2048e3 / metrics.step_ms;
+    metrics.device_bytes_peak = int64_t{120} << 20;
+    metrics.predicted_step_ms = 480;
+    metrics.predicted_device_bytes_peak = int64_t{118} << 20;
+    if (step % 50 == 0) metrics.val_loss = metrics.loss + 0.12;
+    report.metrics.push_back(metrics);
+  }
+  report.facts = {{"ranks", "2"}, {"all-reduce", "direct_pull"}};
+  const double mib = 1 << 20;
+  report.predicted_memory = {{"weights", {{0, 12 * mib}, {480e3, 12 * mib}}},
+                             {"optimizer", {{0, 24 * mib}, {480e3, 24 * mib}}},
+                             {"gradients", {{0, 0}, {200e3, 0}, {460e3, 12 * mib}, {480e3, 0}}},
+                             {"activations", {{0, 0}, {200e3, 70 * mib}, {460e3, 2 * mib}, {480e3, 0}}}};
+  report.device_budget = int64_t{1} << 30;
+  sim::Timeline timeline;
+  timeline.rows = {{"rank 0", "compute"}, {"rank 0", "reduce"}};
+  for (int block = 0; block < 6; ++block) {
+    timeline.spans.push_back(
+        {0, "forward block" + std::to_string(block), "forward", block * 30e3, block * 30e3 + 30e3});
+    timeline.spans.push_back(
+        {0, "backward block" + std::to_string(5 - block), "backward", 180e3 + block * 45e3, 225e3 + block * 45e3});
+    timeline.spans.push_back(
+        {1, "reduce g" + std::to_string(5 - block), "reduce", 225e3 + block * 45e3, 235e3 + block * 45e3});
+  }
+  report.predicted_step = timeline;
+  report.measured_step = timeline;
+  report.config = "[train]\nsteps = 400\n";
+  return report;
+}
+
+TEST(RunReport, IsOneFileThatLoadsNothing) {
+  const std::string html = run_report_html(some_report());
+  EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
+  EXPECT_NE(html.find("gpt_kjv &lt;one &amp; only&gt;"), std::string::npos) << "names are escaped";
+  for (const char* words : {"Loss", "validation", "Predicted and measured", "Time of a step", "Device memory",
+                            "measured peak", "activations", "One step", "direct_pull", "steps = 400", "102 %"}) {
+    EXPECT_NE(html.find(words), std::string::npos) << words;
+  }
+  // HERD_KEEP_REPORT=/tmp/report.html keeps it, to be looked at.
+  if (const char* path = std::getenv("HERD_KEEP_REPORT")) std::ofstream(path) << html;
+}
+
+TEST(RunReport, ARunWithoutStepsOrPredictionsHasAPageToo) {
+  RunReport report;
+  report.title = "empty";
+  EXPECT_NE(run_report_html(report).find("empty"), std::string::npos);
+  StepMetrics metrics;
+  metrics.step = 1;
+  report.metrics = {metrics};
+  EXPECT_EQ(run_report_html(report).find("nan"), std::string::npos) << "what is not known is a dash";
+}
+
+TEST(RunReport, TheSameRunGivesTheSameBytes) {
+  EXPECT_EQ(run_report_html(some_report()), run_report_html(some_report()));
+}
+
+}  // namespace
+}  // namespace herd::train
