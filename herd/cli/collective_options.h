@@ -13,14 +13,14 @@ class App;
 namespace herd::cli {
 
 struct CollectiveOptions {
-  std::string op;
+  std::string op = {};
   int ranks = 2;
   std::string bytes = "1MiB";
   std::string dtype = "fp32";
   int root = 0;
   bool out_of_place = false;
   bool ordinary_memory = false;
-  std::string topology_file;  // empty: one host with this machine's cores
+  std::string topology_file = {};  // empty: one host with this machine's cores
 };
 
 void add_collective_options(CLI::App& app, CollectiveOptions& options);

@@ -10,10 +10,10 @@ namespace herd::cli {
 
 struct ShowScheduleOptions {
   CollectiveOptions collective;
-  std::string algorithm;  // empty = the chosen one
-  int rank = -1;          // text of this rank; -1 = all
-  bool text = false;      // also where a file is written
-  std::string svg, trace, html;
+  std::string algorithm = {};  // empty = the chosen one
+  int rank = -1;               // text of this rank; -1 = all
+  bool text = false;           // also where a file is written
+  std::string svg = {}, trace = {}, html = {};
 };
 
 void add_show_schedule_command(CLI::App& show);

@@ -46,10 +46,10 @@ const Entry kTable[] = {
     {{Collective::kReduce, "binomial", kMessages, "partial sums go up a binomial tree"}, reduce_binomial},
     {{Collective::kReduce, "direct_push", kSymmetricMemory, "reduce own part into root's memory"}, reduce_direct_push},
     {{Collective::kReduce, "staged", kStage, "pieces through two stage slots, summed by root"}, reduce_staged},
-    {{Collective::kBarrier, "dissemination_signal", kStage, "signals over doubling distances"},
-     barrier_dissemination_signal},
     {{Collective::kBarrier, "dissemination_send", kMessages, "empty messages over doubling distances"},
      barrier_dissemination_send},
+    {{Collective::kBarrier, "dissemination_signal", kStage, "signals over doubling distances"},
+     barrier_dissemination_signal},
 };
 
 }  // namespace

@@ -26,7 +26,8 @@ class Model {
     for (Rank rank = 0; rank < n; ++rank) host_of_.push_back(topology.host_of(rank));
     const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
-    for (Rank rank = 0; rank < n; ++rank) threads_.push_back(engine_.add_resource("thread of rank " + std::to_string(rank), 1));
+    for (Rank rank = 0; rank < n; ++rank)
+      threads_.push_back(engine_.add_resource("thread of rank " + std::to_string(rank), 1));
     if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
     tasks_.resize(n);
   }
@@ -43,7 +44,8 @@ class Model {
         rows.push_back({outcome.tasks[pieces.front()].start_us, outcome.tasks[pieces.back()].end_us});
       }
     }
-    for (const int resource : shared_) times.resources.push_back({engine_.resource_name(resource), outcome.busy[resource]});
+    for (const int resource : shared_)
+      times.resources.push_back({engine_.resource_name(resource), outcome.busy[resource]});
     return times;
   }
 
@@ -56,7 +58,8 @@ class Model {
   void add_host(int h, int64_t footprint) {
     const Host& host = topology_.hosts[h];
     // What the ranks of the host touch: inputs and outputs; stage memory is reused and stays small.
-    const double touched = static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
+    const double touched =
+        static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
     const bool cached = touched <= static_cast<double>(host.cache_bytes);
     rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_write_factor}
                             : Rates{host.core_bytes_per_us, host.memory_bytes_per_us, 1});
@@ -81,11 +84,10 @@ class Model {
 
   double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(all_[0].dtype)); }
 
-  // Work of the rank's thread that moves so many bytes.
-  sim::Task cpu(Rank rank, double moved) const {
+  // Work of the rank's thread that moves so many bytes; a message's header costs as much as another step.
+  sim::Task cpu(Rank rank, double moved, int steps = 1) const {
     const int h = host_of_[rank];
-    const double rate = rates_[h].core, step_us = topology_.hosts[h].step_us;
-    const double work = step_us + moved / rate;
+    const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core;
     sim::Task task;
     task.work_us = work;
     task.uses = {{threads_[rank], 1}, {cores_[h], 1}};
@@ -104,7 +106,8 @@ class Model {
   }
 
   int pieces_of(double message) const {
-    return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1, kMaxMessagePieces));
+    return static_cast<int>(
+        std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1, kMaxMessagePieces));
   }
 
   void add_steps(Rank rank) {
@@ -135,21 +138,25 @@ class Model {
     const Host& host = topology_.hosts[host_of_[rank]];
     switch (step.kind) {
       case StepKind::kCopy:
-      case StepKind::kReduce: return {cpu(rank, moved_by(step, rank))};
-      case StepKind::kSignal: return {cpu(rank, 0)};
+      case StepKind::kReduce:
+        return {cpu(rank, moved_by(step, rank))};
+      case StepKind::kSignal:
+        return {cpu(rank, 0)};
       case StepKind::kWait: {
         sim::Task task = cpu(rank, 0);
         task.latency_us = host.signal_us;
         return {task};
       }
-      case StepKind::kSend: return send_tasks(rank, step);
+      case StepKind::kSend:
+        return send_tasks(rank, step);
       case StepKind::kReceive:
-      case StepKind::kReceiveReduce: break;
+      case StepKind::kReceiveReduce:
+        break;
     }
     const bool near = host_of_[step.peer] == host_of_[rank];
     const double message = bytes(step.targets[0]), per_byte = step.kind == StepKind::kReceive ? 2 : 3;
     const int count = pieces_of(message);
-    sim::Task task = cpu(rank, per_byte * message / count);
+    sim::Task task = cpu(rank, per_byte * message / count, 2);
     std::vector<sim::Task> tasks(count, task);
     tasks[0].latency_us = near ? host.signal_us : host.uplink.latency_us;
     return tasks;
@@ -159,7 +166,7 @@ class Model {
     const int from = host_of_[rank], to = host_of_[step.peer];
     const double message = bytes(step.sources[0]);
     const int count = pieces_of(message);
-    if (from == to) return std::vector<sim::Task>(count, cpu(rank, 2 * message / count));
+    if (from == to) return std::vector<sim::Task>(count, cpu(rank, 2 * message / count, 2));
     const double rate = topology_.hosts[from].uplink.bytes_per_us;
     sim::Task task;
     task.latency_us = 0;

@@ -1,0 +1,65 @@
+#include "herd/schedule/cost.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/schedule/draw.h"
+#include "herd/topology/presets.h"
+#include "tests/collectives/all_algorithms.h"
+
+namespace herd::testing_support {
+namespace {
+
+double time_of(const char* algorithm, const CollectiveRequest& request, const Topology& topology) {
+  return time_schedules(build_all_ranks(algorithm, request), topology).end_us;
+}
+
+TEST(Cost, ARingBetweenHostsIsBoundByItsUplinks) {
+  // 4 hosts of one rank, 64 MiB: 2 (n-1)/n S over 1250 bytes/us, while latencies and copies vanish beside it.
+  const CollectiveRequest request{
+      .collective = Collective::kAllReduce, .num_ranks = 4, .elements = 16 << 20, .in_place = true};
+  const double bound = 2.0 * 3 / 4 * (64 << 20) / 1250;
+  const double predicted = time_of("ring", request, spine_leaf(4, Host{}));
+  EXPECT_GT(predicted, bound);
+  EXPECT_LT(predicted, 1.5 * bound);
+  EXPECT_GT(time_of("ring", request, spine_leaf(4, Host{}, 4)), 3 * bound);  // all share a quarter of the spine
+}
+
+TEST(Cost, SmallMessagesBetweenHostsAreBoundByLatency) {
+  const CollectiveRequest request{
+      .collective = Collective::kAllReduce, .num_ranks = 4, .elements = 4, .in_place = true};
+  const double predicted = time_of("ring", request, spine_leaf(4, Host{}));
+  EXPECT_GT(predicted, 6 * 15);
+  EXPECT_LT(predicted, 6 * 16);
+}
+
+TEST(Cost, MoreRanksThanCoresShareTheCores) {
+  const CollectiveRequest request{
+      .collective = Collective::kAllReduce, .num_ranks = 4, .elements = 1 << 16, .in_place = true};
+  const auto with_cores = [&](int cores) {
+    Topology topology = one_host(4, cores);
+    topology.hosts[0].cached_bytes_per_us = 1e6;  // no limit
+    return time_of("direct_push", request, topology);
+  };
+  EXPECT_GT(with_cores(2), 1.9 * with_cores(4));
+  EXPECT_LT(with_cores(2), 2.0 * with_cores(4));
+}
+
+TEST(Cost, EveryScheduleHasTimesForEveryStep) {
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    const auto all = build_all_ranks(info.name, {.collective = info.collective, .num_ranks = 3, .elements = 100000});
+    const ScheduleTimes times = time_schedules(all, one_host(3, 2));
+    size_t steps = 0;
+    for (Rank rank = 0; rank < 3; ++rank) {
+      ASSERT_EQ(times.steps[rank].size(), all[rank].steps.size());
+      steps += all[rank].steps.size();
+      for (const sim::TaskTime& time : times.steps[rank]) {
+        EXPECT_LE(time.start_us, time.end_us);
+        EXPECT_LE(time.end_us, times.end_us);
+      }
+    }
+    EXPECT_EQ(timeline_of(all, times).spans.size(), steps);
+  }
+}
+
+}  // namespace
+}  // namespace herd::testing_support
