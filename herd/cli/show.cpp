@@ -2,6 +2,7 @@
 
 #include <CLI/CLI.hpp>
 
+#include "herd/cli/show_program.h"
 #include "herd/cli/show_schedule.h"
 
 namespace herd::cli {
@@ -10,6 +11,7 @@ void add_show_command(CLI::App& app) {
   CLI::App* show = app.add_subcommand("show", "A collective's schedule or a training step, as text, picture or trace");
   show->require_subcommand(1);
   // add_show_x_command(*show) lines, in alphabetical order.
+  add_show_program_command(*show);
   add_show_schedule_command(*show);
 }
 

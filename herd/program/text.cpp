@@ -157,7 +157,7 @@ class Parser {
   }
   void value_row(const std::vector<std::string_view>& cells) {
     ValueInfo info;
-    info.bytes = number(cells[1], int64_t{1} << 60);
+    info.bytes = number(cells[1], int64_t{1} << 50);
     const auto tier = parse_tier(cells[2]);
     if (!tier || (cells[3] != "yes" && cells[3] != "no")) refuse("must be \"name bytes tier yes|no slot\"");
     info.tier = *tier;
@@ -169,7 +169,7 @@ class Parser {
     const auto kind = parse_op_kind(cells[0]);
     if (!kind) refuse("must begin with the name of an op");
     const std::pair key(*kind, static_cast<int>(number(cells[1], kLargest)));
-    if (!step_.scratch.emplace(key, number(cells[2], int64_t{1} << 60)).second) refuse("declares scratch twice");
+    if (!step_.scratch.emplace(key, number(cells[2], int64_t{1} << 50)).second) refuse("declares scratch twice");
   }
   void op_row(const std::vector<std::string_view>& cells) {
     const auto kind = parse_op_kind(cells[0]);

@@ -63,7 +63,7 @@ class LocalOp {
     const Op& op = c_.op;
     const bool loads = op.kind == OpKind::kLoad,
                differentiates = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
-    if ((op.block < first_block || op.block > last_block) && !loads) {
+    if ((op.block < std::max(first_block, 0) || op.block > last_block) && !loads) {
       wrong("is of block " + std::to_string(op.block) + ", but only blocks " + std::to_string(first_block) + " to " +
             std::to_string(last_block) + " have it");
       return std::vector<Symbol>(op.writes.size());

@@ -112,11 +112,12 @@ class GptTable {
     block.forward.attention_flops = flash ? scores / 2 : scores;
     // Two norms, two sums and the biases read and write B*T*D, gelu B*T*F.
     block.forward.memory_bytes = static_cast<double>((14 * btd() + 4 * btf()) * kElement);
-    block.forward.scratch_bytes = 2 * btd() * kElement;
+    const int64_t score_bytes = flash ? 0 : 2 * B_ * H_ * T_ * T_ * kElement;
+    block.forward.scratch_bytes = 2 * btd() * kElement + score_bytes;
     block.backward.matmul_flops = 4 * rows * weights;
     block.backward.attention_flops = flash ? 2.5 * scores / 2 : 2 * scores;
     block.backward.memory_bytes = static_cast<double>((22 * btd() + 6 * btf()) * kElement);
-    block.backward.scratch_bytes = (2 * btf() + 3 * btd()) * kElement;
+    block.backward.scratch_bytes = (2 * btf() + 3 * btd()) * kElement + score_bytes;
     return block;
   }
 
@@ -128,7 +129,7 @@ class GptTable {
     // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
     block.forward.memory_bytes =
         rows * static_cast<double>(V_) * kElement * 5 + 6.0 * static_cast<double>(btd() * kElement);
-    block.forward.scratch_bytes = std::min(loss_chunk_rows(V_), B_ * T_) * V_ * kElement + 3 * btd() * kElement;
+    block.forward.scratch_bytes = loss_chunk_rows(V_, B_ * T_) * V_ * kElement + 3 * btd() * kElement;
     return block;
   }
 
@@ -165,7 +166,11 @@ double ModelTable::flops() const {
   return sum;
 }
 
-int64_t loss_chunk_rows(int64_t vocab) { return std::max<int64_t>(1, (int64_t{64} << 20) / (4 * vocab)); }
+int64_t loss_chunk_rows(int64_t vocab, int64_t rows) {
+  const int64_t most = std::max<int64_t>(1, (int64_t{64} << 20) / (4 * vocab));
+  const int64_t chunks = (rows + most - 1) / most;
+  return (rows + chunks - 1) / chunks;
+}
 
 ModelTable model_table(const RunFile& run, int64_t micro_batch) {
   if (run.model.kind != "gpt") {

@@ -66,7 +66,7 @@ struct ModelTable {
 // Throws kBadConfig for a model.kind that has no table yet.
 ModelTable model_table(const RunFile& run, int64_t micro_batch);
 
-// Rows of logits that the loss block holds at a time: at most 64 MiB of fp32, at least one row.
-int64_t loss_chunk_rows(int64_t vocab);
+// Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.
+int64_t loss_chunk_rows(int64_t vocab, int64_t rows);
 
 }  // namespace herd::spec

@@ -80,5 +80,11 @@ TEST(ModelTable, KeepsTheScoresOfEveryHead_WhenDropoutNeedsTheMathForm) {
   EXPECT_EQ(model_table(run, 2).blocks[1].graph_bytes, flash - 2 * 4 * 32 * 4 + 2 * scores * 4);
 }
 
+TEST(ModelTable, HoldsLogitsInEqualPiecesOfAtMost64MiB) {
+  EXPECT_EQ(loss_chunk_rows(50257, 512), 256);  // 333 rows would fit: two pieces
+  EXPECT_EQ(loss_chunk_rows(100, 512), 512);
+  EXPECT_EQ(loss_chunk_rows(int64_t{1} << 40, 3), 1);
+}
+
 }  // namespace
 }  // namespace herd::spec

@@ -1,0 +1,80 @@
+#include "herd/cli/show_program.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <memory>
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/draw/timeline.h"
+#include "herd/program/draw.h"
+#include "herd/program/names.h"
+#include "herd/program/text.h"
+#include "herd/strategies/table.h"
+
+namespace herd::cli {
+namespace {
+
+void write_file(const std::string& path, const std::string& content) {
+  std::ofstream out(path, std::ios::binary);
+  out << content;
+  out.close();
+  if (!out) throw Error(Code::kStorage, "can't write " + path);
+  std::printf("wrote %s\n", path.c_str());
+}
+
+}  // namespace
+
+int run_show_program(const ShowProgramOptions& options) {
+  const spec::RunFile run = spec::parse_run_file(options.file, options.overrides);
+  const spec::Layout layout = spec::resolve(run, options.ranks);
+  if (options.rank < 0 || options.rank >= options.ranks) {
+    throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
+                                      std::to_string(options.rank) + "\n  fix: --rank 0");
+  }
+  const spec::ModelTable model = spec::model_table(run, std::min(layout.micro_batch, layout.samples_max));
+  const std::vector<program::Program> steps = strategies::compile_and_verify(run, model, layout);
+  const program::Program& step = steps[static_cast<size_t>(options.rank)];
+  const bool files = !options.trace.empty() || !options.html.empty();
+  if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
+
+  program::Calibration machine;
+  machine.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
+  machine.threads =
+      run.train.threads > 0 ? static_cast<int>(run.train.threads) : std::max(1, machine.cores / options.ranks);
+  const program::Simulation simulation = simulate(steps, model, machine, program::SharedMemoryCost(machine));
+  std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",
+               spec::summary(layout).c_str(), format_count(static_cast<double>(model.parameters())).c_str(),
+               step.ops.size(), format_us(simulation.step_us).c_str(),
+               format_bytes(static_cast<double>(simulation.device_peak.bytes)).c_str());
+  if (simulation.device_peak.op >= 0) {
+    const program::Op& at = step.ops[static_cast<size_t>(simulation.device_peak.op)];
+    std::fprintf(stderr, " at %s %s", std::string(op_name(at.kind)).c_str(), subject(at).c_str());
+  }
+  std::fprintf(stderr, "\n%s", memory_table(simulation.device_peak).c_str());
+  if (!options.trace.empty()) write_file(options.trace, draw::timeline_trace(simulation.timeline));
+  if (!options.html.empty()) write_file(options.html, program_page(step, simulation));
+  return 0;
+}
+
+void add_show_program_command(CLI::App& show) {
+  auto options = std::make_shared<ShowProgramOptions>();
+  CLI::App* command =
+      show.add_subcommand("program", "The training step of a run, op by op, with predicted time and memory");
+  command->add_option("file", options->file, "run file")->required();
+  command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
+  command->add_option("--ranks", options->ranks, "processes that train together")->capture_default_str();
+  command->add_option("--rank", options->rank, "whose step")->capture_default_str();
+  command->add_flag("--text", options->text, "ops as text (docs/formats/program.md); the default");
+  command->add_flag("--dependencies", options->dependencies, "and what each op waits for");
+  command->add_option("--trace", options->trace, "write the predicted timeline as a trace for ui.perfetto.dev");
+  command->add_option("--html", options->html, "write a page with timeline, memory and ops");
+  command->callback([options] {
+    if (const int status = run_show_program(*options)) throw CLI::RuntimeError(status);
+  });
+}
+
+}  // namespace herd::cli

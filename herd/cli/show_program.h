@@ -1,0 +1,26 @@
+// herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--text] [--trace FILE] [--html FILE]
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+struct ShowProgramOptions {
+  std::string file;
+  std::vector<std::string> overrides = {};
+  int ranks = 2;
+  int rank = 0;
+  bool text = false;          // also where a file is written
+  bool dependencies = false;  // a column more: what an op waits for
+  std::string trace = {}, html = {};
+};
+
+void add_show_program_command(CLI::App& show);
+int run_show_program(const ShowProgramOptions& options);  // exit status; throws herd::Error
+
+}  // namespace herd::cli

@@ -1,0 +1,55 @@
+#include "herd/program/draw.h"
+
+#include "herd/base/units.h"
+#include "herd/draw/chart.h"
+#include "herd/draw/page.h"
+#include "herd/draw/svg.h"
+#include "herd/draw/timeline.h"
+#include "herd/program/names.h"
+#include "herd/program/text.h"
+
+namespace herd::program {
+
+std::string memory_table(const Peak& peak) {
+  std::string out;
+  int64_t scratch = peak.bytes;
+  for (const auto& [kind, bytes] : peak.by_kind) {
+    scratch -= bytes;
+    if (bytes > 0) out += "  " + std::string(kind_name(kind)) + " " + format_bytes(static_cast<double>(bytes)) + "\n";
+  }
+  if (scratch > 0) out += "  scratch of the op " + format_bytes(static_cast<double>(scratch)) + "\n";
+  return out;
+}
+
+std::string program_page(const Program& step, const Simulation& simulation) {
+  draw::Chart chart{
+      .title = "Device memory of rank " + std::to_string(step.rank), .x_label = "ms", .y_label = "MiB", .series = {}};
+  std::map<ValueKind, draw::Series> series;
+  draw::Series scratch{"scratch", {}};
+  for (const MemoryPoint& point : simulation.memory) {
+    for (const auto& [kind, bytes] : point.by_kind) {
+      series.try_emplace(kind, draw::Series{std::string(kind_name(kind)), {}});
+    }
+  }
+  for (const MemoryPoint& point : simulation.memory) {
+    const auto add = [&](draw::Series& to, int64_t bytes) {
+      to.points.emplace_back(point.at_us / 1e3, static_cast<double>(bytes) / 1048576.0);
+    };
+    for (auto& [kind, to] : series) {
+      const auto bytes = point.by_kind.find(kind);
+      add(to, bytes == point.by_kind.end() ? 0 : bytes->second);
+    }
+    add(scratch, point.scratch_bytes);
+  }
+  for (auto& [kind, one] : series) chart.series.push_back(std::move(one));
+  chart.series.push_back(std::move(scratch));
+  const std::string peak = "<p>Peak " + draw::escape(format_bytes(static_cast<double>(simulation.device_peak.bytes))) +
+                           "</p><pre>" + draw::escape(memory_table(simulation.device_peak)) + "</pre>";
+  return draw::html_page(
+      "Training step of rank " + std::to_string(step.rank) + ", " + format_us(simulation.step_us) + " predicted",
+      {{"Ops over time", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>"},
+       {"Memory over time", "<figure>" + draw::stacked_areas(chart) + "</figure>" + peak},
+       {"Ops", "<pre>" + draw::escape(to_text(step)) + "</pre>\n"}});
+}
+
+}  // namespace herd::program

@@ -1,0 +1,265 @@
+#include "herd/program/simulate.h"
+
+#include <algorithm>
+#include <set>
+#include <tuple>
+
+#include "herd/program/dependencies.h"
+#include "herd/program/names.h"
+#include "herd/sim/engine.h"
+
+namespace herd::program {
+namespace {
+
+constexpr int kSteps = 4;  // the first fills the lanes, the one before the last is shown
+
+int64_t bytes_of(const Program& step, const std::vector<Value>& values) {
+  int64_t sum = 0;
+  for (const Value& value : values) sum += step.values.at(value).bytes;
+  return sum;
+}
+
+int64_t gradient_bytes(const Program& step, const Op& op) {
+  int64_t sum = 0;
+  for (const auto* side : {&op.reads, &op.writes}) {
+    for (const Value& value : *side) sum += value.kind == ValueKind::kGradient ? step.values.at(value).bytes : 0;
+  }
+  return sum;
+}
+
+struct Work {
+  double flops_us = 0;
+  double bytes = 0;
+  bool computes = false;
+};
+
+Work work_of(const Program& step, const Op& op, const spec::ModelTable& model, const Calibration& machine) {
+  const auto pass = [&](const spec::Cost& cost) {
+    const double us =
+        cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us;
+    return Work{us / machine.threads, cost.memory_bytes + static_cast<double>(gradient_bytes(step, op)), true};
+  };
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kRecompute:
+    case OpKind::kLoss:
+      return pass(model.blocks.at(static_cast<size_t>(op.block)).forward);
+    case OpKind::kBackward:
+      return pass(model.blocks.at(static_cast<size_t>(op.block)).backward);
+    case OpKind::kNorm:
+    case OpKind::kStep:
+    case OpKind::kFetch:
+    case OpKind::kEvict:
+      return {0, static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes)), true};
+    case OpKind::kLoad:
+    case OpKind::kClip:
+      return {0, 0, true};
+    default:
+      return {};
+  }
+}
+
+class Simulator {
+ public:
+  Simulator(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
+            const CollectiveCost& cost)
+      : programs_(programs), model_(model), machine_(machine), cost_(cost) {
+    cores_ = engine_.add_resource("cores", machine.cores);
+    bus_ = engine_.add_resource("memory bus", machine.host_bytes_per_us);
+  }
+
+  Simulation run() {
+    for (int rank = 0; rank < static_cast<int>(programs_.size()); ++rank) add_rank(rank);
+    for (const auto& [meeting, tasks] : meetings_) {  // each rank's work begins when the last one has come
+      for (const int begun : tasks.work)
+        after_[begun].insert(after_[begun].end(), tasks.arrivals.begin(), tasks.arrivals.end());
+    }
+    for (size_t t = 0; t < tasks_.size(); ++t) {
+      tasks_[t].after.insert(tasks_[t].after.end(), after_[static_cast<int>(t)].begin(),
+                             after_[static_cast<int>(t)].end());
+      engine_.add_task(tasks_[t]);
+    }
+    times_ = engine_.run().tasks;
+    Simulation out;
+    out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
+    draw(out);
+    remember(out);
+    return out;
+  }
+
+ private:
+  struct Meeting {
+    std::vector<int> arrivals, work;
+  };
+
+  int add_task(sim::Task task) {
+    tasks_.push_back(std::move(task));
+    return static_cast<int>(tasks_.size()) - 1;
+  }
+
+  void add_rank(int rank) {
+    const Program& step = programs_[static_cast<size_t>(rank)];
+    const auto waits = dependencies(step);
+    const int n = static_cast<int>(step.ops.size());
+    std::vector<int> done(static_cast<size_t>(n * kSteps));
+    std::map<std::string, int> issued;  // collectives and messages so far, by whom they meet
+    for (int position = 0; position < n * kSteps; ++position) {
+      const Op& op = step.ops[static_cast<size_t>(position % n)];
+      sim::Task task{.lane = rank * 16 + static_cast<int>(op.lane)};
+      for (const Dependency& d : waits[static_cast<size_t>(position % n)]) {
+        const int before = position - position % n - d.distance * n + d.op;
+        if (before >= 0) task.after.push_back(done[static_cast<size_t>(before)]);
+      }
+      const bool shared = op.kind == OpKind::kGather || op.kind == OpKind::kReduce;
+      if (shared) {
+        Meeting& meeting = meetings_[meeting_of(step, op, issued)];
+        meeting.arrivals.push_back(add_task(task));
+        task.after.clear();
+        const int64_t bytes = std::max(bytes_of(step, op.reads), bytes_of(step, op.writes));
+        const CollectivePrice price = cost_.price(op.kind, bytes, step.mesh.at(op.axis));
+        task.latency_us = price.latency_us;
+        task.work_us = price.work_us;
+        if (price.work_us > 0) task.uses = {{cores_, 1}, {bus_, price.host_bytes / price.work_us}};
+        meeting.work.push_back(add_task(task));
+      } else {
+        const Work work = work_of(step, op, model_, machine_);
+        if (work.computes) {
+          task.work_us =
+              machine_.op_overhead_us + work.flops_us + work.bytes / machine_.core_bytes_per_us / machine_.threads;
+          if (task.work_us > 0) task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work.bytes / task.work_us}};
+        }
+        const int added = add_task(task);
+        if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;
+        if (op.kind == OpKind::kReceive) received_[message_of(step, op, false, issued)] = added;
+      }
+      done[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
+    }
+    done_.push_back(std::move(done));
+    for (const auto& [key, task] : received_) {
+      const auto sent = messages_.find(key);
+      if (sent != messages_.end()) after_[task] = {sent->second.first};
+    }
+  }
+
+  static std::string others(const Program& step, const std::string& axis) {  // who meets along the axis
+    std::string out = axis;
+    for (const auto& [name, at] : step.coordinate) out += name == axis ? "" : "," + name + std::to_string(at);
+    return out;
+  }
+  static std::string meeting_of(const Program& step, const Op& op, std::map<std::string, int>& issued) {
+    const std::string key = others(step, op.axis) + "/" + std::string(lane_name(op.lane));
+    return key + "#" + std::to_string(issued[key]++);
+  }
+  static std::string message_of(const Program& step, const Op& op, bool sends, std::map<std::string, int>& issued) {
+    const auto stage = step.coordinate.find("pp");
+    const int here = stage == step.coordinate.end() ? 0 : stage->second;
+    const std::string key = others(step, "pp") + "/" + std::to_string(sends ? here : op.peer) + ">" +
+                            std::to_string(sends ? op.peer : here);
+    return key + "#" + std::to_string(issued[key]++);
+  }
+
+  double step_end(int iteration) const {
+    double end = 0;
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      const size_t n = programs_[r].ops.size();
+      for (size_t i = 0; i < n; ++i)
+        end = std::max(end, times_[static_cast<size_t>(done_[r][static_cast<size_t>(iteration) * n + i])].end_us);
+    }
+    return end;
+  }
+
+  sim::TaskTime time_of(size_t rank, size_t op) const {
+    const size_t n = programs_[rank].ops.size();
+    return times_[static_cast<size_t>(done_[rank][(kSteps - 2) * n + op])];
+  }
+
+  void draw(Simulation& out) const {
+    const double begin = step_end(kSteps - 3);
+    out.timeline.title = "Predicted training step";
+    std::map<std::pair<size_t, Lane>, int> rows;
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      for (const Op& op : programs_[r].ops) rows.try_emplace({r, op.lane}, 0);
+    }
+    for (auto& [key, row] : rows) {
+      row = static_cast<int>(out.timeline.rows.size());
+      out.timeline.rows.push_back({"rank " + std::to_string(key.first), std::string(lane_name(key.second))});
+    }
+    for (size_t r = 0; r < programs_.size(); ++r) {
+      for (size_t i = 0; i < programs_[r].ops.size(); ++i) {
+        const Op& op = programs_[r].ops[i];
+        const sim::TaskTime time = time_of(r, i);
+        if (op.kind == OpKind::kRelease || time.end_us <= time.start_us) continue;
+        const std::string name(op_name(op.kind));
+        out.timeline.spans.push_back({rows.at({r, op.lane}), name + " " + subject(op), name,
+                                      std::max(0.0, time.start_us - begin), std::max(0.0, time.end_us - begin)});
+      }
+    }
+  }
+
+  // Rank 0's own device memory: standing values and slots, what ops take as they start and give back.
+  void remember(Simulation& out) const {
+    const Program& step = programs_[0];
+    const double begin = step_end(kSteps - 3);
+    Program nothing_runs = step;
+    nothing_runs.ops.clear();
+    MemoryPoint now{0, in_order_peak(nothing_runs, Tier::kDevice).by_kind, 0};
+    std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
+    for (size_t i = 0; i < step.ops.size(); ++i) {
+      const sim::TaskTime time = time_of(0, i);
+      events.emplace_back(time.start_us, step.ops[i].kind == OpKind::kRelease ? 0 : 1, i);
+      if (step.scratch.contains({step.ops[i].kind, step.ops[i].block})) events.emplace_back(time.end_us, -1, i);
+    }
+    std::stable_sort(events.begin(), events.end(),
+                     [](const auto& a, const auto& b) { return std::get<0>(a) < std::get<0>(b); });
+    std::set<Value> live;
+    for (const auto& [at, what, i] : events) {
+      const Op& op = step.ops[i];
+      const auto scratch = step.scratch.find({op.kind, op.block});
+      if (what == -1) {
+        now.scratch_bytes -= scratch->second;
+      } else {
+        if (scratch != step.scratch.end()) now.scratch_bytes += scratch->second;
+        for (const Value& value : op.writes) {
+          const ValueInfo& info = step.values.at(value);
+          if (info.persistent || info.slot >= 0 || info.tier != Tier::kDevice) continue;
+          if (what == 1 && live.insert(value).second) now.by_kind[value.kind] += info.bytes;
+          if (what == 0 && live.erase(value) > 0) now.by_kind[value.kind] -= info.bytes;
+        }
+      }
+      now.at_us = std::max(0.0, at - begin);
+      out.memory.push_back(now);
+      int64_t total = now.scratch_bytes;
+      for (const auto& [kind, bytes] : now.by_kind) total += bytes;
+      if (total > out.device_peak.bytes) out.device_peak = {total, static_cast<int>(i), now.by_kind};
+    }
+  }
+
+  const std::vector<Program>& programs_;
+  const spec::ModelTable& model_;
+  const Calibration& machine_;
+  const CollectiveCost& cost_;
+  sim::Engine engine_;
+  int cores_ = 0, bus_ = 0;
+  std::vector<sim::Task> tasks_;
+  std::map<int, std::vector<int>> after_;
+  std::map<std::string, Meeting> meetings_;
+  std::map<std::string, std::pair<int, int>> messages_;
+  std::map<std::string, int> received_;
+  std::vector<std::vector<int>> done_;
+  std::vector<sim::TaskTime> times_;
+};
+
+}  // namespace
+
+CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, int num_ranks) const {
+  if (num_ranks < 2) return {};
+  const double traffic = (kind == OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
+  return {.latency_us = 2, .work_us = traffic / machine_.core_bytes_per_us, .host_bytes = traffic};
+}
+
+Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
+                    const CollectiveCost& cost) {
+  return Simulator(programs, model, machine, cost).run();
+}
+
+}  // namespace herd::program

@@ -1,0 +1,70 @@
+// Predicts a training step: how long, when what runs, and what memory holds, without a tensor.
+// Ops last as long as their arithmetic and their memory traffic need; cores and the memory bus of the host are shared
+// by all its ranks, communication included, so that more ranks than cores slow each other down.
+//   work = flops / (threads * FLOP/s of a core) + bytes / (bytes/s of a core) + overhead of the op
+// Threads: pure.
+#pragma once
+
+#include <map>
+#include <vector>
+
+#include "herd/program/memory_bound.h"
+#include "herd/program/program.h"
+#include "herd/sim/timeline.h"
+#include "herd/spec/model_table.h"
+
+namespace herd::program {
+
+// What a machine does, measured in seconds by whoever runs the prediction; the defaults are those of a small server.
+struct Calibration {
+  int cores = 2;                         // of the host, for all its ranks
+  int threads = 1;                       // of a rank
+  double matmul_flops_per_us = 90e3;     // one core, large fp32 matrices
+  double attention_flops_per_us = 30e3;  // one core, the fused kernel
+  double core_bytes_per_us = 8'000;      // one core, streams in memory
+  double host_bytes_per_us = 13'000;     // all cores together
+  double op_overhead_us = 50;            // launching an op's kernels
+};
+
+struct CollectivePrice {
+  double latency_us = 0;  // waiting that uses nothing
+  double work_us = 0;     // on a core of the rank, alone
+  double host_bytes = 0;  // of memory traffic that the rank causes
+};
+
+// What a collective costs one rank. Planner and trainer price by the schedule they would run.
+class CollectiveCost {
+ public:
+  virtual ~CollectiveCost() = default;
+  virtual CollectivePrice price(OpKind kind, int64_t bytes, int num_ranks) const = 0;  // kGather, kReduce
+};
+
+// Ranks of one host reduce straight out of each other's memory. Of S bytes a rank reads S and writes S in an all-reduce
+// (its slice of n inputs, to n outputs), half of it in a gather.
+class SharedMemoryCost final : public CollectiveCost {
+ public:
+  explicit SharedMemoryCost(const Calibration& machine) : machine_(machine) {}
+  CollectivePrice price(OpKind kind, int64_t bytes, int num_ranks) const override;
+
+ private:
+  Calibration machine_;
+};
+
+struct MemoryPoint {
+  double at_us = 0;
+  std::map<ValueKind, int64_t> by_kind;  // device bytes of values
+  int64_t scratch_bytes = 0;
+};
+
+struct Simulation {
+  double step_us = 0;               // from step to step, once steps follow each other steadily
+  sim::Timeline timeline;           // one steady step of every rank, a row per lane
+  std::vector<MemoryPoint> memory;  // of rank 0's device over that step
+  Peak device_peak;                 // its largest point
+};
+
+// `programs`: of all ranks of one host. Throws kBadConfig if their lanes wait for each other in a circle.
+Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
+                    const CollectiveCost& cost);
+
+}  // namespace herd::program
