@@ -32,7 +32,9 @@ std::string program_page(const Program& step, const Simulation& simulation) {
     }
   }
   for (const MemoryPoint& point : simulation.memory) {
+    // Memory changes at once: what was held up to here, then what is held from here.
     const auto add = [&](draw::Series& to, int64_t bytes) {
+      if (!to.points.empty()) to.points.emplace_back(point.at_us / 1e3, to.points.back().second);
       to.points.emplace_back(point.at_us / 1e3, static_cast<double>(bytes) / 1048576.0);
     };
     for (auto& [kind, to] : series) {
