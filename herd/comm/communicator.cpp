@@ -1,7 +1,10 @@
 #include "herd/comm/communicator.h"
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <limits>
+#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -9,6 +12,7 @@
 #include "herd/comm/collective_call.h"
 #include "herd/comm/context.h"
 #include "herd/launch/environment.h"
+#include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/process_courier.h"
@@ -69,13 +73,6 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
   return context;
 }
 
-std::unique_ptr<GroupState> world_of(Context& context) {
-  comm::GroupSettings settings;
-  for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
-  settings.schedules = context.schedules;
-  return std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
-}
-
 std::unique_ptr<transport::Courier> courier_of(const launch::Environment& environment, Store& store,
                                                SteadyTime deadline) {
   if (environment.size == 1) {
@@ -102,6 +99,36 @@ void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x
   task.message.granule = size_of(x.dtype);
   task.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),
                            static_cast<uint64_t>(x.dtype) + 1};
+}
+
+// Rank 0's count of cores, on every rank: the choice of algorithms rests on it.
+void tell_cores(Context& context, GroupState& group) {
+  constexpr int kTag = std::numeric_limits<int>::min();
+  *context.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const Buffer cores = {context.cores.get(), 1, DType::kI32};
+  for (Rank peer = 1; peer < group.size(); ++peer) {
+    if (group.rank() != 0 && group.rank() != peer) continue;
+    Task task;
+    if (group.rank() == 0)
+      fill_transfer(task, group, TaskKind::kSend, cores, peer, kTag, {.name = "cores"});
+    else
+      fill_transfer(task, group, TaskKind::kReceive, cores, 0, kTag, {.name = "cores"});
+    group.engine().run(task);
+  }
+}
+
+std::unique_ptr<GroupState> world_of(Context& context) {
+  comm::GroupSettings settings;
+  for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
+  settings.schedules = context.schedules;
+  if (context.store != nullptr) {
+    settings.show_status = [&context](uint64_t sequence, const std::string& text) {
+      launch::publish_status(*context.store, context.transport->rank(), text, static_cast<int64_t>(sequence));
+    };
+  }
+  auto group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
+  tell_cores(context, *group);
+  return group;
 }
 
 }  // namespace

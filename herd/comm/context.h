@@ -23,8 +23,9 @@ struct Context {
   std::shared_ptr<transport::Transport> transport;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   std::shared_ptr<Engine> engine;
-  std::atomic<uint64_t> next_group{2};  // the world is 1
-  ScheduleSource schedules = default_schedules();
+  std::atomic<uint64_t> next_group{2};                    // the world is 1
+  std::shared_ptr<int> cores = std::make_shared<int>(1);  // of rank 0's host
+  ScheduleSource schedules = default_schedules(cores);
 };
 
 // How tests and benches reach below a Communicator.

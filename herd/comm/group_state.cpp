@@ -16,9 +16,11 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 50ms;      // between two looks at what peers do
-constexpr auto kShortGlance = 1ms;  // while waiting for something that rings no doorbell
-constexpr auto kWarnAfter = 5s;     // an operation that waits longer says so in the log, once
+constexpr auto kGlance = 50ms;           // between two looks at what peers do
+constexpr auto kShortGlance = 1ms;       // while waiting for something that rings no doorbell
+constexpr auto kWarnAfter = 5s;          // an operation that waits longer says so in the log, once
+constexpr auto kStatusEvery = 200ms;     // while an operation waits ..
+constexpr uint64_t kStatusStride = 256;  // .. and every so many operations
 constexpr size_t kMaxPlans = 1024;
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
@@ -177,6 +179,7 @@ bool GroupState::try_begin(Task& task) {
   task.call.header.finished = sequence - 1;
   task.begun = true;
   operation_.begin(task.call);
+  if (settings_.show_status && sequence % kStatusStride == 1) show_status(SteadyTime{});
   return true;
 }
 
@@ -250,6 +253,7 @@ SteadyTime GroupState::look_around() {
     if (current_ != nullptr) {
       if (!current_->begun) wake_at = now + kShortGlance;
       if (current_->begun) show_place();
+      if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
       check_peers(*current_, now);
       for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
         if (task->issued == SteadyTime{}) task->issued = now;
@@ -264,6 +268,12 @@ SteadyTime GroupState::look_around() {
     fail(error.code(), error.message());
   }
   return wake_at;
+}
+
+void GroupState::show_status(SteadyTime now) {
+  if (!settings_.show_status) return;
+  status_shown_ = now;
+  settings_.show_status(current_->call.sequence, describe(current_->record) + " in group \"" + settings_.name + "\"");
 }
 
 void GroupState::show_place() {

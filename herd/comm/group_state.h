@@ -3,6 +3,7 @@
 // Threads: call() and friends by the group's calling thread; submit .. fail under the engine's lock.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -23,6 +24,8 @@ struct GroupSettings {
   std::vector<Rank> members;  // transport ranks, in group order
   std::chrono::milliseconds deadline{60000};
   ScheduleSource schedules;
+  // Tells the control plane where this rank is: now and then, and while it waits. May be empty.
+  std::function<void(uint64_t sequence, const std::string& text)> show_status = {};
 };
 
 // What the user asks for, checked and in bytes.
@@ -65,6 +68,7 @@ class GroupState {
   bool sweep_transfers();
   void adopt_failure();
   void fail_everything();
+  void show_status(SteadyTime now);
   void show_place();  // on this rank's board, for others' reports
   void check_peers(Task& task, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
@@ -86,6 +90,7 @@ class GroupState {
   std::vector<uint64_t> finished_;  // by peer: the last known
   std::optional<Error> failure_;
   bool warned_ = false;
+  SteadyTime status_shown_{};
 };
 
 }  // namespace herd::comm

@@ -5,30 +5,17 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/collectives/choose.h"
 #include "herd/collectives/registry.h"
+#include "herd/topology/presets.h"
 
 namespace herd::comm {
 namespace {
-
-// Up to here data stays in the cache between its owner and its readers.
-constexpr int64_t kCachedBytes = 4 << 20;
 
 bool same(const Plan& plan, std::string_view algorithm, const CollectiveRequest& b) {
   const CollectiveRequest& a = plan.request;
   return a.elements == b.elements && a.collective == b.collective && a.dtype == b.dtype && a.root == b.root &&
          a.in_place == b.in_place && a.direct == b.direct && plan.asked == algorithm;
-}
-
-std::string_view choose(const CollectiveRequest& request) {
-  std::string_view best;
-  for (const AlgorithmInfo& info : algorithms(request.collective)) {
-    if (!why_not(info, request).empty()) continue;
-    if (info.name == "direct_pull" && best == "direct_push" && request.bytes() > kCachedBytes) continue;
-    if (info.name == "direct_push" && best == "direct_pull" && request.bytes() <= kCachedBytes) continue;
-    if (info.needs == Needs::kStage && request.direct && request.collective != Collective::kBarrier) continue;
-    best = info.name;
-  }
-  return best;
 }
 
 }  // namespace
@@ -45,9 +32,10 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
-ScheduleSource default_schedules() {
-  return [](std::string_view algorithm, const CollectiveRequest& request) {
-    return build_schedule(algorithm.empty() ? choose(request) : algorithm, request);
+ScheduleSource default_schedules(std::shared_ptr<const int> cores) {
+  return [cores = std::move(cores)](std::string_view algorithm, const CollectiveRequest& request) {
+    if (!algorithm.empty()) return build_schedule(algorithm, request);
+    return build_schedule(choose(request, one_host(request.num_ranks, *cores)).algorithm, request);
   };
 }
 

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <functional>
 #include <list>
+#include <memory>
 #include <string>
 #include <string_view>
 
@@ -37,8 +38,9 @@ class PlanCache {
   std::list<Plan> plans_;  // the last used one first
 };
 
-// The herd algorithms, with the choice left to rank-independent rules.
-ScheduleSource default_schedules();
+// The herd algorithms; where the caller names none, the one that collectives/choose.h predicts to be fastest on one
+// host of `cores`. All ranks are told rank 0's cores before the first operation, so that they choose alike.
+ScheduleSource default_schedules(std::shared_ptr<const int> cores);
 
 uint64_t hash_text(std::string_view text);
 uint64_t mix(uint64_t hash, uint64_t value);

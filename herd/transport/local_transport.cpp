@@ -122,7 +122,13 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   } else {
     parcel = courier_->receive(leader, key + "/memory", deadline);
   }
-  if (parcel.memory != nullptr) {
+  if (parcel.memory != nullptr && parcel.memory->bytes() != total) {
+    const auto theirs = parcel.memory->bytes() / static_cast<int64_t>(members.size());
+    parcel.text = "shared memory \"" + key + "\": rank " + std::to_string(rank()) + " asks for " +
+                  std::to_string(bytes) + " bytes (" + std::to_string(stride) + " in pages), rank " +
+                  std::to_string(leader) + " for " + std::to_string(theirs) +
+                  " in pages\n  fix: all members ask for the same";
+  } else if (parcel.memory != nullptr) {
     try {
       parcel.memory->commit(index * stride, stride);
     } catch (const Error& error) {

@@ -1,0 +1,63 @@
+#include "herd/memory/shared_memory.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "herd/base/error.h"
+
+namespace herd {
+namespace {
+
+TEST(SharedMemory, IsZeroAndTheSameBytesInASecondMapping) {
+  SharedMemory one = SharedMemory::create("test", 3 * kPageBytes);
+  one.commit(0, 3 * kPageBytes);
+  const SharedMemory two = SharedMemory::adopt(dup(one.descriptor()), 3 * kPageBytes);
+  EXPECT_EQ(two.data()[kPageBytes], std::byte{0});
+  one.data()[kPageBytes] = std::byte{42};
+  EXPECT_EQ(two.data()[kPageBytes], std::byte{42});
+  EXPECT_NE(one.data(), two.data());
+}
+
+TEST(SharedMemory, StaysMappedWhenItsDescriptorIsClosedAndWhenItMoves) {
+  SharedMemory one = SharedMemory::create("test", kPageBytes);
+  one.commit(0, kPageBytes);
+  one.data()[7] = std::byte{7};
+  one.close_descriptor();
+  const SharedMemory two = std::move(one);
+  EXPECT_EQ(two.data()[7], std::byte{7});
+  EXPECT_EQ(two.bytes(), kPageBytes);
+  EXPECT_EQ(two.descriptor(), -1);
+}
+
+TEST(SharedMemory, CommitBeyondTheMachineNamesTheBytesWantedAndAvailable) {
+  SharedMemory huge = SharedMemory::create("test", int64_t{1} << 42);
+  try {
+    huge.commit(0, int64_t{1} << 42);
+    FAIL() << "4 TiB were given";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kStorage);
+    EXPECT_THAT(error.what(), testing::HasSubstr("too little shared memory: 4 TiB wanted"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("fix: "));
+  }
+}
+
+TEST(SharedMemory, AFileSizeLimitIsAnErrorAndNoSignal) {
+  rlimit before = {};
+  getrlimit(RLIMIT_FSIZE, &before);
+  const rlimit small = {kPageBytes, before.rlim_max};
+  setrlimit(RLIMIT_FSIZE, &small);
+  EXPECT_THROW(SharedMemory::create("test", 16 * kPageBytes), Error);
+  setrlimit(RLIMIT_FSIZE, &before);
+}
+
+TEST(AvailableMemory, IsMoreThanNothingAndLessThanAMap) {
+  EXPECT_GT(available_memory(), 1 << 20);
+  EXPECT_LT(available_memory(), int64_t{1} << 46);
+}
+
+}  // namespace
+}  // namespace herd

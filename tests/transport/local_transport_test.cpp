@@ -1,0 +1,116 @@
+#include "herd/transport/local_transport.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <thread>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/transport/process_courier.h"
+#include "herd/transport/thread_courier.h"
+
+namespace herd::transport {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+
+SteadyTime soon() { return steady_clock::now() + 10s; }
+
+// Two ranks as threads, by either courier: a socket does not care that both its ends are in one process.
+void run_two(bool sockets, const std::function<void(LocalTransport&)>& body) {
+  const auto hub = std::make_shared<ThreadHub>(2);
+  const auto mesh = sockets ? make_mesh(2) : std::vector<std::vector<int>>(2);
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      std::unique_ptr<Courier> courier;
+      if (sockets)
+        courier = std::make_unique<ProcessCourier>(rank, mesh[static_cast<size_t>(rank)], soon());
+      else
+        courier = std::make_unique<ThreadCourier>(hub, rank);
+      LocalTransport transport(std::move(courier), soon());
+      body(transport);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
+
+class BothCouriers : public testing::TestWithParam<bool> {};
+
+TEST_P(BothCouriers, MapTheSameRegionOnBothRanks) {
+  run_two(GetParam(), [](LocalTransport& transport) {
+    const auto region = transport.allocate("r", {0, 1}, 100, soon());
+    const auto channel = transport.open_channel("c", {0, 1}, soon());
+    region->of(transport.rank())[3] = std::byte{static_cast<unsigned char>(10 + transport.rank())};
+    const Rank peer = 1 - transport.rank();
+    channel->publish(peer, 1, {.fingerprint = 7, .finished = 0});
+    channel->signal(peer, 1, 1);
+    while (channel->signals(peer, 1) < 1) std::this_thread::yield();
+    EXPECT_EQ(channel->header(peer, 1).fingerprint, 7u);
+    EXPECT_EQ(region->of(peer)[3], std::byte{static_cast<unsigned char>(10 + peer)});
+  });
+}
+
+TEST_P(BothCouriers, WakeASleeperByASignal) {
+  run_two(GetParam(), [](LocalTransport& transport) {
+    const auto channel = transport.open_channel("c", {0, 1}, soon());
+    if (transport.rank() == 0) {
+      std::this_thread::sleep_for(20ms);
+      channel->signal(1, 1, 1);
+      while (channel->signals(1, 1) < 1) std::this_thread::yield();
+      return;
+    }
+    while (channel->signals(0, 1) < 1) {
+      transport.announce_sleep();
+      if (channel->signals(0, 1) >= 1)
+        transport.cancel_sleep();
+      else
+        transport.sleep_until(soon());
+    }
+    EXPECT_LT(steady_clock::now(), soon() - 5s);
+    channel->signal(0, 1, 1);
+  });
+}
+
+TEST_P(BothCouriers, RefuseARegionWhoseSizesDiffer) {
+  run_two(GetParam(), [](LocalTransport& transport) {
+    try {
+      transport.allocate("r", {0, 1}, transport.rank() == 0 ? 5000 : 50000, soon());
+      ADD_FAILURE() << "two sizes were accepted";
+    } catch (const Error& error) {
+      EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 asks for 50000 bytes"));
+      EXPECT_THAT(error.what(), testing::HasSubstr("rank 0 for 8192 in pages"));
+    }
+  });
+}
+
+INSTANTIATE_TEST_SUITE_P(Couriers, BothCouriers, testing::Bool());
+
+TEST(ConnectMesh, JoinsRanksThroughTheStore_AndNamesTheOneThatNeverComes) {
+  MemoryStore store;
+  std::vector<std::thread> threads;
+  for (Rank rank = 0; rank < 2; ++rank) {
+    threads.emplace_back([&, rank] {
+      ProcessCourier courier(rank, connect_mesh(store, "a/", rank, 2, soon()), soon());
+      courier.send(1 - rank, "greeting", {.text = "from " + std::to_string(rank)});
+      EXPECT_EQ(courier.receive(1 - rank, "greeting", soon()).text, "from " + std::to_string(1 - rank));
+      EXPECT_EQ(courier.state(1 - rank), PeerState::kAlive);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  try {
+    connect_mesh(store, "b/", 0, 2, steady_clock::now() + 50ms);
+    FAIL() << "a rank that does not exist was met";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kTimeout);
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 1 never arrived"));
+  }
+}
+
+}  // namespace
+}  // namespace herd::transport
