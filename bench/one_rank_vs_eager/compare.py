@@ -6,7 +6,7 @@
 
 Both programs run at once, but take turns: a step of one, then a step of the other, so that whatever else the machine does
 hits both alike. Prints one JSON object: medians, and the median of the ratios of neighbouring steps (below 1: herd is
-faster). Peak memory is each process's own VmHWM.
+faster), by the clock and by processor time, which a busy machine disturbs less. Peak memory is each process's VmHWM.
 """
 import argparse
 import json
@@ -28,7 +28,7 @@ here = os.path.dirname(os.path.abspath(__file__))
 
 class Side:
     def __init__(self, name, command):
-        self.name, self.steps, self.updates = name, [], []
+        self.name, self.steps, self.updates, self.processor = name, [], [], []
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
                                         env={**os.environ, "OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"})
         self.parameters = int(self.process.stdout.readline().split()[1])
@@ -38,7 +38,7 @@ class Side:
         values = [float(v) for v in self.process.stdout.readline().split()]
         self.steps.append(values[0])
         self.updates.append(values[1])
-        self.loss = values[2]
+        self.processor.append(values[2])
 
     def peak_gib(self):
         for line in open(f"/proc/{self.process.pid}/status"):
@@ -55,8 +55,10 @@ for _ in range(args.pairs + 1):
 report = {"parameters": herd.parameters, "tokens": args.context * args.batch, "pairs": args.pairs}
 for side in (herd, torch):
     report[side.name] = {"step_ms": round(statistics.median(side.steps[1:]), 1), "min_ms": round(min(side.steps[1:]), 1),
-                         "update_ms": round(statistics.median(side.updates[1:]), 1), "peak_gib": round(side.peak_gib(), 2)}
+                         "update_ms": round(statistics.median(side.updates[1:]), 1), "processor_ms": round(statistics.median(side.processor[1:]), 1),
+                         "peak_gib": round(side.peak_gib(), 2)}
     side.process.stdin.close()
     side.process.wait()
 report["ratio"] = round(statistics.median(h / t for h, t in zip(herd.steps[1:], torch.steps[1:])), 3)
+report["processor_ratio"] = round(statistics.median(h / t for h, t in zip(herd.processor[1:], torch.processor[1:])), 3)
 print(json.dumps(report))

@@ -1,6 +1,8 @@
-// One rank of herd on the GPT of compare.py: one step per line of input, its milliseconds and loss per line of output.
+// One rank of herd on the GPT of compare.py: one step per line of input; per line of output its
+// milliseconds, those of the update, processor milliseconds, loss, peak bytes of tensors.
 //   one_rank LAYERS WIDTH VOCAB CONTEXT BATCH
 #include <chrono>
+#include <ctime>
 #include <iostream>
 
 #include "herd/bridge/budget_allocator.h"
@@ -8,6 +10,8 @@
 #include "tests/models/training_run_internal.h"
 
 namespace {
+
+double processor_ms() { return 1e3 * static_cast<double>(std::clock()) / CLOCKS_PER_SEC; }
 
 struct Sizes {
   int64_t layers, width, vocab, context, batch;
@@ -25,14 +29,15 @@ void run(const Sizes& sizes) {
   const at::Tensor inputs = tokens.slice(1, 0, sizes.context), targets = tokens.slice(1, 1, sizes.context + 1);
   std::cout << "ready " << training.model().parameters() << std::endl;
   for (std::string line; std::getline(std::cin, line);) {
+    const double processor_start = processor_ms();
     const auto start = std::chrono::steady_clock::now();
     const double loss = training.gradient(inputs, targets, 1);
     const auto between = std::chrono::steady_clock::now();
     training.step(0);
     const auto end = std::chrono::steady_clock::now();
     const auto ms = [](auto duration) { return std::chrono::duration<double, std::milli>(duration).count(); };
-    std::cout << ms(end - start) << ' ' << ms(end - between) << ' ' << loss << ' ' << herd::DeviceMemory::peak_bytes()
-              << std::endl;
+    std::cout << ms(end - start) << ' ' << ms(end - between) << ' ' << processor_ms() - processor_start << ' ' << loss
+              << ' ' << herd::DeviceMemory::peak_bytes() << std::endl;
   }
 }
 

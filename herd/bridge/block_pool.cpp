@@ -1,3 +1,5 @@
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <iterator>
@@ -7,9 +9,14 @@
 
 namespace herd {
 
+// Blocks of several huge pages ask for them: fewer faults, and streams that do not stop at each small page.
 void* BlockPool::allocate(size_t capacity) {
-  void* base = std::aligned_alloc(64, (capacity + kHeaderBytes + 63) / 64 * 64);
-  if (base == nullptr) throw std::bad_alloc();
+  constexpr size_t kHugePage = size_t{2} << 20;
+  const bool huge = capacity >= 4 * kHugePage;
+  const size_t alignment = huge ? kHugePage : 64, bytes = (capacity + kHeaderBytes + 63) / 64 * 64;
+  void* base = nullptr;
+  if (::posix_memalign(&base, alignment, bytes) != 0) throw std::bad_alloc();
+  if (huge) ::madvise(base, bytes / kHugePage * kHugePage, MADV_HUGEPAGE);  // a wish: refusal costs nothing
   void* data = static_cast<char*>(base) + kHeaderBytes;
   header(data) = {capacity, capacity, 0};
   return data;

@@ -22,7 +22,10 @@ std::string python_with_torch() {
   if (const char* chosen = std::getenv("HERD_PYTHON")) candidates.insert(candidates.begin(), chosen);
   candidates.push_back("python3");
   for (const std::string& python : candidates) {
-    if (std::system((python + " -c 'import torch, numpy' >/dev/null 2>&1").c_str()) == 0) return python;
+    if (std::system((python + " -c 'from importlib.util import find_spec as f; exit(not (f(\"torch\") and "
+                              "f(\"numpy\")))' >/dev/null 2>&1")
+                        .c_str()) == 0)
+      return python;
   }
   return "";
 }
