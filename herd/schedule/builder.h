@@ -6,9 +6,8 @@
 //   return b.finish();
 //
 // Steps that move nothing (empty slices) are left out, on both sides alike. input() is the caller's input wherever it
-// lies: in place it is a part of kOutput. A composition (hierarchical, torus) builds the schedules of its sub-groups and
-// adds their steps with ranks and slices mapped: add() takes any step.
-// Threads: one at a time.
+// lies: in place it is a part of kOutput. A composition (hierarchical, torus) builds the schedules of its sub-groups
+// and adds their steps with ranks and slices mapped: add() takes any step. Threads: one at a time.
 #pragma once
 
 #include <cstdint>

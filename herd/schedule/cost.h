@@ -25,8 +25,8 @@ struct ResourceShare {
 };
 
 struct ScheduleTimes {
-  double end_us = 0;                                  // until the last rank is done
-  std::vector<std::vector<sim::TaskTime>> steps;      // [rank][step]
+  double end_us = 0;                              // until the last rank is done
+  std::vector<std::vector<sim::TaskTime>> steps;  // [rank][step]
   std::vector<ResourceShare> resources;
 };
 

@@ -42,7 +42,8 @@ constexpr size_t kMaxReachEntries = size_t{1} << 24;
 class Reduction {
  public:
   Reduction(const Schedule& schedule) {
-    for (const Step& step : schedule.steps) lane_.push_back(lanes_.try_emplace(lane_of(step), lanes_.size()).first->second);
+    for (const Step& step : schedule.steps)
+      lane_.push_back(lanes_.try_emplace(lane_of(step), lanes_.size()).first->second);
     full_ = schedule.steps.size() * lanes_.size() <= kMaxReachEntries;
     if (full_) reach_.assign(schedule.steps.size() * lanes_.size(), -1);
     last_.assign(lanes_.size(), -1);
@@ -87,13 +88,17 @@ class Reduction {
 
 LaneId lane_of(const Step& step) {
   switch (step.kind) {
-    case StepKind::kSend: return {LaneKind::kSend, step.peer};
+    case StepKind::kSend:
+      return {LaneKind::kSend, step.peer};
     case StepKind::kReceive:
-    case StepKind::kReceiveReduce: return {LaneKind::kReceive, step.peer};
-    case StepKind::kWait: return {LaneKind::kWait, step.peer};
+    case StepKind::kReceiveReduce:
+      return {LaneKind::kReceive, step.peer};
+    case StepKind::kWait:
+      return {LaneKind::kWait, step.peer};
     case StepKind::kCopy:
     case StepKind::kReduce:
-    case StepKind::kSignal: break;
+    case StepKind::kSignal:
+      break;
   }
   return {LaneKind::kLocal, -1};
 }

@@ -7,10 +7,12 @@
 namespace herd {
 namespace {
 
-constexpr std::pair<Collective, std::string_view> kCollectives[] = {
-    {Collective::kAllReduce, "all_reduce"},         {Collective::kAllGather, "all_gather"},
-    {Collective::kReduceScatter, "reduce_scatter"}, {Collective::kBroadcast, "broadcast"},
-    {Collective::kReduce, "reduce"},                {Collective::kBarrier, "barrier"}};
+constexpr std::pair<Collective, std::string_view> kCollectives[] = {{Collective::kAllReduce, "all_reduce"},
+                                                                    {Collective::kAllGather, "all_gather"},
+                                                                    {Collective::kReduceScatter, "reduce_scatter"},
+                                                                    {Collective::kBroadcast, "broadcast"},
+                                                                    {Collective::kReduce, "reduce"},
+                                                                    {Collective::kBarrier, "barrier"}};
 
 std::string describe(const std::vector<Slice>& slices) {
   std::string text;
@@ -38,23 +40,34 @@ Collective parse_collective(std::string_view name) {
 
 std::string_view space_name(Space space) {
   switch (space) {
-    case Space::kInput: return "input";
-    case Space::kOutput: return "output";
-    case Space::kScratch: return "scratch";
-    case Space::kStage: return "stage";
+    case Space::kInput:
+      return "input";
+    case Space::kOutput:
+      return "output";
+    case Space::kScratch:
+      return "scratch";
+    case Space::kStage:
+      return "stage";
   }
   return "unknown space";
 }
 
 std::string_view step_kind_name(StepKind kind) {
   switch (kind) {
-    case StepKind::kSend: return "send";
-    case StepKind::kReceive: return "receive";
-    case StepKind::kReceiveReduce: return "receive_reduce";
-    case StepKind::kCopy: return "copy";
-    case StepKind::kReduce: return "reduce";
-    case StepKind::kSignal: return "signal";
-    case StepKind::kWait: return "wait";
+    case StepKind::kSend:
+      return "send";
+    case StepKind::kReceive:
+      return "receive";
+    case StepKind::kReceiveReduce:
+      return "receive_reduce";
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kReduce:
+      return "reduce";
+    case StepKind::kSignal:
+      return "signal";
+    case StepKind::kWait:
+      return "wait";
   }
   return "unknown step";
 }
@@ -67,14 +80,20 @@ std::string describe(const Slice& slice) {
 std::string describe(const Step& step) {
   const std::string peer = std::to_string(step.peer);
   switch (step.kind) {
-    case StepKind::kSend: return "send to " + peer + ": " + describe(step.sources);
-    case StepKind::kReceive: return "receive from " + peer + " into " + describe(step.targets);
+    case StepKind::kSend:
+      return "send to " + peer + ": " + describe(step.sources);
+    case StepKind::kReceive:
+      return "receive from " + peer + " into " + describe(step.targets);
     case StepKind::kReceiveReduce:
       return "receive from " + peer + " and add to " + describe(step.sources) + " into " + describe(step.targets);
-    case StepKind::kCopy: return "copy " + describe(step.sources) + " to " + describe(step.targets);
-    case StepKind::kReduce: return "reduce " + describe(step.sources) + " into " + describe(step.targets);
-    case StepKind::kSignal: return "signal " + peer + ": " + describe(step.sources);
-    case StepKind::kWait: return "wait for " + peer + ": " + describe(step.sources);
+    case StepKind::kCopy:
+      return "copy " + describe(step.sources) + " to " + describe(step.targets);
+    case StepKind::kReduce:
+      return "reduce " + describe(step.sources) + " into " + describe(step.targets);
+    case StepKind::kSignal:
+      return "signal " + peer + ": " + describe(step.sources);
+    case StepKind::kWait:
+      return "wait for " + peer + ": " + describe(step.sources);
   }
   return "unknown step";
 }

@@ -1,0 +1,121 @@
+#include <algorithm>
+
+#include "herd/schedule/meaning.h"
+#include "herd/schedule/names.h"
+#include "herd/schedule/symbolic_run_internal.h"
+
+namespace herd::verify_detail {
+
+void SymbolicRun::rewrite(const Event& event) {
+  const Schedule& s = all_[event.rank];
+  for (const Space space : {Space::kInput, Space::kOutput, Space::kScratch}) {
+    const int64_t size = space_size(s, event.rank, space);
+    if (size > 0) memory_.write(event, {event.rank, space, 0, size}, std::vector<Piece>{{0, size, kNothing, 0}});
+  }
+  const SymbolId own = symbols_.contribution(event.rank, states_[event.rank].operation);
+  for (const Placed& given : given_to(s, event.rank)) {
+    if (given.range.size() == 0) continue;
+    memory_.write(event, {event.rank, given.space, given.range.begin, given.range.end},
+                  std::vector<Piece>{{0, given.range.size(), own, given.first}});
+  }
+}
+
+void SymbolicRun::check_everyone_began(Rank rank) {
+  if (!everyone_meets_) return;
+  for (Rank peer = 0; peer < n_; ++peer) {
+    if (peer != rank && states_[rank].begin_clock[states_[peer].user_lane] <= states_[rank].operation) {
+      report(rank, -1, "can be done before rank " + std::to_string(peer) + " has begun");
+    }
+  }
+}
+
+void SymbolicRun::check_results(const Event& event) {
+  const Schedule& s = all_[event.rank];
+  for (const Placed& place : expected_from(s, event.rank)) {
+    const Slice slice{event.rank, place.space, place.range.begin, place.range.end};
+    for (const Piece& piece : memory_.read(event, slice)) {
+      const Slice part{event.rank, place.space, slice.begin + piece.begin, slice.begin + piece.end};
+      const bool right_place = piece.first == place.first + piece.begin;
+      const bool right = place.of == kEveryRank
+                             ? symbols_.is_full(piece.symbol) && (n_ == 1 || symbols_.is_complete(piece.symbol))
+                             : piece.symbol == symbols_.contribution(place.of, event.operation);
+      if (!right) {
+        report(event.rank, -1,
+               "ends with " + symbols_.describe(piece.symbol) + " in " + describe(part) + ", not " +
+                   (place.of == kEveryRank ? "the complete sum" : "the input of rank " + std::to_string(place.of)));
+      } else if (symbols_.operation_of(piece.symbol) != event.operation) {
+        report(event.rank, -1, "ends with values of an earlier operation in " + describe(part));
+      } else if (!right_place) {
+        report(event.rank, -1,
+               "ends with element " + std::to_string(piece.first) + " of the message in " + describe(part) +
+                   ", where element " + std::to_string(place.first + piece.begin) + " belongs");
+      } else if (place.of == kEveryRank && event.operation == 0) {
+        sums_.push_back({place.first + piece.begin, place.first + piece.end, piece.symbol, event.rank});
+      }
+    }
+  }
+}
+
+void SymbolicRun::check_same_bits() {
+  IntervalMap<std::pair<SymbolId, Rank>> known;
+  for (const auto& [begin, end, symbol, rank] : sums_) {
+    known.update(begin, end, [&, s = symbol, r = rank](int64_t from, int64_t to, std::pair<SymbolId, Rank>& seen) {
+      if (seen.first == kNothing) seen = {s, r};
+      if (seen.first != s) {
+        report(r, -1,
+               "adds elements [" + std::to_string(from) + "," + std::to_string(to) + ") in another order than rank " +
+                   std::to_string(seen.second) + ", so bits may differ");
+      }
+    });
+  }
+}
+
+std::vector<Piece> SymbolicRun::add(Rank rank, int step, const std::vector<std::vector<Piece>>& terms) {
+  std::vector<Piece> sums;
+  std::vector<size_t> at(terms.size(), 0);
+  const int64_t size = terms[0].empty() ? 0 : terms[0].back().end;
+  for (int64_t begin = 0; begin < size;) {
+    int64_t end = size;
+    std::vector<SymbolId> ids;
+    int64_t first = -1;
+    std::string rule;
+    for (size_t t = 0; t < terms.size(); ++t) {
+      while (terms[t][at[t]].end <= begin) ++at[t];
+      const Piece& piece = terms[t][at[t]];
+      const int64_t element = piece.first + begin - piece.begin;
+      end = std::min(end, piece.end);
+      ids.push_back(piece.symbol);
+      if (t == 0) first = element;
+      if (piece.symbol > kUnknown && first != element) {
+        rule = "adds element " + std::to_string(element) + " of the message to element " + std::to_string(first);
+      } else if (piece.symbol > kUnknown && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
+        rule = "adds a value of an earlier operation";
+      }
+    }
+    SymbolId sum = kUnknown;
+    if (rule.empty()) sum = symbols_.sum(ids, all_[rank].steps[step].completes, rule);
+    if (!rule.empty()) report(rank, step, rule);
+    sums.push_back({begin, end, sum, first});
+    begin = end;
+  }
+  return sums;
+}
+
+std::vector<Piece> SymbolicRun::read_defined(Rank rank, int step, const Slice& slice) {
+  std::vector<Piece> pieces = memory_.read(event_of(rank, step), slice);
+  check_defined(rank, step, slice, pieces);
+  return pieces;
+}
+
+void SymbolicRun::check_defined(Rank rank, int step, const Slice& slice, const std::vector<Piece>& pieces) {
+  for (const Piece& piece : pieces) {
+    const Slice part{slice.rank, slice.space, slice.begin + piece.begin, slice.begin + piece.end};
+    if (piece.symbol == kNothing) {
+      report(rank, step, "reads " + describe(part) + ", which holds nothing");
+    } else if (piece.symbol != kUnknown && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
+      report(rank, step, "reads " + describe(part) + ", which holds values of an earlier operation");
+    }
+  }
+}
+
+}  // namespace herd::verify_detail
