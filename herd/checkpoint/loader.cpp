@@ -1,6 +1,7 @@
 #include "herd/checkpoint/loader.h"
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
 #include <sstream>
 
