@@ -1,5 +1,5 @@
 // A BERT-like classifier trained by ring all-reduce:   herd run -n 2 -- bert_ring
-// It learns which sentences are in order and which have had two neighbouring words swapped.
+// It learns which sentences are in order (label 1) and which have two neighbouring words swapped (label 0).
 #include <torch/torch.h>
 
 #include <cstdio>
@@ -7,13 +7,12 @@
 
 #include "herd/train/distributed_data_parallel.h"
 
-constexpr int64_t kWords = 9, kWidth = 32;  // words of a sentence; one slot of the pattern each, three choices a slot
+constexpr int64_t kWords = 9, kWidth = 32;  // words of a sentence, one of three in each place
 const char* const kPattern[kWords][3] = {
     {"the", "this", "every"}, {"king", "prophet", "shepherd"}, {"saw", "blessed", "called"},
     {"a", "his", "that"},     {"city", "river", "lamb"},       {"and", "then", "but"},
     {"she", "he", "it"},      {"slept", "sang", "wept"},       {"quietly", "again", "there"}};
 
-// Token ids [sentences, kWords], and labels: 1 = in order.
 std::pair<at::Tensor, at::Tensor> make_sentences(int64_t count, std::mt19937& random) {
   at::Tensor tokens = torch::empty({count, kWords}, torch::kLong), labels = torch::empty({count}, torch::kLong);
   for (int64_t i = 0; i < count; ++i) {
@@ -52,11 +51,10 @@ int main() {
   for (int step = 0; step <= 150; ++step) {
     const auto [tokens, labels] = make_sentences(32, random);
     const at::Tensor loss = torch::nn::functional::cross_entropy(ddp(tokens), labels);
-    loss.backward();
-    optimizer.step(), optimizer.zero_grad();
+    loss.backward(), optimizer.step(), optimizer.zero_grad();
     if (step % 50 == 0 && comm.rank() == 0) std::printf("step %d loss %.3f\n", step, loss.item<double>());
   }
   const auto [tokens, labels] = make_sentences(512, random);
-  const double right = net->forward(tokens).argmax(1).eq(labels).to(torch::kDouble).mean().item<double>();
+  const double right = (net->forward(tokens).argmax(1) == labels).to(torch::kDouble).mean().item<double>();
   std::printf("rank %d: accuracy %.3f on new sentences, words such as \"%s\"\n", comm.rank(), right, kPattern[1][0]);
 }

@@ -270,7 +270,9 @@ void GradientReducer::contribute_nothing() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->begin();
-    for (Slot& slot : state_->slots) slot.parameter.mutable_grad().reset();
+    for (Slot& slot : state_->slots) {
+      if (!slot.touched) slot.parameter.mutable_grad().reset();
+    }
   }
   state_->finish(true);
 }

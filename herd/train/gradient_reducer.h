@@ -54,7 +54,8 @@ class GradientReducer {
   // losses that are means over `weight` samples it is the gradient of the mean over all samples. Collective.
   void set_weight(double weight);
 
-  // In place of a backward on a rank that has no batch left: takes part in the reduction with zeros.
+  // In place of a backward on a rank that has no batch left: takes part in the reduction with zeros, or with
+  // what backwards without reducing have added up.
   void contribute_nothing();
 
   int num_buckets() const;
