@@ -12,9 +12,12 @@
 #include "herd/cli/checkpoint.h"
 #include "herd/cli/doctor.h"
 #include "herd/cli/explain.h"
+#include "herd/cli/generate.h"
+#include "herd/cli/parity.h"
 #include "herd/cli/run.h"
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
+#include "herd/cli/train.h"
 
 int main(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
@@ -25,9 +28,12 @@ int main(int argc, char** argv) {
   herd::cli::add_checkpoint_command(app);
   herd::cli::add_doctor_command(app);
   herd::cli::add_explain_command(app);
+  herd::cli::add_generate_command(app);
+  herd::cli::add_parity_command(app);
   herd::cli::add_run_command(app);
   herd::cli::add_show_command(app);
   herd::cli::add_tokenize_command(app);
+  herd::cli::add_train_command(app);
 
   try {
     std::vector<std::string> arguments = herd::cli::mark_program({argv + 1, argv + argc});

@@ -1,0 +1,16 @@
+// herd generate: text from a checkpoint. Its options are herd-trainer's, which this command becomes.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+void add_generate_command(CLI::App& app);
+int run_generate(const std::vector<std::string>& arguments);  // does not return where herd-trainer could be started
+
+}  // namespace herd::cli

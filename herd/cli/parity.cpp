@@ -1,0 +1,138 @@
+#include "herd/cli/parity.h"
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <filesystem>
+#include <limits>
+#include <memory>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/cli/train.h"
+#include "herd/cli/trainer_process.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<std::string> words(const std::string& text) {
+  std::istringstream in(text);
+  return {std::istream_iterator<std::string>(in), {}};
+}
+
+std::vector<double> read_losses(const fs::path& metrics) {
+  std::vector<double> losses;
+  for (const StepMetrics& step : read_metrics(metrics)) losses.push_back(step.loss);
+  return losses;
+}
+
+std::vector<float> read_tensor(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
+  const TensorSlice whole = whole_tensor(tensor.shape);
+  std::vector<float> values(static_cast<size_t>(whole.elements.size()));
+  reader.read(name, whole, std::as_writable_bytes(std::span(values)));
+  return values;
+}
+
+struct Side {
+  fs::path folder;
+  std::vector<double> losses;
+};
+
+Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name, const std::string& own) {
+  TrainOptions train{.file = options.file, .overrides = options.overrides};
+  for (const std::string& word : words(own)) train.overrides.push_back(word);
+  const spec::RunFile asked = spec::parse_run_file(options.file, train.overrides);
+  train.ranks = ranks_of_mesh(asked);
+  for (const std::string& fixed :
+       {"log.dir=" + root.string(), "log.name=" + name, std::string("checkpoint.resume=none"),
+        "checkpoint.every=" + std::to_string(asked.train.steps),
+        std::string("log.every=") + std::to_string(asked.train.steps)})
+    train.overrides.push_back(fixed);
+  std::printf("%s: %d rank%s, %s\n", name.c_str(), train.ranks, train.ranks == 1 ? "" : "s", own.c_str());
+  std::fflush(stdout);
+  if (const int status = run_train(train); status != 0)
+    throw Error(Code::kAborted, "side " + name + " ended with status " + std::to_string(status));
+  return {root / name, read_losses(root / name / "metrics.jsonl")};
+}
+
+}  // namespace
+
+Difference loss_difference(const std::vector<double>& a, const std::vector<double>& b) {
+  Difference worst;
+  if (a.size() != b.size() || a.empty())
+    return {std::numeric_limits<double>::infinity(),
+            std::to_string(a.size()) + " steps against " + std::to_string(b.size())};
+  for (size_t i = 0; i < a.size(); ++i)
+    if (const double relative = std::abs(a[i] - b[i]) / std::abs(a[i]); !(relative <= worst.relative))
+      worst = {relative, "step " + std::to_string(i + 1)};
+  return worst;
+}
+
+Difference weight_difference(const std::string& checkpoint_a, const std::string& checkpoint_b, double lr_times_steps) {
+  CheckpointReader a(checkpoint_a), b(checkpoint_b);
+  Difference worst;
+  for (const auto& [name, tensor] : a.manifest().tensors) {
+    if (tensor.dtype != DType::kF32) continue;
+    if (!b.manifest().tensors.contains(name))
+      return {std::numeric_limits<double>::infinity(), name + ", which b lacks"};
+    if (name.ends_with(".moment1") || name.ends_with(".moment2") || name.ends_with(".moment")) continue;
+    const std::vector<float> x = read_tensor(a, name, tensor), y = read_tensor(b, name, tensor);
+    double scale = lr_times_steps, difference = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      scale = std::max(scale, std::abs(static_cast<double>(x[i])));
+      difference = std::max(difference, std::abs(static_cast<double>(x[i]) - y[i]));
+    }
+    if (!(difference / scale <= worst.relative)) worst = {difference / scale, name};
+  }
+  return worst;
+}
+
+void add_parity_command(CLI::App& app) {
+  auto options = std::make_shared<ParityOptions>();
+  CLI::App* parity = app.add_subcommand("parity", "run one file in two layouts, and compare losses and weights");
+  parity->add_option("FILE", options->file, "the run file")->required();
+  parity->add_option("OVERRIDES", options->overrides, "section.key=value, for both sides");
+  parity->add_option("--a", options->a, "overrides of side a, as \"mesh.dp=1\"")->required();
+  parity->add_option("--b", options->b, "overrides of side b, as \"mesh.dp=2\"")->required();
+  parity->add_option("--tolerance", options->loss_tolerance, "largest relative difference of a step's loss")
+      ->capture_default_str();
+  parity
+      ->add_option("--weight-tolerance", options->weight_tolerance,
+                   "largest difference of a final weight, relative to its tensor")
+      ->capture_default_str();
+  parity->add_flag("--keep", options->keep, "keep the folder with both runs");
+  parity->callback([options] {
+    const int status = run_parity(*options);
+    if (status != 0) throw CLI::RuntimeError(status);
+  });
+}
+
+int run_parity(const ParityOptions& options) {
+  std::string pattern = fs::temp_directory_path() / "herd-parity-XXXXXX";
+  if (!mkdtemp(pattern.data())) throw_errno(Code::kStorage, "make a folder like " + pattern, errno);
+  const fs::path root = pattern;
+  const Side a = run_side(options, root, "a", options.a), b = run_side(options, root, "b", options.b);
+  const Difference loss = loss_difference(a.losses, b.losses);
+  const spec::RunFile run = spec::parse_run_file((a.folder / "config.toml").string());
+  const Difference weight = weight_difference(resolve_checkpoint(a.folder), resolve_checkpoint(b.folder),
+                                              run.optimizer.lr * static_cast<double>(run.train.steps));
+  auto verdict = [](double value, double tolerance) { return value <= tolerance ? "within" : "EXCEEDS"; };
+  std::printf("losses of %zu steps: largest relative difference %.3g at %s, %s %.3g\n", a.losses.size(), loss.relative,
+              loss.where.empty() ? "every step" : loss.where.c_str(), verdict(loss.relative, options.loss_tolerance),
+              options.loss_tolerance);
+  std::printf("final weights: largest relative difference %.3g in %s, %s %.3g\n", weight.relative,
+              weight.where.empty() ? "every tensor" : weight.where.c_str(),
+              verdict(weight.relative, options.weight_tolerance), options.weight_tolerance);
+  if (options.keep)
+    std::printf("runs: %s\n", root.c_str());
+  else
+    fs::remove_all(root);
+  return loss.relative <= options.loss_tolerance && weight.relative <= options.weight_tolerance ? 0 : 1;
+}
+
+}  // namespace herd::cli

@@ -1,0 +1,52 @@
+#include "herd/cli/train.h"
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+
+#include "herd/cli/trainer_process.h"
+#include "herd/launch/launcher.h"
+#include "herd/spec/run_file.h"
+
+namespace herd::cli {
+
+void add_train_command(CLI::App& app) {
+  auto options = std::make_shared<TrainOptions>();
+  CLI::App* train = app.add_subcommand("train", "train what a run file describes");
+  train->add_option("FILE", options->file, "the run file (docs/guide/run_file.md)")->required();
+  train->add_option("OVERRIDES", options->overrides, "section.key=value, in place of what the file says");
+  train
+      ->add_option("-n,--ranks", options->ranks,
+                   "ranks on this machine; default: what [mesh] asks for, dp = 1 unless stated")
+      ->check(CLI::PositiveNumber);
+  train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
+      ->capture_default_str();
+  train->callback([options] {
+    const int status = run_train(*options);
+    if (status != 0) throw CLI::RuntimeError(status);
+  });
+}
+
+int run_train(const TrainOptions& options) {
+  const spec::RunFile run = spec::parse_run_file(options.file, options.overrides);
+  const std::string trainer = trainer_path();
+  const int ranks = options.ranks > 0 ? options.ranks : ranks_of_mesh(run);
+  if (options.ranks == 0)
+    std::fprintf(stderr, "herd train: %d rank%s, as [mesh] asks for (--ranks N for more)\n", ranks,
+                 ranks == 1 ? "" : "s");
+  check_before_start(run, ranks);
+  std::vector<std::string> command = {trainer, "train", options.file};
+  command.insert(command.end(), options.overrides.begin(), options.overrides.end());
+  const auto logs = std::filesystem::path(run.log.dir) / run.log.name / "logs";
+  std::filesystem::create_directories(logs);
+  return launch::launch_job({.command = command,
+                             .ranks_per_node = ranks,
+                             .rendezvous = {},
+                             .token = {},
+                             .max_restarts = options.max_restarts,
+                             .log_dir = logs,
+                             .threads_per_rank = static_cast<int>(run.train.threads)});
+}
+
+}  // namespace herd::cli

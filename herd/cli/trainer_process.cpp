@@ -1,0 +1,39 @@
+#include "herd/cli/trainer_process.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "herd/base/error.h"
+#include "herd/data/sample_source.h"
+#include "herd/data/token_file.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/strategies/table.h"
+
+namespace herd::cli {
+
+std::string trainer_path() {
+  const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "herd-trainer";
+  if (!std::filesystem::exists(path))
+    throw Error(Code::kBadConfig, "this build has no herd-trainer: " + path.string() +
+                                      " is not there\n  fix: configure with libtorch (HERD_TORCH=ON), and build it");
+  return path;
+}
+
+int ranks_of_mesh(const spec::RunFile& run) {
+  const auto& mesh = run.mesh;
+  return static_cast<int>(std::max<int64_t>(1, mesh.dp) * mesh.fsdp * mesh.tp * mesh.pp * mesh.cp);
+}
+
+void check_before_start(const spec::RunFile& run, int ranks) {
+  const spec::Layout layout = spec::resolve(run, ranks);
+  constexpr int kProvedWorld = 16;  // the ranks of larger ones compile their own programs only
+  if (ranks <= kProvedWorld) strategies::compile_and_verify(run, spec::model_table(run, layout.micro_batch), layout);
+  if (run.data.kind != "tokens") return;
+  const std::filesystem::path folder = run.data.path;
+  open_tokens(folder, Split::kTrain, run.model.context, static_cast<uint64_t>(run.train.seed));
+  if (run.train.eval_every > 0) open_tokens(folder, Split::kValidation, run.model.context, 0);
+  TokenFile(folder / "train.tokens").require_vocabulary(run.model.vocab);
+}
+
+}  // namespace herd::cli

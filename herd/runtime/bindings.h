@@ -1,0 +1,19 @@
+// What the executor does for each kind of op: a table from OpKind to a function. The table is all that the executor
+// knows of models, tensors and collectives.
+// Threads: built before the executor, read-only afterwards.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <map>
+
+#include "herd/program/program.h"
+#include "herd/runtime/lane.h"
+
+namespace herd::runtime {
+
+// Executes one op of step `step`. Returns the event of an operation it only started, else null. Runs on the op's lane.
+using Binding = std::function<EventPtr(const program::Op& op, int64_t step)>;
+using BindingTable = std::map<program::OpKind, Binding>;
+
+}  // namespace herd::runtime

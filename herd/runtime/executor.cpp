@@ -1,0 +1,244 @@
+#include "herd/runtime/executor.h"
+
+#include <atomic>
+#include <map>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/program/names.h"
+
+namespace herd::runtime {
+namespace {
+
+double microseconds(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
+
+// Rethrows the exception in flight as herd::Error that opens with `where`.
+[[noreturn]] void rethrow_with(const std::string& where) {
+  try {
+    throw;
+  } catch (const Error& error) {
+    throw Error(error.code(), where + ": " + error.message());
+  } catch (const std::exception& error) {
+    throw Error(Code::kBug, where + ": " + error.what());
+  }
+}
+
+// Notes when the operation it stands for was first seen to be done, and names the op in what that throws.
+class NotedEvent final : public Event {
+ public:
+  NotedEvent(EventPtr inner, std::string where, std::shared_ptr<std::atomic<double>> end_us, Clock::time_point origin)
+      : inner_(std::move(inner)), where_(std::move(where)), end_us_(std::move(end_us)), origin_(origin) {}
+  bool done() const override {
+    const bool is = inner_->done();
+    if (is) note();
+    return is;
+  }
+  void wait() override {
+    try {
+      inner_->wait();
+    } catch (...) {
+      rethrow_with(where_);
+    }
+    note();
+  }
+
+ private:
+  void note() const {
+    double unset = 0;
+    end_us_->compare_exchange_strong(unset, microseconds(Clock::now() - origin_));
+  }
+  EventPtr inner_;
+  std::string where_;
+  std::shared_ptr<std::atomic<double>> end_us_;
+  Clock::time_point origin_;
+};
+
+}  // namespace
+
+std::string describe(const program::Op& op) {
+  return std::string(program::op_name(op.kind)) + " of " + program::subject(op);
+}
+
+std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
+  switch (lane) {
+    case program::Lane::kCompute:
+      return inline_lane();
+    case program::Lane::kGather:
+      return ready_lane("herd-gather");
+    case program::Lane::kReduce:
+      return ready_lane("herd-reduce");
+    case program::Lane::kPeerIn:
+      return ready_lane("herd-peer-in");
+    case program::Lane::kPeerOut:
+      return ready_lane("herd-peer-out");
+    case program::Lane::kCopyIn:
+      return thread_lane("herd-copy-in");
+    case program::Lane::kCopyOut:
+      return thread_lane("herd-copy-out");
+    case program::Lane::kHost:
+      return thread_lane("herd-host");
+    case program::Lane::kIo:
+      return thread_lane("herd-io");
+  }
+  throw Error(Code::kBug, "unknown lane");
+}
+
+struct Executor::State {
+  struct Slot {  // one op of the loop body
+    std::vector<program::Dependency> after;
+    Binding binding;
+    EventPtr event;            // of the newest run
+    int64_t handed_over = -1;  // run that `event` belongs to
+    double begin_us = 0;
+    std::shared_ptr<std::atomic<double>> end_us;
+  };
+  struct Queue {
+    std::unique_ptr<Lane> lane;
+    std::vector<int> ops;
+    size_t next = 0;
+  };
+
+  program::Program program;
+  std::vector<Slot> slots;
+  std::map<program::Lane, Queue> queues;
+  Clock::time_point origin = Clock::now();
+  int64_t runs = 0;
+  double waited_us = 0;
+
+  bool submittable(const Slot& slot) const {
+    for (const program::Dependency& d : slot.after) {
+      const int64_t needed = runs - d.distance;
+      if (needed >= 0 && slots[d.op].handed_over < needed) return false;
+    }
+    return true;
+  }
+
+  std::vector<EventPtr> events_before(Slot& slot, program::Lane lane) {
+    std::vector<EventPtr> events;
+    for (const program::Dependency& d : slot.after) {
+      if (d.distance > runs || program.ops[d.op].lane == lane) continue;
+      const EventPtr& event = slots[d.op].event;
+      if (event->done())
+        event->wait();  // throws what the op threw
+      else
+        events.push_back(event);
+    }
+    return events;
+  }
+
+  void hand_over(int index, Queue& queue, int64_t step) {
+    Slot& slot = slots[index];
+    const program::Op& op = program.ops[index];
+    const std::string where =
+        "step " + std::to_string(step) + ": " + describe(op) + " on rank " + std::to_string(program.rank);
+    std::vector<EventPtr> before = events_before(slot, op.lane);
+    slot.end_us = std::make_shared<std::atomic<double>>(0.0);
+    slot.begin_us = now_us();
+    const auto submitted = slot.begin_us;
+    Job job = [this, &slot, &op, step, where, end = slot.end_us, submitted]() -> EventPtr {
+      slot.begin_us = now_us();
+      if (op.lane == program::Lane::kCompute) waited_us += slot.begin_us - submitted;
+      EventPtr rest;
+      try {
+        rest = slot.binding(op, step);
+      } catch (...) {
+        rethrow_with(where);
+      }
+      if (rest) return std::make_shared<NotedEvent>(rest, where, end, origin);
+      end->store(now_us());
+      return nullptr;
+    };
+    slot.event = queue.lane->submit(std::move(before), std::move(job));
+    slot.handed_over = runs;
+    queue.next++;
+    if (op.lane == program::Lane::kCompute && slot.event->done()) slot.event->wait();  // throws what the op threw
+  }
+
+  // Hands over ops of the other lanes as far as their dependencies have been handed over.
+  void advance_others(int64_t step) {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (auto& [lane, queue] : queues) {
+        if (lane == program::Lane::kCompute) continue;
+        while (queue.next < queue.ops.size() && submittable(slots[queue.ops[queue.next]])) {
+          hand_over(queue.ops[queue.next], queue, step);
+          moved = true;
+        }
+      }
+    }
+  }
+
+  void run(int64_t step);
+
+  double now_us() const { return microseconds(Clock::now() - origin); }
+};
+
+Executor::Executor(program::Program program, BindingTable bindings, const LaneFactory& lanes)
+    : state_(std::make_unique<State>()) {
+  state_->program = std::move(program);
+  const auto after = program::dependencies(state_->program);
+  const auto& ops = state_->program.ops;
+  state_->slots.resize(ops.size());
+  for (size_t i = 0; i < ops.size(); ++i) {
+    auto binding = bindings.find(ops[i].kind);
+    HERD_CHECK(binding != bindings.end(), "no binding for " + describe(ops[i]));
+    state_->slots[i].after = after[i];
+    state_->slots[i].binding = binding->second;
+    auto& queue = state_->queues[ops[i].lane];
+    if (!queue.lane) queue.lane = lanes(ops[i].lane);
+    queue.ops.push_back(static_cast<int>(i));
+  }
+}
+
+Executor::~Executor() {
+  for (auto& [lane, queue] : state_->queues) queue.lane->drain();
+}
+
+void Executor::run(int64_t step) {
+  try {
+    state_->run(step);
+  } catch (...) {
+    for (State::Slot& slot : state_->slots)  // the first failure in program order, where it is known already
+      if (slot.event && slot.event->done()) slot.event->wait();
+    throw;
+  }
+}
+
+void Executor::State::run(int64_t step) {
+  State& s = *this;
+  for (auto& [lane, queue] : s.queues) queue.next = 0;
+  s.waited_us = 0;
+  s.advance_others(step);
+  if (auto compute = s.queues.find(program::Lane::kCompute); compute != s.queues.end()) {
+    State::Queue& queue = compute->second;
+    while (queue.next < queue.ops.size()) {
+      const int index = queue.ops[queue.next];
+      HERD_CHECK(s.submittable(s.slots[index]), describe(s.program.ops[index]) + " waits for an op that waits for it");
+      s.hand_over(index, queue, step);
+      s.advance_others(step);
+    }
+  }
+  for (auto& [lane, queue] : s.queues)
+    HERD_CHECK(queue.next == queue.ops.size(),
+               describe(s.program.ops[queue.ops[queue.next]]) + " waits for an op that waits for it");
+  s.runs++;
+}
+
+void Executor::drain() {
+  for (auto& [lane, queue] : state_->queues) queue.lane->drain();
+  for (State::Slot& slot : state_->slots)
+    if (slot.event) slot.event->wait();
+}
+
+const program::Program& Executor::program() const { return state_->program; }
+double Executor::waited_us() const { return state_->waited_us; }
+
+std::vector<OpTime> Executor::times() const {
+  std::vector<OpTime> times;
+  for (size_t i = 0; i < state_->slots.size(); ++i)
+    if (const State::Slot& slot = state_->slots[i]; slot.end_us)
+      times.push_back({static_cast<int>(i), slot.begin_us, slot.end_us->load()});
+  return times;
+}
+
+}  // namespace herd::runtime

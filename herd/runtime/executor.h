@@ -1,0 +1,54 @@
+// Executes a Program: each lane runs its ops first in, first out; between lanes an op waits for exactly the hazards
+// (program/dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its binding.
+//
+// Lanes advance at the boundaries of compute ops: an op is handed to its lane as soon as everything it depends on has
+// been handed to one. On return from run() every op of the step has been handed over and the compute lane is done;
+// other lanes may still work, and hazards carry over into the next step.
+// Errors: what an op throws comes out of run() or drain() as herd::Error, its message opened by step, op, block,
+//   micro-batch and rank; the executor is then of no further use.
+// Threads: one calling thread, which is also the compute lane on CPU; bindings run on the threads of their lanes.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "herd/program/dependencies.h"
+#include "herd/runtime/bindings.h"
+
+namespace herd::runtime {
+
+// What really ran: microseconds since the executor was made.
+struct OpTime {
+  int op = 0;  // index into Program::ops
+  double begin_us = 0;
+  double end_us = 0;
+};
+
+// Makes the lane of an op; called once per lane that the program uses.
+using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
+std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
+
+class Executor {
+ public:
+  // Borrows nothing. Throws kBug if an op has no binding.
+  Executor(program::Program program, BindingTable bindings, const LaneFactory& lanes = make_cpu_lane);
+  ~Executor();  // drains
+
+  void run(int64_t step);
+  void drain();  // returns when nothing is in flight; rethrows the first failure
+
+  const program::Program& program() const;
+  // Times of the ops of the last step; those in flight are noted when they end, so call drain() first.
+  std::vector<OpTime> times() const;
+  // Microseconds that the compute lane stood still for other lanes in the last step.
+  double waited_us() const;
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+// "backward of block3 mb1", "reduce of g4 g5 on dp".
+std::string describe(const program::Op& op);
+
+}  // namespace herd::runtime

@@ -1,0 +1,188 @@
+#include "herd/runtime/model_bindings.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "herd/base/check.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/optim/clip.h"
+#include "herd/runtime/executor.h"
+
+namespace herd::runtime {
+namespace {
+
+using program::Op;
+using program::OpKind;
+using program::ValueKind;
+
+bool lists(const std::vector<program::Value>& values, ValueKind kind, int index) {
+  return std::any_of(values.begin(), values.end(), [&](const auto& v) { return v.kind == kind && v.index == index; });
+}
+
+// Indices of one kind among an op's values, ascending, each once.
+std::vector<int> indices(const std::vector<program::Value>& values, ValueKind kind) {
+  std::vector<int> found;
+  for (const program::Value& value : values)
+    if (value.kind == kind) found.push_back(value.index);
+  std::sort(found.begin(), found.end());
+  found.erase(std::unique(found.begin(), found.end()), found.end());
+  return found;
+}
+
+// Done when every operation is.
+class WorksEvent final : public Event {
+ public:
+  explicit WorksEvent(std::vector<Work> works) : works_(std::move(works)) {}
+  bool done() const override {
+    return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
+  }
+  void wait() override {
+    for (Work& work : works_) work.wait();
+  }
+
+ private:
+  std::vector<Work> works_;
+};
+
+}  // namespace
+
+ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, Communicator& comm, GroupUpdate update,
+                             Options options)
+    : chain_(chain),
+      parameters_(parameters),
+      comm_(comm),
+      update_(std::move(update)),
+      options_(options),
+      squares_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
+
+BindingTable ModelBindings::table() {
+  auto quiet = [](auto function) -> Binding {
+    return [function](const Op& op, int64_t step) -> EventPtr {
+      function(op, step);
+      return nullptr;
+    };
+  };
+  BindingTable table;
+  table[OpKind::kLoad] = quiet([this](const Op& op, int64_t) { load(op); });
+  table[OpKind::kForward] = quiet([this](const Op& op, int64_t step) { forward(op, step); });
+  table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
+  table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
+  table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
+  table[OpKind::kReduce] = [this](const Op& op, int64_t) { return reduce(op); };
+  table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
+  table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
+  table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
+    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &output_.factor, step);
+  });
+  table[OpKind::kRelease] = quiet([this](const Op& op, int64_t) { release(op); });
+  return table;
+}
+
+void ModelBindings::begin_step(StepInput input) {
+  input_ = std::move(input);
+  output_ = {};
+}
+
+nn::Context ModelBindings::context(const Op& op, int64_t step) const {
+  nn::Context context;
+  context.training = true;
+  context.seed = options_.seed;
+  context.step = step;
+  context.samples = input_.micro_batches.at(op.micro_batch).samples;
+  context.layer = op.block;
+  context.weight = input_.weight;
+  return context;
+}
+
+void ModelBindings::load(const Op& op) {
+  activations_[{op.block, op.micro_batch}] = {input_.micro_batches.at(op.micro_batch).inputs_BT};
+}
+
+void ModelBindings::forward(const Op& op, int64_t step) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  const nn::Tuple& x = activations_.at({op.block, op.micro_batch});
+  nn::Tuple& y = activations_[{op.block + 1, op.micro_batch}];
+  if (lists(op.writes, ValueKind::kGraph, op.block)) {
+    nn::Graph graph = nn::run_forward(*chain_[op.block], x, context(op, step));
+    y = nn::detached(graph.outputs);
+    graphs_[{op.block, op.micro_batch}] = std::move(graph);
+  } else {
+    y = nn::run_without_graph(*chain_[op.block], x, context(op, step));
+  }
+}
+
+void ModelBindings::recompute(const Op& op, int64_t step) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  graphs_[{op.block, op.micro_batch}] =
+      nn::run_forward(*chain_[op.block], activations_.at({op.block, op.micro_batch}), context(op, step));
+}
+
+// A gradient that an op writes without reading it starts anew.
+void ModelBindings::begin_gradients(const Op& op) {
+  for (int group : indices(op.writes, ValueKind::kGradient))
+    if (!lists(op.reads, ValueKind::kGradient, group)) parameters_.group(group).begin_gradient();
+}
+
+void ModelBindings::loss(const Op& op, int64_t step) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  begin_gradients(op);
+  auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
+  nn::LossResult result = block.loss(activations_.at({op.block, op.micro_batch}),
+                                     input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), true);
+  if (options_.stop_on_nonfinite && !std::isfinite(result.sum))
+    throw NonFinite("the loss is " + std::to_string(result.sum));
+  output_.loss_sum += result.sum;
+  output_.count += result.count;
+  activation_gradients_[{op.block, op.micro_batch}] = std::move(result.dx);
+}
+
+void ModelBindings::backward(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  begin_gradients(op);
+  auto graph = graphs_.extract({op.block, op.micro_batch});
+  HERD_CHECK(!graph.empty(), "no graph for " + describe(op));
+  nn::Tuple dx = nn::run_backward(std::move(graph.mapped()), activation_gradients_.at({op.block + 1, op.micro_batch}));
+  if (op.block > 0) activation_gradients_[{op.block, op.micro_batch}] = std::move(dx);
+}
+
+EventPtr ModelBindings::reduce(const Op& op) {
+  std::vector<Work> works;
+  const std::vector<int> groups = indices(op.reads, ValueKind::kGradient);
+  for (size_t begin = 0; begin < groups.size();) {  // each run of neighbours is one range
+    size_t end = begin + 1;
+    while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
+    at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1]);
+    works.push_back(comm_.all_reduce_async(range, {.op = ReduceOp::kSum, .name = "gradient"}));
+    begin = end;
+  }
+  return std::make_shared<WorksEvent>(std::move(works));
+}
+
+void ModelBindings::norm(const Op& op) {
+  for (int group : indices(op.reads, ValueKind::kGradient)) {
+    squares_[group] = optim::gradient_squares(parameters_.group(group).gradient());
+  }
+}
+
+void ModelBindings::clip(const Op&) {
+  double sum = 0;
+  for (double square : squares_) sum += square;
+  const optim::Clip clip = optim::clip_by_norm(sum, options_.clip);
+  output_.norm = clip.norm;
+  output_.factor = clip.factor;
+  if (options_.stop_on_nonfinite && !std::isfinite(output_.norm))
+    throw NonFinite("the norm of the gradient is " + std::to_string(output_.norm));
+}
+
+void ModelBindings::release(const Op& op) {
+  auto drop = [](const program::Value& value, auto& map, auto& gradients, auto& graphs) {
+    const Key key{value.index, value.micro_batch};
+    if (value.kind == ValueKind::kActivation) map.erase(key);
+    if (value.kind == ValueKind::kActivationGradient) gradients.erase(key);
+    if (value.kind == ValueKind::kGraph) graphs.erase(key);
+  };
+  for (const auto* values : {&op.reads, &op.writes})
+    for (const program::Value& value : *values) drop(value, activations_, activation_gradients_, graphs_);
+}
+
+}  // namespace herd::runtime

@@ -1,0 +1,93 @@
+// Bindings of the plain training step to a chain of blocks: load, forward, loss, recompute, backward, reduce, norm,
+// clip, step, release. Values that are tensors live here between the op that writes them and the last that reads them.
+//
+// Losses are (sum, count): the gradients are those of sum over all ranks and micro-batches / global count, so the only
+// division is the weight that every loss op gets, and reduces are plain sums.
+// Threads: bindings run on the compute lane, but for the reduce, which only starts an operation.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/comm/communicator.h"
+#include "herd/nn/block.h"
+#include "herd/nn/run_block.h"
+#include "herd/runtime/bindings.h"
+#include "herd/runtime/flat_parameters.h"
+
+namespace herd::runtime {
+
+using Chain = std::vector<std::shared_ptr<nn::Block>>;  // the last one is a LossBlock
+
+// One micro-batch of a rank; B sequences, T tokens.
+struct Batch {
+  at::Tensor inputs_BT;               // int64
+  at::Tensor targets_BT;              // int64, negative = not counted
+  std::vector<int64_t> samples = {};  // global index of each row
+};
+
+// What one step needs from outside, and what it says when it is over.
+struct StepInput {
+  std::vector<Batch> micro_batches;
+  double weight = 1;  // 1 / tokens that count, over all ranks
+};
+struct StepOutput {
+  double loss_sum = 0;  // of this rank's tokens, in nats
+  int64_t count = 0;    // this rank's tokens
+  double norm = 0;      // of the global gradient, before clipping
+  float factor = 1;     // what the gradient was multiplied with
+};
+
+// Updates the weights of one group with gradient * *factor.
+using GroupUpdate = std::function<void(int group, const float* factor, int64_t step)>;
+
+class ModelBindings {
+ public:
+  struct Options {
+    uint64_t seed = 0;
+    double clip = 0;  // largest global norm; 0 = none
+    bool stop_on_nonfinite = true;
+  };
+  // Borrows all of them; they must outlive this.
+  ModelBindings(const Chain& chain, FlatParameters& parameters, Communicator& comm, GroupUpdate update,
+                Options options);
+
+  BindingTable table();
+  void begin_step(StepInput input);
+  const StepOutput& output() const { return output_; }
+
+ private:
+  using Key = std::pair<int, int>;  // block, micro-batch
+  nn::Context context(const program::Op& op, int64_t step) const;
+  void load(const program::Op& op);
+  void forward(const program::Op& op, int64_t step);
+  void loss(const program::Op& op, int64_t step);
+  void recompute(const program::Op& op, int64_t step);
+  void backward(const program::Op& op);
+  void norm(const program::Op& op);
+  void clip(const program::Op& op);
+  EventPtr reduce(const program::Op& op);
+  void release(const program::Op& op);
+  void begin_gradients(const program::Op& op);
+
+  const Chain& chain_;
+  FlatParameters& parameters_;
+  Communicator& comm_;
+  GroupUpdate update_;
+  Options options_;
+  StepInput input_;
+  StepOutput output_;
+  std::map<Key, nn::Tuple> activations_, activation_gradients_;
+  std::map<Key, nn::Graph> graphs_;
+  std::vector<double> squares_;  // per group
+};
+
+// Throws kBadConfig naming rank and step: a gradient or loss is NaN or infinite. train/nonfinite.h finds the block.
+class NonFinite final : public Error {
+ public:
+  explicit NonFinite(const std::string& what) : Error(Code::kBadConfig, what) {}
+};
+
+}  // namespace herd::runtime

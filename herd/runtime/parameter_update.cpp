@@ -1,0 +1,30 @@
+#include "herd/runtime/parameter_update.h"
+
+#include <ATen/Parallel.h>
+
+namespace herd::runtime {
+
+constexpr int64_t kElementsPerThread = 1 << 16;  // less is not worth a hand-over
+
+GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer& optimizer, optim::LearningRate rate) {
+  auto decays = std::make_shared<std::vector<std::vector<kernels::ElementRange>>>();
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    auto& ranges = decays->emplace_back();
+    for (const nn::Parameter& parameter : parameters.group(g).parameters())
+      if (parameter.spec().decay)
+        optim::append_range(ranges, parameter.offset(), parameter.offset() + parameter.spec().elements());
+  }
+  return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
+    nn::ParameterGroup& group = parameters.group(index);
+    const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
+    at::parallel_for(0, group.elements(), kElementsPerThread, [&](int64_t begin, int64_t end) {
+      auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
+      optim::Shard shard{part(group.weights()), part(group.gradient()), {}, begin, (*decays)[index]};
+      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.group_state(k, index)));
+      optimizer.step(shard, options);
+    });
+    group.mark_weights_written();
+  };
+}
+
+}  // namespace herd::runtime

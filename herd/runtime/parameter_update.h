@@ -1,0 +1,16 @@
+// The optimizer's step on flat parameters, group by group.
+#pragma once
+
+#include <memory>
+
+#include "herd/optim/learning_rate.h"
+#include "herd/optim/optimizer.h"
+#include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/model_bindings.h"
+
+namespace herd::runtime {
+
+// Weight decay applies to the parameters whose spec says so. Borrows `parameters` and `optimizer`.
+GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer& optimizer, optim::LearningRate rate);
+
+}  // namespace herd::runtime

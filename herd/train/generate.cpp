@@ -1,0 +1,62 @@
+#include "herd/train/generate.h"
+
+#include <cstdio>
+#include <filesystem>
+
+#include "herd/checkpoint/loader.h"
+#include "herd/comm/communicator.h"
+#include "herd/data/tokenizer.h"
+#include "herd/models/gpt.h"
+#include "herd/spec/run_file.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/train/model_tensors.h"
+
+namespace herd::train {
+namespace {
+
+// Weights only: the optimizer's tensors stay on disk.
+void load_weights(CheckpointReader& reader, const models::Model& model) {
+  std::vector<NamedTensor> tensors;
+  for (const auto& group : model.groups) {
+    group->attach(at::empty({group->elements()}, group->dtype()));
+    for (const nn::Parameter& parameter : group->parameters())
+      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
+  }
+  std::set<std::string> all;
+  for (const auto& [name, tensor] : reader.manifest().tensors) all.insert(name);
+  load_tensors(reader, tensors, all);
+}
+
+}  // namespace
+
+void generate(const GenerateOptions& options) {
+  CheckpointReader reader(resolve_checkpoint(options.checkpoint));
+  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, reader.folder() / kManifestName);
+  const std::filesystem::path model_file = options.tokenizer.empty()
+                                               ? std::filesystem::path(run.data.path) / "tokenizer.model"
+                                               : std::filesystem::path(options.tokenizer);
+  const Tokenizer tokenizer = Tokenizer::load(model_file);
+  const models::Model model = models::make_model(run.model);
+  load_weights(reader, model);
+
+  std::vector<int> ids = tokenizer.encode(options.prompt);
+  if (ids.empty()) ids = {tokenizer.end_of_text()};
+  SampleOptions sample = options.sample;
+  sample.end_of_text = tokenizer.end_of_text();
+  size_t shown = 0;  // bytes of text on the screen; a token may end within a character
+  auto show = [&] {
+    const std::string text = tokenizer.decode(ids);
+    std::fwrite(text.data() + shown, 1, text.size() - shown, stdout);
+    std::fflush(stdout);
+    shown = text.size();
+  };
+  show();
+  sample_tokens(model.blocks, run.model.context, ids, sample, [&](int id) {
+    if (id == sample.end_of_text) return;
+    ids.push_back(id);
+    show();
+  });
+  std::fputc('\n', stdout);
+}
+
+}  // namespace herd::train

@@ -1,0 +1,20 @@
+// Text from a checkpoint.
+#pragma once
+
+#include <string>
+
+#include "herd/train/sample_tokens.h"
+
+namespace herd::train {
+
+struct GenerateOptions {
+  std::string checkpoint;  // a checkpoint, a folder of them, or a run's folder: then the newest whole one
+  std::string prompt;
+  std::string tokenizer;  // empty = tokenizer.model in the data folder that the checkpoint's run file names
+  SampleOptions sample;
+};
+
+// Writes prompt and continuation to standard output as they come. Throws kBadConfig, kCorruptFile, kStorage.
+void generate(const GenerateOptions& options);
+
+}  // namespace herd::train

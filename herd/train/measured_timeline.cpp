@@ -1,0 +1,31 @@
+#include "herd/train/measured_timeline.h"
+
+#include "herd/program/names.h"
+
+namespace herd::train {
+namespace {
+
+int row_of(const std::string& group, const std::string& name, sim::Timeline& timeline) {
+  for (size_t i = 0; i < timeline.rows.size(); ++i)
+    if (timeline.rows[i].group == group && timeline.rows[i].name == name) return static_cast<int>(i);
+  timeline.rows.push_back({group, name});
+  return static_cast<int>(timeline.rows.size()) - 1;
+}
+
+}  // namespace
+
+void append_step(const runtime::Executor& executor, sim::Timeline& timeline) {
+  const program::Program& step = executor.program();
+  const std::string group = "rank " + std::to_string(step.rank);
+  for (const runtime::OpTime& time : executor.times()) {
+    const program::Op& op = step.ops[static_cast<size_t>(time.op)];
+    if (op.kind == program::OpKind::kRelease) continue;
+    timeline.spans.push_back({.row = row_of(group, std::string(program::lane_name(op.lane)), timeline),
+                              .name = runtime::describe(op),
+                              .category = std::string(program::op_name(op.kind)),
+                              .start_us = time.begin_us,
+                              .end_us = time.end_us});
+  }
+}
+
+}  // namespace herd::train

@@ -1,0 +1,12 @@
+// What really ran, as a timeline beside the predicted one: a row per lane of a rank.
+#pragma once
+
+#include "herd/runtime/executor.h"
+#include "herd/sim/timeline.h"
+
+namespace herd::train {
+
+// Appends the ops of the executor's last step. Call drain() first. Releases are left out: they take no time.
+void append_step(const runtime::Executor& executor, sim::Timeline& timeline);
+
+}  // namespace herd::train

@@ -1,0 +1,67 @@
+#include "herd/train/replica_hash.h"
+
+#include <algorithm>
+#include <map>
+
+#include "herd/base/error.h"
+#include "herd/kernels/hash.h"
+
+namespace herd::train {
+namespace {
+
+std::string join_ranks(const std::vector<int>& ranks) {
+  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < ranks.size(); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  return text;
+}
+
+}  // namespace
+
+std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
+  std::vector<int64_t> hashes;
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    const at::Tensor& weights = parameters.group(g).weights();
+    hashes.push_back(
+        static_cast<int64_t>(kernels::hash(weights.const_data_ptr(), static_cast<int64_t>(weights.nbytes()))));
+  }
+  return hashes;
+}
+
+std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
+                                 const std::vector<std::string>& groups) {
+  std::map<std::pair<std::vector<int>, std::vector<int>>, std::string> found;  // who differs from whom -> groups
+  for (size_t g = 0; g < groups.size(); ++g) {
+    std::map<int64_t, std::vector<int>> holders;
+    for (int r = 0; r < ranks; ++r) holders[hashes_RG[r * groups.size() + g]].push_back(r);
+    if (holders.size() == 1) continue;
+    const std::vector<int>* majority = nullptr;
+    for (const auto& [hash, who] : holders)
+      if (!majority || who.size() > majority->size() || (who.size() == majority->size() && who < *majority))
+        majority = &who;
+    std::vector<int> others;
+    for (int r = 0; r < ranks; ++r)
+      if (std::find(majority->begin(), majority->end(), r) == majority->end()) others.push_back(r);
+    std::string& names = found[{others, *majority}];
+    names += (names.empty() ? "" : ", ") + groups[g];
+  }
+  std::string text;
+  for (const auto& [who, names] : found)
+    text += (text.empty() ? "" : "; ") + join_ranks(who.first) + (who.first.size() == 1 ? " holds" : " hold") +
+            " other weights than " + join_ranks(who.second) + " in " + names;
+  return text;
+}
+
+void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
+  if (comm.size() == 1) return;
+  std::vector<std::string> groups;
+  for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
+  std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
+  comm.all_gather(mine, all, {.name = "hash of the weights"});
+  const std::string differences = describe_differences(all, comm.size(), groups);
+  if (!differences.empty())
+    throw Error(Code::kBug,
+                "step " + std::to_string(step) + ": replicas have drifted apart: " + differences +
+                    "\n  fix: resume from the last checkpoint; if it comes back, test that machine's memory");
+}
+
+}  // namespace herd::train

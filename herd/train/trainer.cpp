@@ -1,0 +1,307 @@
+#include "herd/train/trainer.h"
+
+#include <ATen/Parallel.h>
+#include <torch/version.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/base/units.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/checkpoint/loader.h"
+#include "herd/checkpoint/saver.h"
+#include "herd/draw/timeline.h"
+#include "herd/models/gpt.h"
+#include "herd/optim/adamw.h"
+#include "herd/optim/learning_rate.h"
+#include "herd/optim/sgd.h"
+#include "herd/program/simulate.h"
+#include "herd/runtime/executor.h"
+#include "herd/runtime/parameter_update.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/strategies/table.h"
+#include "herd/train/batches.h"
+#include "herd/train/calibrate.h"
+#include "herd/train/checkpoint_peers.h"
+#include "herd/train/data_source.h"
+#include "herd/train/evaluate.h"
+#include "herd/train/measured_timeline.h"
+#include "herd/train/model_tensors.h"
+#include "herd/train/nonfinite.h"
+#include "herd/train/replica_hash.h"
+#include "herd/train/run_manifest.h"
+#include "herd/train/run_report.h"
+#include "herd/train/step_record.h"
+#include "herd/train/stop_signal.h"
+
+namespace herd::train {
+namespace {
+
+namespace fs = std::filesystem;
+using runtime::Clock;
+
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+std::unique_ptr<optim::Optimizer> make_optimizer(const spec::RunFile::Optimizer& o) {
+  if (o.kind == "sgd")
+    return std::make_unique<optim::Sgd>(optim::SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
+  return std::make_unique<optim::AdamW>(
+      optim::AdamWOptions{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay});
+}
+
+optim::LearningRate learning_rate(const spec::RunFile& run) {
+  return {.peak = run.optimizer.lr,
+          .min = run.optimizer.lr_min,
+          .warmup_steps = run.optimizer.warmup_steps,
+          .total_steps = run.train.steps,
+          .schedule = optim::parse_schedule(run.optimizer.schedule)};
+}
+
+// The programs of all ranks, proved, which takes milliseconds; in large worlds this rank's alone.
+std::vector<program::Program> compile_steps(const spec::RunFile& run, const spec::ModelTable& table,
+                                            const spec::Layout& layout, int rank) {
+  constexpr int kProvedWorld = 16;
+  if (layout.world_size > kProvedWorld) return {strategies::compile_step(run, table, layout, rank)};
+  return strategies::compile_and_verify(run, table, layout);
+}
+
+}  // namespace
+
+struct Trainer::State {
+  spec::RunFile run;
+  Communicator& comm;
+  spec::Layout layout;
+  std::unique_ptr<SampleSource> data, validation;
+  models::Model model;
+  std::unique_ptr<optim::Optimizer> optimizer;
+  optim::LearningRate rate;
+  std::unique_ptr<runtime::FlatParameters> parameters;
+  std::unique_ptr<runtime::ModelBindings> bindings;
+  std::unique_ptr<runtime::Executor> executor;
+  std::unique_ptr<CheckpointPeers> peers;
+  std::unique_ptr<CheckpointSaver> saver;
+  fs::path folder;
+  double flops_per_step = 0;  // of this rank
+  double peak_gflops = 0;
+  program::Simulation predicted;
+  sim::Timeline measured;  // of the first steps after the warm-up
+  int64_t first_step = 0;  // steps done before this process
+
+  State(spec::RunFile r, Communicator& c) : run(std::move(r)), comm(c), layout(spec::resolve(run, c.size())) {}
+
+  bool root() const { return comm.rank() == 0; }
+  void say(const std::string& text) const {
+    if (root()) log::info(text);
+  }
+  void resume();
+  runtime::StepInput read_step(int64_t step) const;
+  StepRecord run_step(int64_t step, bool& stop);
+  [[noreturn]] void explain_nonfinite(const std::string& what, const runtime::StepInput& input, int64_t step);
+  double validate();
+  void save(int64_t steps_done);
+  void write_manifest() const;
+  void write_report() const;
+};
+
+Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
+    : state_(std::make_unique<State>(std::move(run_file), comm)) {
+  State& s = *state_;
+  const spec::RunFile& run = s.run;
+  s.folder = fs::path(run.log.dir) / run.log.name;
+  s.data = open_samples(run, Split::kTrain);
+  if (run.train.eval_every > 0) s.validation = open_samples(run, Split::kValidation);
+  s.say(spec::summary(s.layout));
+
+  const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
+  std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank());
+  s.flops_per_step = table.flops() * s.layout.micro_batches;
+  const program::Calibration machine = calibrate(run, s.layout, comm);
+  s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
+  s.predicted = program::simulate(programs, table, machine, program::SharedMemoryCost(machine));
+
+  s.model = models::make_model(run.model);
+  s.optimizer = make_optimizer(run.optimizer);
+  s.rate = learning_rate(run);
+  const uint64_t seed = static_cast<uint64_t>(run.train.seed);
+  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, comm, s.optimizer->num_states(), seed);
+  s.bindings = std::make_unique<runtime::ModelBindings>(
+      s.model.blocks, *s.parameters, comm, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
+      runtime::ModelBindings::Options{
+          .seed = seed, .clip = run.optimizer.clip, .stop_on_nonfinite = run.health.check_finite});
+  s.executor = std::make_unique<runtime::Executor>(
+      std::move(programs[programs.size() > 1 ? static_cast<size_t>(comm.rank()) : 0]), s.bindings->table());
+
+  if (s.root()) {
+    fs::create_directories(s.folder);
+    std::ofstream(s.folder / "config.toml") << spec::to_toml(run);
+  }
+  s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
+        format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
+  s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
+  s.saver = std::make_unique<CheckpointSaver>(CheckpointSaver::Options{.root = s.folder / "checkpoints",
+                                                                       .keep = static_cast<int>(run.checkpoint.keep),
+                                                                       .herd_version = HERD_VERSION},
+                                              *s.peers);
+  s.resume();
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::State::resume() {
+  if (run.checkpoint.resume == "none") return;
+  std::optional<fs::path> found;
+  if (run.checkpoint.resume == "auto")
+    found = find_resumable(folder / "checkpoints", *peers);
+  else
+    found = peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
+  if (!found) return;
+  CheckpointReader reader(*found);
+  std::vector<NamedTensor> tensors = weight_tensors(*parameters);
+  for (NamedTensor& tensor : state_tensors(*parameters, *optimizer)) tensors.push_back(std::move(tensor));
+  load_tensors(reader, tensors);
+  first_step = reader.manifest().step;
+  say("resumed from " + found->string() + ", step " + std::to_string(first_step));
+}
+
+runtime::StepInput Trainer::State::read_step(int64_t step) const {
+  return {read_batches(*data, step * layout.batch, layout.batch, layout.micro_batch, comm.rank(), comm.size()),
+          1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
+}
+
+void Trainer::State::explain_nonfinite(const std::string& what, const runtime::StepInput& input, int64_t step) {
+  std::string found = find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step);
+  found = gather_findings(found, comm);
+  throw Error(Code::kBadConfig,
+              what + "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
+                  "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step");
+}
+
+// One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop.
+StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
+  const auto begin = Clock::now();
+  DeviceMemory::reset_peak();
+  const runtime::StepInput input = read_step(step);
+  bindings->begin_step(input);
+  try {
+    executor->run(step);
+  } catch (const runtime::NonFinite& error) {
+    explain_nonfinite(error.message(), input, step);
+  }
+  const runtime::StepOutput& output = bindings->output();
+  std::vector<double> totals = {output.loss_sum, static_cast<double>(output.count),
+                                StopSignal::requested() ? 1.0 : 0.0};
+  comm.all_reduce(totals, {.name = "end of step"});
+  stop = totals[2] > 0;
+
+  StepRecord record;
+  record.steps = run.train.steps;
+  record.device_budget = run.memory.device_budget;
+  record.peak_gflops = peak_gflops;
+  StepMetrics& metrics = record.metrics;
+  metrics.step = step + 1;
+  metrics.loss = totals[0] / totals[1];
+  metrics.grad_norm = output.norm;
+  metrics.lr = rate.of_step(step);
+  metrics.tokens = static_cast<int64_t>(totals[1]);
+  metrics.step_ms = 1e3 * seconds_since(begin);
+  metrics.tokens_per_s = 1e3 * totals[1] / metrics.step_ms;
+  metrics.comm_wait_ms = executor->waited_us() / 1e3;
+  metrics.device_bytes_peak = DeviceMemory::peak_bytes();
+  metrics.predicted_step_ms = predicted.step_us / 1e3;
+  metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
+  record.gflops = flops_per_step / metrics.step_ms / 1e6;
+  return record;
+}
+
+double Trainer::State::validate() {
+  executor->drain();
+  return evaluate(model.blocks, *validation, comm,
+                  {.batches = run.train.eval_batches, .batch = layout.batch, .micro_batch = layout.micro_batch});
+}
+
+void Trainer::State::save(int64_t steps_done) {
+  executor->drain();
+  std::vector<NamedTensor> tensors;
+  if (root()) {  // replicas: one rank writes them
+    tensors = weight_tensors(*parameters);
+    for (NamedTensor& tensor : state_tensors(*parameters, *optimizer)) tensors.push_back(std::move(tensor));
+  }
+  saver->save({.step = steps_done,
+               .samples = steps_done * layout.batch,
+               .config = spec::to_toml(run),
+               .notes = {{"ranks", std::to_string(comm.size())}, {"threads", std::to_string(at::get_num_threads())}}},
+              tensors);
+}
+
+void Trainer::State::write_manifest() const {
+  std::ofstream(folder / "run.json") << format_run_manifest({.herd_version = HERD_VERSION,
+                                                             .torch_version = TORCH_VERSION,
+                                                             .ranks = comm.size(),
+                                                             .threads = at::get_num_threads(),
+                                                             .config = spec::to_toml(run),
+                                                             .algorithms = {},
+                                                             .topology = "",
+                                                             .machine = describe_machine()});
+}
+
+// Of rank 0: what ran, in files that a browser opens.
+void Trainer::State::write_report() const {
+  std::ofstream(folder / "trace.json") << draw::timeline_trace(measured);
+  std::ofstream(folder / "predicted_trace.json") << draw::timeline_trace(predicted.timeline);
+  RunReport report{.title = run.log.name, .metrics = read_metrics(folder / "metrics.jsonl")};
+  report.facts = {{"layout", spec::summary(layout)},
+                  {"threads", std::to_string(at::get_num_threads())},
+                  {"predicted step", format_us(predicted.step_us)},
+                  {"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))}};
+  report.device_budget = run.memory.device_budget;
+  report.predicted_step = predicted.timeline;
+  if (!measured.spans.empty()) report.measured_step = measured;
+  report.config = spec::to_toml(run);
+  std::ofstream(folder / "report.html") << run_report_html(report);
+}
+
+TrainResult Trainer::run() {
+  State& s = *state_;
+  const spec::RunFile& run = s.run;
+  StopSignal signals;
+  TrainResult result{.steps = s.first_step};
+  double average_s = 0;
+  int64_t saved = s.first_step;
+  std::unique_ptr<MetricsWriter> metrics;
+  if (s.root()) s.write_manifest();
+  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first_step);
+  for (int64_t step = s.first_step; step < run.train.steps && !result.stopped; ++step) {
+    StepRecord record = s.run_step(step, result.stopped);
+    const int64_t done = step + 1;
+    const bool last = done == run.train.steps || result.stopped;
+    const double took_s = record.metrics.step_ms / 1e3;
+    average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
+    record.left_s = average_s * static_cast<double>(run.train.steps - done);
+    if (s.root() && done - s.first_step > 1 && done - s.first_step <= 1 + run.log.trace_steps) {
+      s.executor->drain();
+      append_step(*s.executor, s.measured);
+    }
+    result.steps = done;
+    result.loss = record.metrics.loss;
+    if (s.validation && (done % run.train.eval_every == 0 || last)) record.metrics.val_loss = s.validate();
+    if (metrics) metrics->write(record.metrics);
+    if (done % run.log.every == 0 || last || done == 1) s.say(step_line(record));
+    if (run.health.replica_hash_every > 0 && (done % run.health.replica_hash_every == 0 || last))
+      check_replicas(*s.parameters, s.comm, done);
+    if (run.checkpoint.every > 0 && (done % run.checkpoint.every == 0 || last)) {
+      s.save(done);
+      saved = done;
+    }
+  }
+  if (result.stopped && saved != result.steps) s.save(result.steps);
+  s.saver->wait();
+  if (s.root()) s.write_report();
+  if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");
+  return result;
+}
+
+}  // namespace herd::train

@@ -1,0 +1,38 @@
+// One rank of a training run: builds the model, its program and its memory, resumes, and runs the loop of steps.
+//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json   (written by rank 0)
+// What a run computes depends on the run file, the number of ranks and the threads of each; samples go by global index.
+// Threads: one.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "herd/comm/communicator.h"
+#include "herd/spec/run_file.h"
+
+namespace herd::train {
+
+struct TrainResult {
+  int64_t steps = 0;     // optimizer steps done, resumed ones included
+  double loss = 0;       // of the last step
+  bool stopped = false;  // by a signal, before the last step; a checkpoint was saved
+};
+
+class Trainer {
+ public:
+  // Collective. Throws before anything large is allocated where the run can't be: kBadConfig (layout, data,
+  // vocabulary), kOverBudget with the table of what does not fit.
+  Trainer(spec::RunFile run, Communicator& comm);
+  ~Trainer();
+
+  // Collective: every rank runs the same steps. Stops cleanly after SIGINT or SIGTERM of any rank.
+  // Throws kBadConfig naming block, rank and step where a loss or gradient is NaN or infinite, kBug where replicas
+  // differ, and what the communicator and the checkpoints throw.
+  TrainResult run();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace herd::train

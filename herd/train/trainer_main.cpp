@@ -1,0 +1,88 @@
+// herd-trainer: what `herd train` and `herd generate` run, since it needs libtorch.
+//   herd-trainer train FILE.toml [section.key=value ...]      one rank; who it is comes from the launcher's environment
+//   herd-trainer generate CHECKPOINT --prompt TEXT ...
+// Exit status: 0, 2 for a request that can't be met, 1 for everything else that ends a run.
+#include <ATen/Parallel.h>
+
+#include <CLI/CLI.hpp>
+
+#include <cstdio>
+#include <string>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/comm/communicator.h"
+#include "herd/launch/environment.h"
+#include "herd/train/generate.h"
+#include "herd/train/trainer.h"
+
+namespace {
+
+struct TrainOptions {
+  std::string file;
+  std::vector<std::string> overrides;
+};
+
+void add_train(CLI::App& app, TrainOptions& options) {
+  CLI::App* train = app.add_subcommand("train", "one rank of a run; the launcher's environment says which");
+  train->add_option("FILE", options.file, "the run file")->required();
+  train->add_option("OVERRIDES", options.overrides, "section.key=value");
+}
+
+void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
+  CLI::App* generate = app.add_subcommand("generate", "continue a text with the model of a checkpoint");
+  generate->add_option("CHECKPOINT", options.checkpoint, "a checkpoint, or a folder that holds some: then the newest")
+      ->required();
+  generate->add_option("--prompt", options.prompt, "the text to continue")->required();
+  generate->add_option("--tokens", options.sample.tokens, "how many to add, at most")->capture_default_str();
+  generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
+  generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
+  generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();
+  generate->add_option("--tokenizer", options.tokenizer, "tokenizer.model; default: the one in the run's data folder");
+}
+
+void train(const TrainOptions& options) {
+  const herd::launch::Environment environment = herd::launch::read_environment();
+  if (environment.size > 1) herd::log::set_rank(environment.rank);
+  herd::spec::RunFile run = herd::spec::parse_run_file(options.file, options.overrides);
+  const int threads = run.train.threads > 0 ? static_cast<int>(run.train.threads) : environment.threads;
+  if (threads > 0) at::set_num_threads(threads);
+  herd::DeviceMemory::install();
+  herd::DeviceMemory::set_budget(run.memory.device_budget);
+  herd::Communicator comm = herd::Communicator::create();
+  try {
+    herd::train::Trainer(std::move(run), comm).run();
+  } catch (const std::exception& error) {
+    comm.abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
+    throw;
+  }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  CLI::App app("The part of the herd command that needs libtorch", "herd");
+  app.require_subcommand(1);
+  TrainOptions train_options;
+  add_train(app, train_options);
+  herd::train::GenerateOptions generate_options;
+  add_generate(app, generate_options);
+  try {
+    app.parse(argc, argv);
+    if (app.got_subcommand("train"))
+      train(train_options);
+    else
+      herd::train::generate(generate_options);
+    return 0;
+  } catch (const CLI::ParseError& wrong) {
+    return app.exit(wrong) == 0 ? 0 : 2;
+  } catch (const herd::Error& error) {
+    std::fprintf(stderr, "herd: %s\n", error.what());
+    return error.code() == herd::Code::kBadConfig ? 2 : 1;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "herd: %s\n", error.what());
+    return 1;
+  }
+}

@@ -1,0 +1,150 @@
+#include "herd/runtime/executor.h"
+
+#include <gmock/gmock.h>
+
+#include <mutex>
+#include <thread>
+
+#include "herd/base/error.h"
+
+namespace herd::runtime {
+namespace {
+
+using namespace program;
+
+Value weight(int g) { return {ValueKind::kWeight, g, -1, Form::kFull}; }
+Value gradient(int g) { return {ValueKind::kGradient, g, -1, Form::kFull}; }
+Value activation(int b) { return {ValueKind::kActivation, b, 0}; }
+
+// Two blocks, one micro-batch, data parallel: forward 0, 1, backward 1, reduce 1, backward 0, reduce 0, step 0, 1.
+Program tiny() {
+  Program p;
+  p.rank = 3;
+  p.num_blocks = 2;
+  auto add = [&](OpKind kind, herd::program::Lane lane, int block, std::vector<Value> reads,
+                 std::vector<Value> writes) {
+    Op op;
+    op.kind = kind, op.lane = lane, op.block = block, op.reads = reads, op.writes = writes;
+    if (kind == OpKind::kReduce || kind == OpKind::kStep) op.block = -1;
+    op.micro_batch = kind == OpKind::kForward || kind == OpKind::kBackward ? 0 : -1;
+    p.ops.push_back(op);
+  };
+  using L = herd::program::Lane;
+  add(OpKind::kLoad, L::kCompute, 0, {}, {activation(0)});
+  add(OpKind::kForward, L::kCompute, 0, {weight(0), activation(0)}, {activation(1)});
+  add(OpKind::kForward, L::kCompute, 1, {weight(1), activation(1)}, {activation(2)});
+  add(OpKind::kBackward, L::kCompute, 1, {weight(1), activation(2)}, {gradient(1)});
+  add(OpKind::kReduce, L::kReduce, 1, {gradient(1)}, {gradient(1)});
+  add(OpKind::kBackward, L::kCompute, 0, {weight(0), activation(1)}, {gradient(0)});
+  add(OpKind::kReduce, L::kReduce, 0, {gradient(0)}, {gradient(0)});
+  add(OpKind::kStep, L::kCompute, 0, {gradient(0)}, {weight(0)});
+  add(OpKind::kStep, L::kCompute, 1, {gradient(1)}, {weight(1)});
+  return p;
+}
+
+struct Recorder {
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  std::unique_ptr<Lane> network = thread_lane("network");
+  int reduce_ms = 0;
+
+  void note(const std::string& text) {
+    std::lock_guard lock(mutex);
+    seen.push_back(text);
+  }
+  BindingTable table() {
+    BindingTable table;
+    for (OpKind kind : {OpKind::kLoad, OpKind::kForward, OpKind::kBackward, OpKind::kStep})
+      table[kind] = [this](const Op& op, int64_t) -> EventPtr {
+        note(describe(op));
+        return nullptr;
+      };
+    table[OpKind::kReduce] = [this](const Op& op, int64_t) -> EventPtr {
+      return network->submit({}, [this, op]() -> EventPtr {
+        std::this_thread::sleep_for(std::chrono::milliseconds(reduce_ms));
+        note(describe(op));
+        return nullptr;
+      });
+    };
+    return table;
+  }
+  size_t position(const std::string& text, int64_t occurrence = 0) {
+    for (size_t i = 0; i < seen.size(); ++i)
+      if (seen[i] == text && occurrence-- == 0) return i;
+    return seen.size();
+  }
+};
+
+TEST(Executor, WaitsForExactlyTheHazards_WhenReducesAreSlow) {
+  Recorder recorder;
+  recorder.reduce_ms = 15;
+  Executor executor(tiny(), recorder.table());
+  for (int64_t step = 0; step < 3; ++step) executor.run(step);
+  executor.drain();
+  ASSERT_EQ(recorder.seen.size(), 27u);
+  for (int64_t step = 0; step < 3; ++step) {
+    EXPECT_LT(recorder.position("reduce of g0", step), recorder.position("step of w0", step));
+    EXPECT_LT(recorder.position("reduce of g1", step), recorder.position("step of w1", step));
+    EXPECT_LT(recorder.position("backward of block0 mb0", step), recorder.position("reduce of g1", step))
+        << "backward 0 does not depend on reduce 1 and must not wait for it";
+  }
+}
+
+TEST(Executor, RecordsWhenEachOpRan_AndHowLongComputeStoodStill) {
+  Recorder recorder;
+  recorder.reduce_ms = 30;
+  Executor executor(tiny(), recorder.table());
+  executor.run(0);
+  executor.drain();
+  const auto times = executor.times();
+  ASSERT_EQ(times.size(), 9u);
+  for (const OpTime& t : times) EXPECT_GE(t.end_us, t.begin_us) << describe(executor.program().ops[t.op]);
+  EXPECT_GE(times[7].begin_us, times[6].end_us - 1000);
+  EXPECT_GE(executor.waited_us(), 25e3);
+}
+
+TEST(Executor, NamesStepOpBlockMicroBatchAndRank_WhenAnOpThrows) {
+  Recorder recorder;
+  BindingTable table = recorder.table();
+  table[OpKind::kBackward] = [](const Op& op, int64_t) -> EventPtr {
+    if (op.block == 0) throw std::runtime_error("shapes differ");
+    return nullptr;
+  };
+  Executor executor(tiny(), table);
+  try {
+    executor.run(7);
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(), "step 7: backward of block0 mb0 on rank 3: shapes differ");
+  }
+}
+
+TEST(Executor, KeepsTheCodeOfAnError_ThatAnotherLaneThrew) {
+  Recorder recorder;
+  BindingTable table = recorder.table();
+  table[OpKind::kReduce] = [&](const Op& op, int64_t) -> EventPtr {
+    return recorder.network->submit({}, [op]() -> EventPtr {
+      if (op.reads[0].index == 1) throw Error(Code::kPeerLost, "rank 1 is gone");
+      return nullptr;
+    });
+  };
+  Executor executor(tiny(), table);
+  try {
+    executor.run(0);
+    executor.drain();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kPeerLost);
+    EXPECT_EQ(error.message(), "step 0: reduce of g1 on rank 3: rank 1 is gone");
+  }
+}
+
+TEST(Executor, RefusesAProgram_WithAnOpThatHasNoBinding) {
+  Recorder recorder;
+  BindingTable table = recorder.table();
+  table.erase(OpKind::kStep);
+  EXPECT_THROW(Executor(tiny(), table), Error);
+}
+
+}  // namespace
+}  // namespace herd::runtime

@@ -1,0 +1,125 @@
+// herd train from end to end, with real processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<double> losses(const fs::path& run) {
+  std::vector<double> found;
+  for (const StepMetrics& step : read_metrics(run / "metrics.jsonl")) found.push_back(step.loss);
+  return found;
+}
+
+void expect_same_losses(const fs::path& a, const fs::path& b, double tolerance) {
+  const auto x = losses(a), y = losses(b);
+  ASSERT_EQ(x.size(), y.size());
+  for (size_t i = 0; i < x.size(); ++i) EXPECT_LT(std::abs(x[i] - y[i]) / x[i], tolerance) << "step " << i + 1;
+}
+
+TEST(TrainCommand, GivesTheLossesOfOneRank_WithTwoRanksAndOtherMicroBatches) {
+  RunFolder folder;
+  const Ended one = folder.train("one", 1, {"train.micro_batch=6", "model.dropout=0.1"});
+  ASSERT_EQ(one.status, 0) << one.output;
+  const Ended two = folder.train("two", 2, {"train.micro_batch=2", "model.dropout=0.1"});
+  ASSERT_EQ(two.status, 0) << two.output;
+  EXPECT_EQ(losses(folder.root / "one").size(), 12u);
+  expect_same_losses(folder.root / "one", folder.root / "two", 1e-6);
+}
+
+TEST(TrainCommand, ContinuesWithTheSameBits_WhenResumed) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("whole", 2).status, 0);
+  ASSERT_EQ(folder.train("again", 2).status, 0);
+  fs::remove_all(folder.root / "again/checkpoints" / checkpoint_folder_name(12));
+  const Ended resumed = folder.train("again", 2);
+  ASSERT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("resumed from"));
+  EXPECT_THAT(resumed.output, HasSubstr("step 6"));
+  EXPECT_EQ(losses(folder.root / "whole"), losses(folder.root / "again"));
+  CheckpointReader a(folder.root / "whole/checkpoints" / checkpoint_folder_name(12));
+  CheckpointReader b(folder.root / "again/checkpoints" / checkpoint_folder_name(12));
+  for (const auto& [name, tensor] : a.manifest().tensors)
+    EXPECT_EQ(tensor.pieces[0].checksum, b.manifest().tensors.at(name).pieces[0].checksum) << name;
+}
+
+TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
+  ASSERT_TRUE(run.wait_for("step 3/")) << run.output();
+  kill(run.pid(), SIGTERM);
+  run.wait();
+  EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step"));
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
+  EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
+}
+
+TEST(TrainCommand, NamesTheRankThatWasKilled_AndKeepsTheLastCheckpoint) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=10", "train.eval_every=0"});
+  ASSERT_TRUE(run.wait_for("step 30/")) << run.output();
+  pid_t victim = -1;
+  for (pid_t pid : Command::processes_with(folder.root.string()))
+    if (slurp("/proc/" + std::to_string(pid) + "/environ").find("HERD_RANK=1") != std::string::npos &&
+        slurp("/proc/" + std::to_string(pid) + "/cmdline").find("herd-trainer") != std::string::npos)
+      victim = pid;
+  ASSERT_GT(victim, 0);
+  kill(victim, SIGKILL);
+  EXPECT_EQ(run.wait(), 137);
+  EXPECT_THAT(run.output(), HasSubstr("rank 1"));
+  EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
+  std::vector<std::string> broken;
+  EXPECT_TRUE(newest_whole_checkpoint(folder.root / "run/checkpoints", broken).has_value());
+}
+
+TEST(TrainCommand, NamesBlockRankAndStep_WhenAGradientIsNotFinite) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, {"optimizer.lr=1e9", "optimizer.warmup_steps=0"});
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.output, HasSubstr("step "));
+  EXPECT_THAT(ended.output, HasSubstr("rank "));
+  EXPECT_THAT(ended.output, testing::ContainsRegex("(output|loss|gradient|weights) of "));
+}
+
+TEST(TrainCommand, SaysWhatDoesNotFit_BeforeAnythingStarts) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, {"memory.device_budget=64KiB"});
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.output, HasSubstr("memory.device_budget"));
+  EXPECT_THAT(ended.output, HasSubstr("weights"));
+  EXPECT_FALSE(fs::exists(folder.root / "run"));
+}
+
+TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
+  RunFolder folder;
+  const std::string data = folder.root / "tokens";
+  EXPECT_THAT(folder.train("missing", 2, {"data.kind=tokens", "data.path=" + data}).output, HasSubstr(data));
+  std::ofstream text(folder.root / "text.txt");
+  for (int i = 0; i < 400; ++i)
+    text << "line " << i * 7919 << " says that " << i * i << " sheep graze on hill " << i % 17 << "\n";
+  text.close();
+  Command tokenize({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "tokenize", folder.root / "text.txt", "--vocab",
+                    "320", "--out", data},
+                   folder.root / "tokenize.output");
+  ASSERT_EQ(tokenize.wait(), 0) << tokenize.output();
+  const Ended rich = folder.train("rich", 2, {"data.kind=tokens", "data.path=" + data, "model.vocab=300"});
+  EXPECT_EQ(rich.status, 2);
+  EXPECT_THAT(rich.output, HasSubstr("300"));
+  EXPECT_THAT(rich.output, HasSubstr("320"));
+  fs::resize_file(fs::path(data) / "train.tokens", fs::file_size(fs::path(data) / "train.tokens") - 10);
+  const Ended cut = folder.train("cut", 2, {"data.kind=tokens", "data.path=" + data, "model.vocab=320"});
+  EXPECT_NE(cut.status, 0);
+  EXPECT_THAT(cut.output, HasSubstr("train.tokens"));
+}
+
+}  // namespace
+}  // namespace herd::train
