@@ -5,7 +5,7 @@
         [--rounds 5] [--out all_reduce_peers.jsonl]
 
 In each round each contender runs once per size, in turn, so that whatever else the machine does hits all alike. Owners
-rewrite their input before every iteration. JSONL, one object a size and contender: op, ranks, bytes, peer, dtype, us_min,
+rewrite their input before every iteration; times are those of the slowest rank. JSONL, one object a size and contender: op, ranks, bytes, peer, dtype, us_min,
 us_median, algbw_GBps, busbw_GBps (of the median; busbw = algbw * 2 (ranks - 1) / ranks). Then a table of medians, and how
 many times herd is as fast.
 """

@@ -10,13 +10,16 @@ count, iterations = int(sys.argv[1]) // 4, int(sys.argv[2])
 dist.init_process_group("gloo")
 rank, ranks = dist.get_rank(), dist.get_world_size()
 x = torch.empty(count)
+times = []
 for i in range(-3, iterations):
     x.fill_(rank + 1)
     dist.barrier()
     start = time.perf_counter()
     dist.all_reduce(x)
-    us = (time.perf_counter() - start) * 1e6
+    times.append((time.perf_counter() - start) * 1e6)
     assert x[0] == ranks * (ranks + 1) / 2 and x[-1] == x[0]
-    if i >= 0 and rank == 0:
-        print(f"us {us:.3f}", flush=True)
+slowest = torch.tensor(times[3:], dtype=torch.float64)
+dist.all_reduce(slowest, dist.ReduceOp.MAX)
+if rank == 0:
+    print("\n".join(f"us {us:.3f}" for us in slowest.tolist()))
 dist.destroy_process_group()

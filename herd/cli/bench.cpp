@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -164,6 +165,17 @@ void run_rank(Communicator& comm, const BenchOptions& options) {
   }
 }
 
+// Forks the ranks; prints the first error and returns the exit status.
+int run_processes(int num_ranks, const std::function<void(Communicator&)>& body) {
+  ForkWorld world(num_ranks, body);
+  for (const RankEnd& end : world.wait()) {
+    if (end.status == 0) continue;
+    std::fprintf(stderr, "herd: %s\n", end.error.empty() ? "a rank was killed" : end.error.c_str());
+    return end.error.rfind("kBadConfig", 0) == 0 ? 2 : 1;
+  }
+  return 0;
+}
+
 }  // namespace
 
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes, double bound_GBps) {
@@ -213,7 +225,7 @@ int run_bench(const BenchOptions& options) {
     run_inproc(options.ranks, body);
   } else if (options.transport == "shm") {
     std::fflush(nullptr);
-    run_forked(options.ranks, body);
+    return run_processes(options.ranks, body);
   } else {
     throw Error(Code::kBadConfig, "transport \"" + options.transport + "\" is not in this build (have: shm, inproc)");
   }

@@ -14,8 +14,8 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSpins = 2000;                     // about 50 us of looking before the core is offered to others
-constexpr int kYields = 200;                     // then about as long of offering it, before sleep
+constexpr int kSpins = 300;                      // about 30 us of looking before the core is offered to others
+constexpr int kYields = 200;                     // then about 100 us of offering it, before sleep
 constexpr std::chrono::milliseconds kSleep{50};  // at most, between two looks at deadlines and at what peers say
 
 inline void pause_core() {

@@ -22,9 +22,9 @@ struct OperationRecord {
   uint32_t line = 0;
   uint8_t collective = 0, dtype = 0, op = 0, has_op = 0;
   int32_t root = -1;
-  char algorithm[20] = {};
+  char algorithm[24] = {};
   char name[40] = {};
-  char file[32] = {};
+  char file[28] = {};
 };
 static_assert(sizeof(OperationRecord) == 128);
 

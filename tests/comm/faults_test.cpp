@@ -65,9 +65,10 @@ TEST(Fingerprint, ComparesOperationOpDTypeNameRootAndAlgorithm) {
   differ(sum, [&](Communicator& c) { c.all_reduce(x[1], {.name = "other"}); });
   differ([&](Communicator& c) { c.all_reduce(x[0], {.algorithm = "staged"}); },
          [&](Communicator& c) { c.all_reduce(x[1], {.algorithm = "ring"}); });
-  differ(sum, [&](Communicator& c) { c.broadcast(x[1], 0); });
+  differ(sum, [&](Communicator& c) { c.broadcast(x[1], 0, {.algorithm = "staged"}); });
   differ(sum, [&](Communicator& c) { c.barrier(); });
-  differ([&](Communicator& c) { c.broadcast(x[0], 0); }, [&](Communicator& c) { c.broadcast(x[1], 1); });
+  differ([&](Communicator& c) { c.broadcast(x[0], 0, {.algorithm = "staged"}); },
+         [&](Communicator& c) { c.broadcast(x[1], 1, {.algorithm = "staged"}); });
 }
 
 TEST(Fingerprint, FindsTheDifferenceAcrossThreeRanks_WhenOnlyOneDiffers) {
