@@ -33,22 +33,31 @@ struct BufferTag {};
 
 template <typename T>
 constexpr DType dtype_of() {
-  if constexpr (std::is_same_v<T, float>) return DType::kF32;
-  else if constexpr (std::is_same_v<T, double>) return DType::kF64;
-  else if constexpr (std::is_same_v<T, int8_t>) return DType::kI8;
-  else if constexpr (std::is_same_v<T, uint8_t>) return DType::kU8;
-  else if constexpr (std::is_same_v<T, int32_t>) return DType::kI32;
-  else if constexpr (std::is_same_v<T, int64_t>) return DType::kI64;
-  else if constexpr (std::is_same_v<T, bool>) return DType::kBool;
-  else static_assert(sizeof(T) == 0, "no herd::DType for this element type");
+  if constexpr (std::is_same_v<T, float>)
+    return DType::kF32;
+  else if constexpr (std::is_same_v<T, double>)
+    return DType::kF64;
+  else if constexpr (std::is_same_v<T, int8_t>)
+    return DType::kI8;
+  else if constexpr (std::is_same_v<T, uint8_t>)
+    return DType::kU8;
+  else if constexpr (std::is_same_v<T, int32_t>)
+    return DType::kI32;
+  else if constexpr (std::is_same_v<T, int64_t>)
+    return DType::kI64;
+  else if constexpr (std::is_same_v<T, bool>)
+    return DType::kBool;
+  else
+    static_assert(sizeof(T) == 0, "no herd::DType for this element type");
 }
 
 inline Buffer to_buffer(const Buffer& buffer, BufferTag) { return buffer; }
 
 // Spans, std::vector and arrays of a known element type. Borrowed: keep_alive stays empty.
 template <typename Range>
-  requires requires(Range& range) { std::span(range); } && (!std::is_same_v<std::remove_cvref_t<Range>, Buffer>)
-Buffer to_buffer(Range& range, BufferTag) {
+requires requires(Range& range) {
+  std::span(range);
+} &&(!std::is_same_v<std::remove_cvref_t<Range>, Buffer>)Buffer to_buffer(Range& range, BufferTag) {
   auto view = std::span(range);
   using Element = typename decltype(view)::element_type;
   return {const_cast<std::remove_const_t<Element>*>(view.data()), static_cast<int64_t>(view.size()),

@@ -18,15 +18,16 @@ std::string check_operands(const A& a, const B& b) {
 
 }  // namespace herd
 
-#define HERD_CHECK(condition, what)                                                        \
-  do {                                                                                     \
+#define HERD_CHECK(condition, what)                                                                      \
+  do {                                                                                                   \
     if (!(condition)) ::herd::check_failed(__FILE__, __LINE__, std::string(#condition) + ": " + (what)); \
   } while (false)
 
-#define HERD_CHECK_OP(a, op, b)                                                                              \
-  do {                                                                                                       \
-    if (!((a)op(b))) ::herd::check_failed(__FILE__, __LINE__, std::string(#a " " #op " " #b ": ") +          \
-                                                                  ::herd::check_operands((a), (b)));         \
+#define HERD_CHECK_OP(a, op, b)                                                                     \
+  do {                                                                                              \
+    if (!((a)op(b)))                                                                                \
+      ::herd::check_failed(__FILE__, __LINE__,                                                      \
+                           std::string(#a " " #op " " #b ": ") + ::herd::check_operands((a), (b))); \
   } while (false)
 #define HERD_CHECK_EQ(a, b) HERD_CHECK_OP(a, ==, b)
 #define HERD_CHECK_LE(a, b) HERD_CHECK_OP(a, <=, b)

@@ -13,10 +13,19 @@ inline constexpr DType kAllDTypes[] = {DType::kF32, DType::kF64, DType::kF16, DT
 
 constexpr int64_t size_of(DType dtype) {  // bytes per element
   switch (dtype) {
-    case DType::kF32: case DType::kI32: return 4;
-    case DType::kF64: case DType::kI64: return 8;
-    case DType::kF16: case DType::kBF16: return 2;
-    case DType::kI8: case DType::kU8: case DType::kBool: return 1;
+    case DType::kF32:
+    case DType::kI32:
+      return 4;
+    case DType::kF64:
+    case DType::kI64:
+      return 8;
+    case DType::kF16:
+    case DType::kBF16:
+      return 2;
+    case DType::kI8:
+    case DType::kU8:
+    case DType::kBool:
+      return 1;
   }
   return 0;
 }
@@ -24,7 +33,7 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-std::string_view dtype_name(DType dtype);   // "fp32", "fp64", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool"
-DType parse_dtype(std::string_view name);   // throws kBadConfig, naming the valid names
+std::string_view dtype_name(DType dtype);  // "fp32", "fp64", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool"
+DType parse_dtype(std::string_view name);  // throws kBadConfig, naming the valid names
 
 }  // namespace herd

@@ -6,14 +6,22 @@ namespace herd {
 
 std::string_view code_name(Code code) {
   switch (code) {
-    case Code::kBadConfig: return "kBadConfig";
-    case Code::kOverBudget: return "kOverBudget";
-    case Code::kTimeout: return "kTimeout";
-    case Code::kPeerLost: return "kPeerLost";
-    case Code::kAborted: return "kAborted";
-    case Code::kCorruptFile: return "kCorruptFile";
-    case Code::kStorage: return "kStorage";
-    case Code::kBug: return "kBug";
+    case Code::kBadConfig:
+      return "kBadConfig";
+    case Code::kOverBudget:
+      return "kOverBudget";
+    case Code::kTimeout:
+      return "kTimeout";
+    case Code::kPeerLost:
+      return "kPeerLost";
+    case Code::kAborted:
+      return "kAborted";
+    case Code::kCorruptFile:
+      return "kCorruptFile";
+    case Code::kStorage:
+      return "kStorage";
+    case Code::kBug:
+      return "kBug";
   }
   return "unknown code";
 }

@@ -9,8 +9,8 @@ namespace herd::log {
 enum class Level { kDebug, kInfo, kWarning, kError };
 
 void set_level(Level level);
-void set_rank(int rank);                       // prefixed to every line; -1 = none
-void set_file(const std::string& path);        // lines go to this file too
+void set_rank(int rank);                 // prefixed to every line; -1 = none
+void set_file(const std::string& path);  // lines go to this file too
 bool enabled(Level level);
 
 void debug(const std::string& text);

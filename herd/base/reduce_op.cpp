@@ -8,13 +8,20 @@ namespace herd {
 
 std::string_view reduce_op_name(ReduceOp op) {
   switch (op) {
-    case ReduceOp::kSum: return "sum";
-    case ReduceOp::kProduct: return "product";
-    case ReduceOp::kMin: return "min";
-    case ReduceOp::kMax: return "max";
-    case ReduceOp::kAverage: return "average";
-    case ReduceOp::kAnd: return "and";
-    case ReduceOp::kOr: return "or";
+    case ReduceOp::kSum:
+      return "sum";
+    case ReduceOp::kProduct:
+      return "product";
+    case ReduceOp::kMin:
+      return "min";
+    case ReduceOp::kMax:
+      return "max";
+    case ReduceOp::kAverage:
+      return "average";
+    case ReduceOp::kAnd:
+      return "and";
+    case ReduceOp::kOr:
+      return "or";
   }
   return "unknown op";
 }
@@ -30,10 +37,17 @@ ReduceOp parse_reduce_op(std::string_view name) {
 
 bool supports(ReduceOp op, DType dtype) {
   switch (op) {
-    case ReduceOp::kSum: case ReduceOp::kProduct: return dtype != DType::kBool;
-    case ReduceOp::kMin: case ReduceOp::kMax: return true;
-    case ReduceOp::kAverage: return is_floating(dtype);
-    case ReduceOp::kAnd: case ReduceOp::kOr: return dtype == DType::kBool;
+    case ReduceOp::kSum:
+    case ReduceOp::kProduct:
+      return dtype != DType::kBool;
+    case ReduceOp::kMin:
+    case ReduceOp::kMax:
+      return true;
+    case ReduceOp::kAverage:
+      return is_floating(dtype);
+    case ReduceOp::kAnd:
+    case ReduceOp::kOr:
+      return dtype == DType::kBool;
   }
   return false;
 }

@@ -14,12 +14,12 @@ namespace herd {
 
 enum class ReduceOp : uint8_t { kSum, kProduct, kMin, kMax, kAverage, kAnd, kOr };
 
-inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
-                                             ReduceOp::kAverage, ReduceOp::kAnd, ReduceOp::kOr};
+inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum,     ReduceOp::kProduct, ReduceOp::kMin, ReduceOp::kMax,
+                                             ReduceOp::kAverage, ReduceOp::kAnd,     ReduceOp::kOr};
 
-std::string_view reduce_op_name(ReduceOp op);    // "sum", "product", "min", "max", "average", "and", "or"
+std::string_view reduce_op_name(ReduceOp op);     // "sum", "product", "min", "max", "average", "and", "or"
 ReduceOp parse_reduce_op(std::string_view name);  // throws kBadConfig, naming the valid names
 bool supports(ReduceOp op, DType dtype);
-void check_supported(ReduceOp op, DType dtype);   // throws kBadConfig with the rule
+void check_supported(ReduceOp op, DType dtype);  // throws kBadConfig with the rule
 
 }  // namespace herd

@@ -29,15 +29,19 @@ int64_t parse_bytes(std::string_view text) {
     if (*p != ' ') unit += static_cast<char>(std::tolower(static_cast<unsigned char>(*p)));
   }
   double factor = -1;
-  const struct { const char* name; double factor; } units[] = {
-      {"", 1}, {"b", 1}, {"kib", 1024.}, {"mib", 1048576.}, {"gib", 1073741824.}, {"tib", 1099511627776.},
-      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9}, {"tb", 1e12}};
+  const struct {
+    const char* name;
+    double factor;
+  } units[] = {
+      {"", 1},     {"b", 1},    {"kib", 1024.}, {"mib", 1048576.}, {"gib", 1073741824.}, {"tib", 1099511627776.},
+      {"kb", 1e3}, {"mb", 1e6}, {"gb", 1e9},    {"tb", 1e12}};
   for (const auto& u : units) {
     if (unit == u.name) factor = u.factor;
   }
   const double bytes = number * factor;
   if (status != std::errc() || factor < 0 || !(number >= 0) || bytes > 9e18) {
-    throw Error(Code::kBadConfig, "\"" + std::string(text) + "\" is no number of bytes\n  fix: like 4096, 512KiB, 4GiB or 80GB");
+    throw Error(Code::kBadConfig,
+                "\"" + std::string(text) + "\" is no number of bytes\n  fix: like 4096, 512KiB, 4GiB or 80GB");
   }
   return static_cast<int64_t>(std::llround(bytes));
 }
@@ -45,7 +49,10 @@ int64_t parse_bytes(std::string_view text) {
 std::string format_bytes(double bytes) {
   const char* units[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
   int i = 0;
-  while (std::fabs(bytes) >= 1024 && i < 5) { bytes /= 1024; ++i; }
+  while (std::fabs(bytes) >= 1024 && i < 5) {
+    bytes /= 1024;
+    ++i;
+  }
   return scaled(bytes, units[i]);
 }
 
@@ -61,7 +68,10 @@ std::string format_us(double us) {
 std::string format_count(double count) {
   const char* units[] = {"", "K", "M", "B", "T"};
   int i = 0;
-  while (std::fabs(count) >= 1000 && i < 4) { count /= 1000; ++i; }
+  while (std::fabs(count) >= 1000 && i < 4) {
+    count /= 1000;
+    ++i;
+  }
   std::string text = scaled(count, units[i]);
   if (text.back() == ' ') text.pop_back();
   return text;

@@ -4,7 +4,8 @@
 //                (n-1)/n * S bytes read from peers.
 //   direct_push  symmetric memory: writes its part into all n outputs in one pass. Two signals per peer (ready, done);
 //                (n-1)/n * S bytes written to peers.
-//   staged       ordinary memory on one host: pieces through two stage slots, one signal per peer and piece; (n-1)/n * S
+//   staged       ordinary memory on one host: pieces through two stage slots, one signal per peer and piece; (n-1)/n *
+//   S
 //                bytes read from peers.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.1 (ring).   Threads: pure.
 #pragma once

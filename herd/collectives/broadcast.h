@@ -3,7 +3,8 @@
 //                ceil(log2 n) * S bytes, all ranks together (n-1) * S.  Any transport.
 //   direct_pull  symmetric memory: every rank copies straight out of root's memory. S bytes read from root per rank;
 //                two signals between root and each rank (ready, copied).
-//   staged       ordinary memory on one host: pieces through two slots of root's stage. S bytes read from root per rank.
+//   staged       ordinary memory on one host: pieces through two slots of root's stage. S bytes read from root per
+//   rank.
 //                Ranks check in at root first, so each one hears from every other.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.4 (binomial).   Threads: pure.
 #pragma once

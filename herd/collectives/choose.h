@@ -13,11 +13,11 @@ namespace herd {
 
 struct Candidate {
   AlgorithmInfo algorithm;
-  std::string why_not;      // empty = it can serve the request; else the numbers below are 0
-  double us = 0;            // predicted, until the last rank is done
-  int64_t bytes_sent = 0;   // of the rank that sends most; a direct algorithm's reads and writes of peers' memory count
-  int messages = 0;         // of the same rank: messages and signals
-  std::string busiest;      // the resource that is used most, "memory 97 %"
+  std::string why_not;     // empty = it can serve the request; else the numbers below are 0
+  double us = 0;           // predicted, until the last rank is done
+  int64_t bytes_sent = 0;  // of the rank that sends most; a direct algorithm's reads and writes of peers' memory count
+  int messages = 0;        // of the same rank: messages and signals
+  std::string busiest;     // the resource that is used most, "memory 97 %"
 };
 
 struct Choice {

@@ -4,7 +4,8 @@
 //   direct_pull  symmetric memory: reduces part r straight out of all inputs. Two signals per peer (ready, read);
 //                (n-1)/n * S bytes read from peers.  Order: ranks 0, 1, .., n-1.  There is no push form: peers' memory
 //                has no room for n contributions.
-//   staged       ordinary memory on one host: pieces through two stage slots, one signal per peer and piece; (n-1)/n * S
+//   staged       ordinary memory on one host: pieces through two stage slots, one signal per peer and piece; (n-1)/n *
+//   S
 //                bytes read from peers.  Order: ranks 0, 1, .., n-1.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.2.   Threads: pure.
 #pragma once

@@ -9,10 +9,10 @@
 
 namespace herd {
 
-inline constexpr int64_t kOneShotBytes = 32 << 10;     // up to here every rank reduces everything itself
-inline constexpr int64_t kMinPieceBytes = 64 << 10;    // below this, synchronisation costs more than the copy
-inline constexpr int64_t kMaxPieceBytes = 512 << 10;   // a piece and its reduction stay in the cache
-inline constexpr int64_t kWantedPieces = 8;            // enough to overlap, few enough to be cheap
+inline constexpr int64_t kOneShotBytes = 32 << 10;    // up to here every rank reduces everything itself
+inline constexpr int64_t kMinPieceBytes = 64 << 10;   // below this, synchronisation costs more than the copy
+inline constexpr int64_t kMaxPieceBytes = 512 << 10;  // a piece and its reduction stay in the cache
+inline constexpr int64_t kWantedPieces = 8;           // enough to overlap, few enough to be cheap
 
 // Number of pieces for `elements` that one rank stages: an eighth each, within the bounds; at least 1.
 constexpr int num_pieces(int64_t elements, DType dtype) {

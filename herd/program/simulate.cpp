@@ -126,7 +126,8 @@ class Simulator {
         if (work.computes) {
           task.work_us =
               machine_.op_overhead_us + work.flops_us + work.bytes / machine_.core_bytes_per_us / machine_.threads;
-          if (task.work_us > 0) task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work.bytes / task.work_us}};
+          if (task.work_us > 0)
+            task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work.bytes / task.work_us}};
         }
         const int added = add_task(task);
         if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;

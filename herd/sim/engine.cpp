@@ -139,8 +139,8 @@ int Engine::add_resource(std::string name, double capacity) {
 }
 
 int Engine::add_task(Task task) {
-  HERD_CHECK(task.latency_us >= 0 && task.work_us >= 0, "a task lasts " + std::to_string(task.latency_us) + " + " +
-                                                            std::to_string(task.work_us) + " us");
+  HERD_CHECK(task.latency_us >= 0 && task.work_us >= 0,
+             "a task lasts " + std::to_string(task.latency_us) + " + " + std::to_string(task.work_us) + " us");
   for (const Use& use : task.uses) {
     HERD_CHECK(use.resource >= 0 && use.resource < static_cast<int>(resources_.size()) && use.rate >= 0,
                "resource " + std::to_string(use.resource) + " at rate " + std::to_string(use.rate));
@@ -152,7 +152,8 @@ int Engine::add_task(Task task) {
 Outcome Engine::run() const {
   for (int i = 0; i < num_tasks(); ++i) {
     for (const int before : tasks_[i].after) {
-      HERD_CHECK(before >= 0 && before < num_tasks(), "task " + std::to_string(i) + " follows " + std::to_string(before));
+      HERD_CHECK(before >= 0 && before < num_tasks(),
+                 "task " + std::to_string(i) + " follows " + std::to_string(before));
     }
   }
   std::vector<double> capacities;

@@ -40,9 +40,9 @@ struct TaskTime {
 };
 
 struct Outcome {
-  std::vector<TaskTime> tasks;        // by the index that add_task returned
-  std::vector<double> busy;           // per resource: what was used of capacity * end_us, 0 .. 1
-  double end_us = 0;                  // of the last task
+  std::vector<TaskTime> tasks;  // by the index that add_task returned
+  std::vector<double> busy;     // per resource: what was used of capacity * end_us, 0 .. 1
+  double end_us = 0;            // of the last task
 };
 
 class Engine {

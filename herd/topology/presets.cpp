@@ -17,9 +17,9 @@ Topology one_host(int ranks, int cores) {
 
 Topology spine_leaf(int num_hosts, const Host& host, double oversubscription) {
   if (num_hosts < 1 || oversubscription < 1) {
-    throw Error(Code::kBadConfig, "spine-leaf needs hosts >= 1 and oversubscription >= 1, but hosts = " +
-                                      std::to_string(num_hosts) + ", oversubscription = " +
-                                      std::to_string(oversubscription));
+    throw Error(Code::kBadConfig,
+                "spine-leaf needs hosts >= 1 and oversubscription >= 1, but hosts = " + std::to_string(num_hosts) +
+                    ", oversubscription = " + std::to_string(oversubscription));
   }
   Topology topology{"spine-leaf, " + std::to_string(num_hosts) + " hosts of " + std::to_string(host.ranks),
                     std::vector<Host>(num_hosts, host), 0};

@@ -81,10 +81,12 @@ void parse_hosts(std::istringstream& words, int line, Topology& topology) {
     if (!found) fail(line, "no key \"" + word.substr(0, 40) + "\"; there are " + valid_keys());
     std::string value;
     words >> value;
-    std::visit([&](auto member) {
-      auto& target = member_of(host, member);
-      target = parse_number<std::remove_reference_t<decltype(target)>>(value, line);
-    }, found->member);
+    std::visit(
+        [&](auto member) {
+          auto& target = member_of(host, member);
+          target = parse_number<std::remove_reference_t<decltype(target)>>(value, line);
+        },
+        found->member);
   }
   topology.hosts.insert(topology.hosts.end(), count, host);
 }
@@ -100,14 +102,16 @@ std::string to_text(const Topology& topology) {
     text += "hosts " + std::to_string(equal - i);
     for (const Key& key : kKeys) {
       text += " " + std::string(key.name) + " ";
-      std::visit([&](auto member) {
-        const auto& value = member_of(topology.hosts[i], member);
-        if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(value)>>) {
-          text += std::to_string(value);
-        } else {
-          text += number_text(value);
-        }
-      }, key.member);
+      std::visit(
+          [&](auto member) {
+            const auto& value = member_of(topology.hosts[i], member);
+            if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(value)>>) {
+              text += std::to_string(value);
+            } else {
+              text += number_text(value);
+            }
+          },
+          key.member);
     }
     text += "\n";
     i = equal;

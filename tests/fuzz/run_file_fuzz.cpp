@@ -9,7 +9,8 @@
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
-    const herd::spec::RunFile run = herd::spec::parse_run_text({reinterpret_cast<const char*>(data), size}, "fuzz.toml");
+    const herd::spec::RunFile run =
+        herd::spec::parse_run_text({reinterpret_cast<const char*>(data), size}, "fuzz.toml");
     if (!(herd::spec::parse_run_text(to_toml(run), "again.toml") == run)) std::abort();
     herd::spec::resolve_mesh(run, 6);
   } catch (const herd::Error& error) {

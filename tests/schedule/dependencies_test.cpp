@@ -52,9 +52,9 @@ TEST(Dependencies, TheSameRangeOfAnotherRankOrSpaceIsOtherMemory) {
 TEST(Dependencies, SignalAndWaitOrderWhatTouchesTheirSlices) {
   Builder b = three_ranks();
   b.receive(1, out(0, 10));
-  b.signal(2, {out(0, 10)});                        // hands over what was received
-  b.wait(2, {out(0, 10)});                          // gets it back
-  b.copy(out(0, 10), {out(10, 20)});                // follows the wait
+  b.signal(2, {out(0, 10)});          // hands over what was received
+  b.wait(2, {out(0, 10)});            // gets it back
+  b.copy(out(0, 10), {out(10, 20)});  // follows the wait
   EXPECT_THAT(derive_dependencies(b.finish()), ElementsAre(IsEmpty(), ElementsAre(0), ElementsAre(1), ElementsAre(2)));
 }
 

@@ -26,7 +26,8 @@ TEST(Topology, NumbersRanksHostByHost) {
   EXPECT_EQ(topology.host_of(4), 1);
   EXPECT_EQ(first_ranks(topology, 6).hosts.size(), 2u);
   EXPECT_EQ(first_ranks(topology, 6).hosts[1].ranks, 2);
-  EXPECT_THAT(refusal([&] { first_ranks(topology, 13); }, Code::kBadConfig), testing::HasSubstr("has 12 ranks, but 13"));
+  EXPECT_THAT(refusal([&] { first_ranks(topology, 13); }, Code::kBadConfig),
+              testing::HasSubstr("has 12 ranks, but 13"));
 }
 
 TEST(Topology, AnOversubscribedSpineCarriesLessThanTheUplinks) {
@@ -46,8 +47,10 @@ TEST(TopologyText, NamesTheLineAndTheRule) {
     return refusal([&] { parse_topology(text); }, Code::kCorruptFile);
   };
   EXPECT_THAT(message("nonsense"), testing::HasSubstr("line 1: the file begins with \"herd-topology 1\""));
-  EXPECT_THAT(message("herd-topology 1\nhosts 1 core 3\n"), testing::HasSubstr("line 2: no key \"core\"; there are ranks"));
-  EXPECT_THAT(message("herd-topology 1\nhosts 1 ranks x\n"), testing::HasSubstr("line 2: a number stands here, not \"x\""));
+  EXPECT_THAT(message("herd-topology 1\nhosts 1 core 3\n"),
+              testing::HasSubstr("line 2: no key \"core\"; there are ranks"));
+  EXPECT_THAT(message("herd-topology 1\nhosts 1 ranks x\n"),
+              testing::HasSubstr("line 2: a number stands here, not \"x\""));
   EXPECT_THAT(message("herd-topology 1\nhosts 1 ranks 0\n"), testing::HasSubstr("1 <= ranks"));
   EXPECT_THAT(message("herd-topology 1\n"), testing::HasSubstr("at least one host"));
 }
