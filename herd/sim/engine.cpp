@@ -11,7 +11,8 @@
 namespace herd::sim {
 namespace {
 
-constexpr double kDoneUs = 1e-9;  // work left over by rounding
+constexpr double kDoneUs = 1e-9;        // work left over by rounding,
+constexpr double kDoneOfClock = 1e-12;  // which grows with the clock: less than its last digit would never pass
 
 // One run: which tasks may start, which wait out their latency, which work.
 class Run {
@@ -83,10 +84,10 @@ class Run {
     for (Working& w : working_) {
       w.left_us -= passed * w.speed;
       for (const Use& use : tasks_[w.task].uses) used_[use.resource] += use.rate * w.speed * passed;
-      if (w.left_us <= kDoneUs) done.push_back(w.task);
+      if (w.left_us <= kDoneUs + kDoneOfClock * now_) done.push_back(w.task);
     }
     if (!done.empty()) {
-      std::erase_if(working_, [](const Working& w) { return w.left_us <= kDoneUs; });
+      std::erase_if(working_, [this](const Working& w) { return w.left_us <= kDoneUs + kDoneOfClock * now_; });
       changed_ = true;
     }
     for (const int task : done) end(task);
