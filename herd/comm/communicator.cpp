@@ -14,6 +14,8 @@
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
+#include "herd/topology/presets.h"
+#include "herd/topology/text.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/process_courier.h"
 #include "herd/transport/thread_courier.h"
@@ -36,6 +38,10 @@ void Work::wait() {
 }
 
 bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
+
+std::chrono::steady_clock::time_point Work::finished_at() const {
+  return state_ == nullptr ? std::chrono::steady_clock::time_point{} : state_->finished_at;
+}
 
 struct SymmetricMemory::State {
   ~State() {
@@ -227,6 +233,14 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   handle.state_ = std::move(memory);
   return handle;
 }
+
+uint64_t Communicator::bytes_sent() const { return state_->context->engine->bytes_sent(); }
+
+std::vector<AlgorithmUse> Communicator::algorithms_used() const {
+  return state_->group == nullptr ? std::vector<AlgorithmUse>() : state_->group->algorithms_used();
+}
+
+std::string Communicator::topology() const { return to_text(one_host(std::max(1, size()), *state_->context->cores)); }
 
 void Communicator::abort(const std::string& reason) {
   GroupState& group = state_->member();

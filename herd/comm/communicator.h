@@ -39,11 +39,21 @@ class Work {
   Work() = default;
   void wait();
   bool done() const;
+  // When it completed or failed, on the steady clock; the epoch for a Work of no operation. REQUIRES done().
+  std::chrono::steady_clock::time_point finished_at() const;
 
  private:
   friend class Communicator;
   struct State;
   std::shared_ptr<State> state_;
+};
+
+// What a group ran so far, for a run's record.
+struct AlgorithmUse {
+  std::string collective;  // "all_reduce"
+  int64_t bytes = 0;       // of the whole message, as herd/schedule/schedule.h defines it
+  std::string algorithm;
+  uint64_t operations = 0;  // issued by this rank
 };
 
 // Memory that every rank of the group on this host maps: collectives on it move no staging copies. Freed with the
@@ -92,6 +102,13 @@ class Communicator {
   // communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
+  // Bytes that this rank has sent, or read from and written to its peers' memory, in finished operations of all groups
+  // of its process's communicator. Grows only. Any thread.
+  uint64_t bytes_sent() const;
+  // The algorithms that this group ran, ordered by collective, bytes and algorithm. The group's calling thread.
+  std::vector<AlgorithmUse> algorithms_used() const;
+  // The topology that the choice of algorithms rests on, as text (docs/formats/topology.md): the same on all ranks.
+  std::string topology() const;
   // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks.
   void abort(const std::string& reason);
 

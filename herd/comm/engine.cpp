@@ -99,6 +99,7 @@ void Engine::wait_locked(std::unique_lock<std::mutex>& lock, Task& task) {
 }
 
 void Engine::completed(Task& task) {
+  if (task.self != nullptr) task.finished_at = steady_clock::now();
   task.done.store(true, std::memory_order_release);
   if (waiting_ > 0) changed_.notify_all();
   task.self.reset();  // may free the task

@@ -36,6 +36,8 @@ class Engine {
   }
   void forget(GroupState& group);  // drops it from the groups that have something in flight
   void completed(Task& task);      // under the lock
+  void count_sent(uint64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   transport::Transport& transport() { return *transport_; }
 
  private:
@@ -52,6 +54,7 @@ class Engine {
   std::shared_ptr<transport::Transport> transport_;
   std::mutex mutex_;
   std::condition_variable changed_;
+  std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int> entering_{0};     // threads that want the lock
   std::vector<GroupState*> active_;  // groups with something in flight
   int waiting_ = 0;                  // threads in changed_, the progress thread excepted

@@ -71,7 +71,8 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
       if (idle()) plans_.clear();
     });
   }
-  const Plan& plan = plans_.get(call.algorithm, call.request);
+  Plan& plan = plans_.get(call.algorithm, call.request);
+  ++plan.uses;
   task.group = this;
   task.patience = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
   task.where = call.where;
@@ -110,7 +111,8 @@ void GroupState::submit(Task& task) {
   const uint64_t sequence = ++issued_;
   task.call.sequence = task.record.sequence = sequence;
   task.record.fingerprint = mix(task.record.fingerprint, sequence);
-  task.call.header.fingerprint = task.record.fingerprint;
+  chain_ = mix(chain_, task.record.fingerprint);
+  task.call.header.fingerprint = chain_;
   (current_ == nullptr ? current_ : last_->next) = &task;
   last_ = &task;
 }
@@ -189,6 +191,7 @@ void GroupState::finish_current() {
   if (current_ == nullptr) last_ = nullptr;
   warned_ = false;
   channel_->board(rank()).finished.store(task.call.sequence, std::memory_order_release);
+  engine_->count_sent(task.call.program->sent_bytes());
   engine_->completed(task);
 }
 
@@ -205,6 +208,7 @@ bool GroupState::sweep_transfers() {
       continue;
     }
     transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
+    if (task.kind == TaskKind::kSend) engine_->count_sent(task.message.envelope.bytes);
     engine_->completed(task);
     moved = true;
   }
@@ -298,8 +302,7 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
       return fail(Code::kPeerLost, lost_report(*this, task, peer));
     }
     if (!task.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
-    const auto record = board.records[sequence % transport::kRecords].read(sequence);
-    if (record && record->fingerprint != task.record.fingerprint) {
+    if (first_difference(*this, peer, sequence) != 0) {
       return fail(Code::kBadConfig, mismatch_report(*this, task, peer));
     }
   }

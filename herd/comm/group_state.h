@@ -52,6 +52,7 @@ class GroupState {
   Engine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
   Operation& operation() { return operation_; }
+  std::vector<AlgorithmUse> algorithms_used() const { return plans_.uses(); }  // by the calling thread
 
   void prepare(Task& task, CollectiveCall& call);  // fills the task; throws kBadConfig
 
@@ -85,6 +86,7 @@ class GroupState {
   Task* last_ = nullptr;
   std::vector<Task*> transfers_;  // sends and receives
   uint64_t issued_ = 0;           // sequence of the last collective issued
+  uint64_t chain_ = 0;            // of the fingerprints of all collectives issued: peers meet with this
   uint64_t stage_uses_ = 0;
   uint64_t last_stage_use_[2] = {0, 0};
   std::vector<uint64_t> finished_;  // by peer: the last known

@@ -1,12 +1,14 @@
 #include "herd/comm/plan_cache.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/registry.h"
+#include "herd/schedule/names.h"
 #include "herd/topology/presets.h"
 
 namespace herd::comm {
@@ -42,7 +44,7 @@ ScheduleSource default_schedules(std::shared_ptr<const int> cores) {
 PlanCache::PlanCache(ScheduleSource source, int64_t stage_bytes)
     : source_(std::move(source)), stage_bytes_(stage_bytes) {}
 
-const Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& request) {
+Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& request) {
   if (!plans_.empty() && same(plans_.front(), algorithm, request)) return plans_.front();
   const auto found =
       std::find_if(plans_.begin(), plans_.end(), [&](const Plan& plan) { return same(plan, algorithm, request); });
@@ -50,7 +52,7 @@ const Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& 
     plans_.splice(plans_.begin(), plans_, found);
     return plans_.front();
   }
-  Plan plan{request, std::string(algorithm), CompiledSchedule(source_(algorithm, request)), 0};
+  Plan plan{request, std::string(algorithm), CompiledSchedule(source_(algorithm, request)), 0, 0};
   const Schedule& schedule = plan.compiled.schedule();
   if (plan.compiled.stage_bytes() > stage_bytes_) {
     throw Error(Code::kBadConfig,
@@ -69,6 +71,25 @@ const Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& 
   return plans_.front();
 }
 
-void PlanCache::clear() { plans_.clear(); }
+void PlanCache::clear() {
+  cleared_ = uses();
+  plans_.clear();
+}
+
+std::vector<AlgorithmUse> PlanCache::uses() const {
+  std::vector<AlgorithmUse> all = cleared_;
+  const auto key = [](const AlgorithmUse& use) { return std::tie(use.collective, use.bytes, use.algorithm); };
+  for (const Plan& plan : plans_) {
+    AlgorithmUse use{std::string(collective_name(plan.request.collective)), plan.request.bytes(),
+                     plan.compiled.schedule().algorithm, plan.uses};
+    const auto at = std::lower_bound(all.begin(), all.end(), use,
+                                     [&](const AlgorithmUse& a, const AlgorithmUse& b) { return key(a) < key(b); });
+    if (at != all.end() && key(*at) == key(use))
+      at->operations += use.operations;
+    else
+      all.insert(at, std::move(use));
+  }
+  return all;
+}
 
 }  // namespace herd::comm

@@ -8,8 +8,10 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "herd/collectives/request.h"
+#include "herd/comm/communicator.h"
 #include "herd/comm/compiled_schedule.h"
 
 namespace herd::comm {
@@ -21,6 +23,7 @@ struct Plan {
   CollectiveRequest request;
   std::string asked;  // the algorithm that the caller named, or empty
   CompiledSchedule compiled;
+  uint64_t uses = 0;  // operations prepared with it
   uint64_t hash = 0;  // of all that must agree between ranks, but for the reduce op, the name and the sequence
 };
 
@@ -28,13 +31,16 @@ class PlanCache {
  public:
   PlanCache(ScheduleSource source, int64_t stage_bytes);
   // Valid until clear(). Throws kBadConfig for an unknown or impossible algorithm.
-  const Plan& get(std::string_view algorithm, const CollectiveRequest& request);
+  Plan& get(std::string_view algorithm, const CollectiveRequest& request);
   size_t size() const { return plans_.size(); }
   void clear();
+  // What ran so far, whatever was cleared since; ordered by collective, bytes, algorithm.
+  std::vector<AlgorithmUse> uses() const;
 
  private:
   ScheduleSource source_;
   int64_t stage_bytes_;
+  std::vector<AlgorithmUse> cleared_;
   std::list<Plan> plans_;  // the last used one first
 };
 

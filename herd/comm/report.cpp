@@ -1,5 +1,6 @@
 #include "herd/comm/report.h"
 
+#include <algorithm>
 #include <chrono>
 #include <map>
 #include <optional>
@@ -145,10 +146,23 @@ std::string lost_report(GroupState& group, const Task& task, Rank peer) {
   return text + "\n  rank " + std::to_string(peer) + " " + place_of(group, peer);
 }
 
+uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence) {
+  for (uint64_t at = sequence - std::min(sequence, transport::kRecords) + 1; at <= sequence; ++at) {
+    const auto ours = record_of(group, group.rank(), at), theirs = record_of(group, peer, at);
+    if (ours && theirs && ours->fingerprint != theirs->fingerprint) return at;
+  }
+  return 0;
+}
+
 std::string mismatch_report(GroupState& group, const Task& task, Rank peer) {
-  const auto theirs = record_of(group, peer, task.record.sequence);
-  return "operation #" + std::to_string(task.record.sequence) + " of group \"" + group.settings().name +
-         "\" differs between ranks\n  rank " + std::to_string(group.rank()) + " calls " + describe(task.record) +
+  const uint64_t sequence = task.record.sequence, first = first_difference(group, peer, sequence);
+  const uint64_t shown = first == 0 ? sequence : first;
+  const auto ours = record_of(group, group.rank(), shown), theirs = record_of(group, peer, shown);
+  std::string text =
+      "operation #" + std::to_string(shown) + " of group \"" + group.settings().name + "\" differs between ranks";
+  if (first == 0) text += ", or one before it that is no longer on the boards";
+  if (shown != sequence) text += "; found in operation #" + std::to_string(sequence);
+  return text + "\n  rank " + std::to_string(group.rank()) + " calls " + describe(ours ? *ours : task.record) +
          "\n  rank " + std::to_string(peer) + " calls " + (theirs ? describe(*theirs) : "something else") +
          "\n  fix: all ranks must agree in operation, name, count, dtype, reduce op, root, in place or not, and kind "
          "of memory";

@@ -10,6 +10,9 @@
 
 namespace herd::comm {
 
+// The first of the last operations up to `sequence` that this rank and the peer both show and that differ; 0 = none.
+uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence);
+
 // all_reduce #412 "grad.bucket3" (fp32 x 1000, sum, ring; train/loop.cpp:88)
 std::string describe(const transport::OperationRecord& record);
 // receive from rank 3, tag 7, fp32 x 1000 (train/loop.cpp:88)

@@ -44,6 +44,7 @@ struct Task {
 
   std::atomic<bool> done{false};  // read without the lock by Work::done()
   std::optional<Error> error;     // before done
+  SteadyTime finished_at{};       // before done; asynchronous ones only
   std::shared_ptr<Task> self;     // asynchronous: held while in flight
   Task* next = nullptr;           // in the group's queue
 };

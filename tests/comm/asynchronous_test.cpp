@@ -131,6 +131,39 @@ TEST(PointToPoint, DoesNotQueueBehindACollective) {
   });
 }
 
+TEST(Record, CountsBytesSentByAllGroups_AndTheAlgorithmsOfEach) {
+  run_inproc(2, [](Communicator& comm) {
+    Communicator other = comm.split(0, 0, "other");
+    std::vector<float> x(1000);
+    const uint64_t before = comm.bytes_sent();
+    for (int i = 0; i < 3; ++i) comm.all_reduce(x, {.algorithm = "ring"});
+    require(comm.bytes_sent() - before == 3 * 4000, "a ring of two ranks sends half, twice");
+    other.all_reduce(x, {.algorithm = "ring"});
+    require(comm.bytes_sent() - before == 4 * 4000, "other groups count");
+    comm.rank() == 0 ? comm.send(x, 1) : comm.receive(x, 0);
+    require(comm.bytes_sent() - before == (comm.rank() == 0 ? 5u : 4u) * 4000, "a message counts where it is sent");
+    const auto used = other.algorithms_used();
+    require(used.size() == 1 && used[0].collective == "all_reduce" && used[0].bytes == 4000 &&
+                used[0].algorithm == "ring" && used[0].operations == 1,
+            "what the group ran");
+    require(comm.algorithms_used().size() == 2, "split's all_gather and the ring");
+    require(comm.topology().find("host") != std::string::npos, "topology");
+  });
+}
+
+TEST(Record, AWorkSaysWhenItFinished) {
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<float> x(1000);
+    const auto before = std::chrono::steady_clock::now();
+    Work work = comm.all_reduce_async(x);
+    while (!work.done()) std::this_thread::sleep_for(1ms);
+    std::this_thread::sleep_for(20ms);
+    const auto after = std::chrono::steady_clock::now();
+    work.wait();
+    require(before <= work.finished_at() && work.finished_at() + 20ms <= after, "when it finished");
+  });
+}
+
 TEST(PointToPoint, ARankMaySendToItself) {
   run_inproc(1, [](Communicator& comm) {
     std::vector<double> out = {1, 2, 3}, in(3);

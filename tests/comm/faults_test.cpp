@@ -23,8 +23,10 @@ using testing::Not;
 // What each rank threw; kBug "nothing" where it did not.
 std::vector<Error> errors_of(int n, const std::function<void(Communicator&)>& body) {
   std::vector<Error> errors(static_cast<size_t>(n), Error(Code::kBug, "nothing"));
-  std::atomic<int> ended{0};
+  std::atomic<int> begun{0}, ended{0};
   run_inproc(n, [&](Communicator& comm) {
+    ++begun;  // nobody fails while another still makes its communicator, which would hear it there
+    while (begun.load() < n) std::this_thread::sleep_for(1ms);
     try {
       body(comm);
     } catch (const Error& error) {
@@ -67,6 +69,23 @@ TEST(Fingerprint, ComparesOperationOpDTypeNameRootAndAlgorithm) {
          [&](Communicator& c) { c.all_reduce(x[1], {.algorithm = "ring"}); });
   differ(sum, [&](Communicator& c) { c.broadcast(x[1], 0, {.algorithm = "staged"}); });
   differ(sum, [&](Communicator& c) { c.barrier({.algorithm = "dissemination_signal"}); });
+}
+
+TEST(Fingerprint, FindsTheFirstDifference_WhenTheRanksMeetOnlyInALaterOperation) {
+  for (const char* algorithm : {"binomial", "staged"}) {
+    const auto errors = errors_of(2, [&](Communicator& comm) {
+      std::vector<float> x(8);
+      comm.barrier();
+      comm.broadcast(x, comm.rank(), {.algorithm = algorithm});  // each is its own root, and waits for nobody
+      for (int i = 0; i < 3; ++i) comm.all_reduce(x);
+    });
+    for (const Error& error : errors) {
+      EXPECT_EQ(error.code(), Code::kBadConfig) << error.what();
+      EXPECT_THAT(error.what(), HasSubstr("operation #2 of group"));
+      EXPECT_THAT(error.what(), HasSubstr("rank 0 calls broadcast #2 (fp32 x 8, root 0"));
+      EXPECT_THAT(error.what(), HasSubstr("rank 1 calls broadcast #2 (fp32 x 8, root 1"));
+    }
+  }
 }
 
 TEST(Fingerprint, FindsTheDifferenceAcrossThreeRanks_WhenOnlyOneDiffers) {
