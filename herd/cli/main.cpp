@@ -19,6 +19,31 @@
 #include "herd/cli/tokenize.h"
 #include "herd/cli/train.h"
 
+namespace {
+
+constexpr char kFirstSession[] = R"(A first session (examples/gpt_kjv.toml is a run file):
+  herd doctor                                       what this machine offers
+  herd tokenize book.txt --out data/mine            text files -> tokens
+  herd train run.toml data.path=data/mine           train what a run file describes; -n 2 for two ranks
+  herd generate runs/NAME --prompt "Once"           continue a text with what was trained
+  herd parity run.toml --a mesh.dp=1 --b mesh.dp=2  are the losses of one rank those of two?
+  herd show program run.toml                        the training step, op by op, before it runs
+  herd explain all_reduce --ranks 8 --bytes 64MiB   which algorithm, how long, and why
+herd COMMAND --help says more about each.)";
+
+// CLI11 says of an unknown command only that one is required.
+void check_command(const CLI::App& app, const std::string& word) {
+  if (word.empty() || word[0] == '-') return;
+  std::string names;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    if (command->get_name() == word) return;
+    names += (names.empty() ? "" : ", ") + command->get_name();
+  }
+  throw herd::Error(herd::Code::kBadConfig, "there is no command \"" + word + "\"\n  fix: one of " + names);
+}
+
+}  // namespace
+
 int main(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
   app.require_subcommand(1);
@@ -34,8 +59,14 @@ int main(int argc, char** argv) {
   herd::cli::add_show_command(app);
   herd::cli::add_tokenize_command(app);
   herd::cli::add_train_command(app);
+  app.footer(kFirstSession);  // after them, for they would take it over
 
+  if (argc == 1) {
+    std::fputs(app.help().c_str(), stdout);
+    return 0;
+  }
   try {
+    check_command(app, argv[1]);
     std::vector<std::string> arguments = herd::cli::mark_program({argv + 1, argv + argc});
     std::reverse(arguments.begin(), arguments.end());  // as CLI11 takes them
     app.parse(arguments);

@@ -1,7 +1,9 @@
 #include "herd/collectives/choose.h"
 
 #include <algorithm>
+#include <cmath>
 #include <cstdio>
+#include <set>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -34,30 +36,68 @@ ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, 
   return times;
 }
 
-double moved_bytes(const Step& step, DType dtype) {
-  if (step.kind != StepKind::kCopy && step.kind != StepKind::kReduce) return 0;
-  return static_cast<double>(static_cast<int64_t>(step.sources.size() + step.targets.size()) * step.sources[0].size() *
-                             size_of(dtype));
+Rank first_rank(const Topology& topology, int host) {
+  Rank first = 0;
+  for (int before = 0; before < host; ++before) first += topology.hosts[before].ranks;
+  return first;
 }
 
-// One rank's steps one after another, as if alone: latency per message, bytes at the slowest rate on their way.
+// Bytes that the rank's own core reads and writes for a step. A message within a host is copied into shared memory and
+// out of it again; from another host it is copied out.
+double moved_bytes(const Step& step, DType dtype, bool near) {
+  int64_t slices = 0, elements = 0;
+  switch (step.kind) {
+    case StepKind::kCopy:
+    case StepKind::kReduce:
+      slices = static_cast<int64_t>(step.sources.size() + step.targets.size());
+      elements = step.sources[0].size();
+      break;
+    case StepKind::kSend:
+      slices = near ? 2 : 0;
+      elements = step.sources[0].size();
+      break;
+    case StepKind::kReceive:
+    case StepKind::kReceiveReduce:
+      slices = step.kind == StepKind::kReceive ? 2 : 3;
+      elements = step.targets[0].size();
+      break;
+    case StepKind::kSignal:
+    case StepKind::kWait:
+      break;
+  }
+  return static_cast<double>(slices * elements * size_of(dtype));
+}
+
+// One rank's steps one after another, with its share of its host's cores and memory: latency per message, bytes at the
+// slowest rate on their way.
 double estimate_us(const Schedule& s, const Topology& topology) {
-  const Host& host = topology.hosts[topology.host_of(s.self)];
-  const double rate = std::min(host.core_bytes_per_us, host.memory_bytes_per_us / host.ranks);
+  const int own_host = topology.host_of(s.self);
+  const Host& host = topology.hosts[own_host];
+  const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
+                               host.memory_bytes_per_us / host.ranks);
+  const Rank first = first_rank(topology, own_host);
   double us = 0;
   for (const Step& step : s.steps) {
-    us += host.step_us + moved_bytes(step, s.dtype) / rate;
-    if (step.peer < 0) continue;
-    const bool near = topology.host_of(step.peer) == topology.host_of(s.self);
+    const bool near = step.peer < 0 || (step.peer >= first && step.peer < first + host.ranks);
+    us += host.step_us + moved_bytes(step, s.dtype, near) / rate;
     if (step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce) {
       us += near ? host.signal_us : host.uplink.latency_us;
     }
-    if (step.kind == StepKind::kSend) {
-      const double bytes = static_cast<double>(step.sources[0].size() * size_of(s.dtype));
-      us += bytes / (near ? host.core_bytes_per_us / 2 : host.uplink.bytes_per_us);
+    if (step.kind == StepKind::kSend && !near) {
+      us += static_cast<double>(step.sources[0].size() * size_of(s.dtype)) / host.uplink.bytes_per_us;
     }
   }
   return us;
+}
+
+struct OwnSteps {
+  double us = 0, bytes = 0, messages = 0;
+};
+
+OwnSteps own_steps(std::string_view name, CollectiveRequest own, int64_t elements, const Topology& topology) {
+  own.elements = elements;
+  const Schedule s = build_schedule(name, own);
+  return {estimate_us(s, topology), static_cast<double>(bytes_sent(s)), static_cast<double>(num_messages(s))};
 }
 
 std::string busiest_of(const ScheduleTimes& times) {
@@ -71,23 +111,36 @@ std::string busiest_of(const ScheduleTimes& times) {
 
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology) {
   const int n = request.num_ranks;
-  const auto count = [&candidate](const Schedule& s) {
-    candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
-    candidate.messages = std::max(candidate.messages, num_messages(s));
-  };
   if (n <= kMaxSimulatedRanks) {
     const ScheduleTimes times = simulate(candidate.algorithm.name, request, topology);
     candidate.us = times.end_us;
     candidate.busiest = busiest_of(times);
-    for (const Schedule& s : build_all(candidate.algorithm.name, request)) count(s);
+    for (const Schedule& s : build_all(candidate.algorithm.name, request)) {
+      candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
+      candidate.messages = std::max(candidate.messages, num_messages(s));
+    }
     return;
   }
-  for (const Rank rank : {0, 1, request.root, n / 2, n - 1}) {
+  // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
+  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
+  const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
+  std::set<Rank> ranks{0, 1, n / 2, n - 1};
+  if (request.root >= 0 && request.root < n) ranks.insert(request.root);
+  for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    const Schedule s = build_schedule(candidate.algorithm.name, own);
-    candidate.us = std::max(candidate.us, estimate_us(s, topology));
-    count(s);
+    const OwnSteps whole = own_steps(candidate.algorithm.name, own, grows ? most : request.elements, topology);
+    OwnSteps cost = whole;
+    if (grows) {
+      const OwnSteps half = own_steps(candidate.algorithm.name, own, most / 2, topology);
+      const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
+      cost.us += ratio * (whole.us - half.us);
+      cost.bytes += ratio * (whole.bytes - half.bytes);
+      cost.messages += ratio * (whole.messages - half.messages);
+    }
+    candidate.us = std::max(candidate.us, cost.us);
+    candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(cost.bytes));
+    candidate.messages = std::max(candidate.messages, static_cast<int>(std::lround(cost.messages)));
   }
 }
 

@@ -242,7 +242,8 @@ class LocalOp {
               std::to_string(c_.step));
       if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
         wrong("mixes " + name + " with the gradient of group " + std::to_string(gradient->index));
-      if (symbol.kind == ValueKind::kWeight && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
+      const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
+      if (cut_alike && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
         wrong("cuts " + name + " other than its gradient");
     }
     std::vector<Symbol> out;

@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 
+#include <chrono>
+
 #include "herd/base/error.h"
+#include "herd/schedule/traffic.h"
 #include "herd/topology/presets.h"
 
 namespace herd {
@@ -58,6 +61,44 @@ TEST(Choose, AnswersForManyRanksWithoutSimulatingThemAll) {
   CollectiveRequest request = all_reduce(1024, 256 << 20);
   request.direct = request.same_host = false;
   EXPECT_EQ(choose(request, spine_leaf(128, host)).algorithm, "ring");
+}
+
+TEST(Choose, PricesManyPiecesByTheLineThroughFewer) {
+  // 32 MiB is 64 pieces of 512 KiB; each costs a rank two signals to every peer.
+  CollectiveRequest request = all_reduce(64, 32 << 20);
+  request.direct = false;
+  for (const Candidate& c : choose(request, one_host(64, 2)).candidates) {
+    if (c.algorithm.name != "staged") continue;
+    request.self = 0;
+    const Schedule s = build_schedule("staged", request);
+    EXPECT_EQ(c.messages, num_messages(s));
+    EXPECT_NEAR(static_cast<double>(c.bytes_sent), static_cast<double>(bytes_sent(s)), 1e-3 * bytes_sent(s));
+  }
+}
+
+TEST(Choose, PricesAlikeWhereSimulationEnds) {
+  const Choice all = choose(all_reduce(kMaxSimulatedRanks, 64 << 20), one_host(kMaxSimulatedRanks, 2));
+  const Choice one = choose(all_reduce(kMaxSimulatedRanks + 1, 64 << 20), one_host(kMaxSimulatedRanks + 1, 2));
+  EXPECT_EQ(all.algorithm, one.algorithm);
+  for (const Candidate& a : all.candidates) {
+    for (const Candidate& b : one.candidates) {
+      if (a.algorithm.name != b.algorithm.name) continue;
+      EXPECT_NEAR(b.us / a.us, 1, 0.25) << a.algorithm.name;
+    }
+  }
+}
+
+TEST(Choose, AnswersForThousandsOfRanksOfOneHost) {
+  const auto start = std::chrono::steady_clock::now();
+  EXPECT_EQ(choose(all_reduce(4096, 1 << 30), one_host(4096, 2)).algorithm, "direct_push");
+  // Built step by step the staged schedule of one rank has 33 million steps, which takes 10 s and 8 GB.
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(8));
+}
+
+TEST(Choose, IgnoresTheRootOfWhatHasNone) {
+  CollectiveRequest request = all_reduce(64, 1 << 20);
+  request.root = 70;
+  EXPECT_EQ(choose(request, one_host(64, 2)).algorithm, choose(all_reduce(64, 1 << 20), one_host(64, 2)).algorithm);
 }
 
 TEST(Choose, RefusesATopologyOfOtherRanks) {

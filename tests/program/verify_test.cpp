@@ -187,6 +187,24 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
                        ops.insert(op, copy);
                      }),
               HasSubstr("which nobody has read"));
+  auto cut = compile({.dp = 2, .zero = 1});
+  for (auto& program : cut.programs) {  // the moments of the whole group, in steps on a shard
+    auto& ops = program.ops;
+    const auto step = std::find_if(ops.begin(), ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
+    for (auto* side : {&step->reads, &step->writes}) {
+      for (Value& value : *side) {
+        if (value.kind != ValueKind::kState) continue;
+        Value whole = value;
+        whole.form = Form::kFull;
+        if (auto moved = program.values.extract(value)) {
+          moved.key() = whole;
+          program.values.insert(std::move(moved));
+        }
+        value = whole;
+      }
+    }
+  }
+  EXPECT_THAT(first_finding(cut.programs, cut.expected), HasSubstr("other than its gradient"));
   auto one = compiled.programs;
   for (auto& program : one) std::erase_if(program.ops, [](const Op& op) { return op.kind == OpKind::kReduce; });
   EXPECT_THAT(first_finding(one, compiled.expected), HasSubstr("with 2 of 4 contributions"));

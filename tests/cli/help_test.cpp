@@ -1,0 +1,41 @@
+// herd without a command, as a newcomer types it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "../launch/child_process.h"
+
+namespace herd::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+
+TEST(HerdHelp, IsWhatPlainHerdPrints) {
+  ChildProcess plain({kHerd}), help({kHerd, "--help"});
+  EXPECT_EQ(plain.wait(), 0) << plain.output();
+  EXPECT_EQ(help.wait(), 0) << help.output();
+  EXPECT_EQ(plain.output(), help.output());
+}
+
+TEST(HerdHelp, ListsAFirstSession) {
+  ChildProcess help({kHerd, "--help"}), of_one({kHerd, "explain", "--help"});
+  EXPECT_EQ(help.wait(), 0);
+  EXPECT_EQ(of_one.wait(), 0);
+  EXPECT_THAT(help.output(), HasSubstr("A first session"));
+  EXPECT_THAT(help.output(), HasSubstr("  herd train run.toml"));
+  EXPECT_THAT(of_one.output(), Not(HasSubstr("A first session")));
+}
+
+TEST(HerdHelp, NamesACommandThatThereIsNot) {
+  ChildProcess wrong({kHerd, "trian", "run.toml"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("there is no command \"trian\""));
+  EXPECT_THAT(wrong.output(), HasSubstr("fix: one of bench, checkpoint"));
+}
+
+}  // namespace
+}  // namespace herd::launch
