@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cstring>
 #include <limits>
 #include <thread>
 #include <tuple>
@@ -50,6 +51,7 @@ struct SymmetricMemory::State {
   std::shared_ptr<transport::SharedRegion> memory;
   std::shared_ptr<comm::RegionTable> regions;
   uint64_t id = 0;
+  uint64_t group = 0;
   int self = 0;
   int64_t bytes = 0;
 };
@@ -226,6 +228,7 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
       state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + patience);
   memory->regions = state_->context->regions;
   memory->id = comm::mix(group.settings().id, number);
+  memory->group = group.settings().id;
   memory->self = group.rank();
   memory->bytes = bytes;
   memory->regions->add({memory->id, memory->memory, members, group.rank()});
@@ -309,6 +312,26 @@ void Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOpti
   Task task;
   fill_transfer(task, state_->member(), TaskKind::kReceive, x, from, tag, o);
   task.group->engine().run(task);
+}
+
+void Communicator::signal(Rank to, int tag, OpOptions o) { run_send({nullptr, 0, DType::kU8}, to, tag, o); }
+void Communicator::wait(Rank from, int tag, OpOptions o) { run_receive({nullptr, 0, DType::kU8}, from, tag, o); }
+
+void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset) {
+  GroupState& group = state_->member();
+  comm::check_buffer(x, "copy");
+  comm::check_rank(to, group.size(), "copy: rank");
+  if (memory.state_ == nullptr || memory.state_->group != group.settings().id) {
+    throw Error(Code::kBadConfig, "copy: the symmetric memory was not allocated by group \"" + group.settings().name +
+                                      "\"\n  fix: copy with the communicator that allocated it");
+  }
+  if (offset < 0 || offset > memory.bytes() - x.bytes()) {
+    throw Error(Code::kBadConfig, "copy: " + std::to_string(x.bytes()) + " bytes at offset " + std::to_string(offset) +
+                                      " do not fit the " + std::to_string(memory.bytes()) + " bytes of the memory");
+  }
+  if (x.bytes() == 0) return;
+  std::memmove(memory.state_->memory->of(to) + offset, x.ptr, static_cast<size_t>(x.bytes()));
+  if (to != rank()) group.engine().count_sent(static_cast<uint64_t>(x.bytes()));
 }
 
 Work Communicator::start_send(const Buffer& x, Rank to, int tag, const OpOptions& o) {

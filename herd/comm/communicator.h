@@ -174,6 +174,18 @@ class Communicator {
     return start_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
 
+  // Raw operations, of which algorithms outside herd are made. What this rank wrote to any memory before signal() is
+  // seen by `to` after its wait() for this rank and tag. Tags are one space with those of send and receive.
+  void signal(Rank to, int tag = 0, OpOptions o = {});
+  void wait(Rank from, int tag = 0, OpOptions o = {});  // of one signal; k signals take k waits
+  // Writes x into rank `to`'s part of `memory`, `offset` bytes from its start, and returns when it is written. `to`
+  // must know when: signal() afterwards. Throws kBadConfig where this group did not allocate `memory`, or x does not
+  // fit.
+  template <typename T>
+  void copy(T&& x, const SymmetricMemory& memory, Rank to, int64_t offset = 0) {
+    run_copy(to_buffer(x, BufferTag{}), memory, to, offset);
+  }
+
  private:
   friend struct comm::Access;
   struct State;
@@ -187,6 +199,7 @@ class Communicator {
   void run_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&);
   void run_send(const Buffer& x, Rank to, int tag, const OpOptions&);
   void run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+  void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
   Work start_all_reduce(const Buffer& x, const OpOptions&);
   Work start_broadcast(const Buffer& x, Rank root, const OpOptions&);
   Work start_reduce(const Buffer& x, Rank root, const OpOptions&);

@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
+#include "tests/comm/collective_check.h"
 
 namespace herd {
 namespace {
@@ -161,6 +162,22 @@ TEST(Record, AWorkSaysWhenItFinished) {
     const auto after = std::chrono::steady_clock::now();
     work.wait();
     require(before <= work.finished_at() && work.finished_at() + 20ms <= after, "when it finished");
+  });
+}
+
+TEST(Raw, ACopyIsSeenAfterItsSignal) { run_inproc(3, testing_support::pass_on_raw); }
+
+TEST(Raw, CopyRefusesWhatDoesNotFit_AndMemoryOfAnotherGroup) {
+  run_inproc(2, [](Communicator& comm) {
+    Communicator other = comm.split(0, 0, "other");
+    SymmetricMemory memory = comm.allocate_symmetric(4000);
+    const std::vector<float> x(500);
+    for (int64_t offset : {int64_t{-1}, int64_t{2001}}) {
+      EXPECT_THROW(comm.copy(x, memory, 0, offset), Error);
+    }
+    EXPECT_THROW(other.copy(x, memory, 0), Error);
+    EXPECT_THROW(comm.copy(x, memory, 2), Error);
+    comm.barrier();
   });
 }
 

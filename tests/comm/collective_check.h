@@ -224,4 +224,19 @@ inline void check_everything(Communicator& comm, const std::vector<int64_t>& cou
   comm.barrier({.algorithm = "dissemination_signal"});
 }
 
+// Each rank writes its number into its right neighbour's memory; run by threads and by processes.
+inline void pass_on_raw(Communicator& comm) {
+  const Rank right = (comm.rank() + 1) % comm.size(), left = (comm.rank() + comm.size() - 1) % comm.size();
+  SymmetricMemory memory = comm.allocate_symmetric(4000);
+  for (int32_t round = 0; round < 100; ++round) {
+    const std::vector<int32_t> x(500, round * 10 + comm.rank());
+    comm.copy(x, memory, right, 2000);
+    comm.signal(right, 4);
+    comm.wait(left, 4);
+    for (int32_t value : memory.span<int32_t>().subspan(500)) expect_equal(value, round * 10 + left, "copied");
+    comm.signal(left, 5);  // read: it may be overwritten
+    comm.wait(right, 5);
+  }
+}
+
 }  // namespace herd::testing_support

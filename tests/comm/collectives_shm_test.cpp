@@ -17,5 +17,23 @@ TEST_P(CollectivesShm, GiveExactlyTheDefinition_ByEveryAlgorithm) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesShm, testing::Values(2, 3, 4));
 
+TEST(Raw, ACopyIsSeenAfterItsSignal) { run_forked(2, pass_on_raw); }
+
+TEST(Groups, OfProcessesWorkSideBySide) {
+  run_forked(3, [](Communicator& world) {
+    Communicator a = world.split(0, world.rank(), "a"), pair = world.split(world.rank() == 2 ? -1 : 0, 0, "pair");
+    for (int round = 0; round < 30; ++round) {
+      std::vector<int64_t> x(1000, 1), y(20000, 2), z(10, 3);
+      Work one = world.all_reduce_async(x), two = a.all_reduce_async(y);
+      if (world.rank() < 2) pair.all_reduce(z);
+      two.wait();
+      one.wait();
+      expect_equal(static_cast<double>(x[999]), 3, "world");
+      expect_equal(static_cast<double>(y[19999]), 6, "a");
+      expect_equal(static_cast<double>(z[9]), world.rank() < 2 ? 6 : 3, "pair");
+    }
+  });
+}
+
 }  // namespace
 }  // namespace herd
