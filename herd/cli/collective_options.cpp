@@ -32,7 +32,11 @@ Topology topology_of(const CollectiveOptions& o) {
   std::ifstream in(o.topology_file);
   if (!in) throw Error(Code::kBadConfig, "--topology " + o.topology_file + ": no such file");
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  return first_ranks(parse_topology(text), o.ranks);
+  try {
+    return first_ranks(parse_topology(text), o.ranks);
+  } catch (const Error& error) {
+    throw Error(error.code(), "--topology " + o.topology_file + ": " + error.message());
+  }
 }
 
 CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topology) {

@@ -1,6 +1,7 @@
 // herd explain and herd show schedule, as functions.
 #include <gmock/gmock.h>
 
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
@@ -46,6 +47,11 @@ TEST(Explain, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.op = "reduce", .root = 2}), HasSubstr("root = 2, num_ranks = 2"));
   EXPECT_THAT(refusal({.op = "reduce", .ranks = 0}), HasSubstr("--ranks >= 1"));
   EXPECT_THAT(refusal({.op = "reduce", .topology_file = "/no/such"}), HasSubstr("no such file"));
+  TemporaryFolder folder;
+  const std::string other = folder / "a.toml";
+  std::ofstream(other) << "[model]\n";
+  EXPECT_THAT(refusal({.op = "reduce", .topology_file = other}),
+              HasSubstr("--topology " + other + ": topology, line 1"));
 }
 
 TEST(ShowSchedule, WritesPictureTraceAndPage) {
