@@ -261,10 +261,11 @@ SteadyTime GroupState::look_around() {
       check_peers(*current_, now);
       for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
         if (task->issued == SteadyTime{}) task->issued = now;
-        if (now >= task->issued + task->patience)
+        if (now >= task->issued + task->patience) {
           fail(Code::kTimeout, timeout_report(*this, *task, awaited()));
-        else
-          wake_at = std::min(wake_at, task->issued + task->patience);
+          return wake_at;  // every task has ended, and those that nobody holds are gone
+        }
+        wake_at = std::min(wake_at, task->issued + task->patience);
       }
     }
     if (!failure_) check_transfers(now, wake_at);
