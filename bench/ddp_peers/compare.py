@@ -1,13 +1,18 @@
 #!/usr/bin/env python3
-"""What does data parallel cost? A GPT of 162 M parameters as a plain torch module, fp32, fused AdamW, one thread a rank.
+"""What does data parallel cost? A GPT of 162 M parameters, fp32, fused AdamW, one thread a rank.
 
     python bench/ddp_peers/compare.py [--build build/release] [--ranks 2] [--rounds 3] [--steps 6] [--out ddp_peers.jsonl]
-        [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
+        [--only NAME,NAME] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
 
-Contenders, each once a round, in turn: `side by side` = as many independent one-rank runs at once as there are ranks (the
-floor: no communication, the same cores and memory), herd::DistributedDataParallel on the same program, and torch DDP over
-gloo. The first step of each run is left out. JSONL, one object a contender: ranks, contender, ms_min, ms_median,
-over_floor; then the table.
+Contenders, each once a round, in turn:
+    train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
+    herd train     one run of all ranks, gradients clipped by their norm as by default
+    module alone   the same for a plain torch module in C++, the floor of the two below
+    herd ddp       herd::DistributedDataParallel on that module
+    torch ddp      torch.nn.parallel.DistributedDataParallel over gloo on that module, from Python
+The first step of each run is left out. A round before the others is not timed: in it the memory is read, as the sum of the
+PSS of a contender's processes (side by side: of all of them) at its highest. The table goes to standard output, one JSON
+object a contender to --out: ranks, contender, ms_min, ms_median, tokens_per_s, over_floor, pss_gib.
 """
 import argparse
 import json
@@ -17,52 +22,139 @@ import socket
 import statistics
 import subprocess
 import sys
+import tempfile
+import threading
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch")
 parser.add_argument("--out", default="ddp_peers.jsonl")
+parser.add_argument("--only", default="", help="contenders, with commas between; default: all")
 for name, value in (("ranks", 2), ("rounds", 3), ("steps", 6), ("layers", 12), ("width", 768), ("vocab", 50257),
                     ("context", 256), ("batch", 2)):
     parser.add_argument(f"--{name}", type=int, default=value)
 args = parser.parse_args()
 sizes = [str(v) for v in (args.layers, args.width, args.vocab, args.context, args.batch, args.steps)]
 program = f"{args.build}/bench/herd_ddp"
+herd = f"{args.build}/herd"
+scratch = tempfile.TemporaryDirectory(prefix="herd_ddp_peers.")
+
+RUN_FILE = f"""
+[model]
+kind = "gpt"
+layers = {args.layers}
+width = {args.width}
+heads = {args.width // 64}
+context = {args.context}
+vocab = {args.vocab}
+tie_embeddings = false
+[data]
+kind = "random"
+[train]
+steps = {args.steps}
+micro_batch = {args.batch}
+eval_every = 0
+threads = 1
+[optimizer]
+lr = 1e-3
+[checkpoint]
+every = 0
+resume = "none"
+[log]
+dir = "{scratch.name}"
+every = 1
+"""
 
 
-def run(commands):
-    processes = [subprocess.Popen(c, stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1", **e})
-                 for c, e in commands]
+def pss_bytes(roots):
+    """Memory of the processes and all below them; what ranks share counts once."""
+    parents = {}
+    for name in os.listdir("/proc"):
+        try:
+            if name.isdigit():
+                parents.setdefault(int(open(f"/proc/{name}/stat").read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        except OSError:
+            pass
+    total, left = 0, list(roots)
+    while left:
+        pid = left.pop()
+        left += parents.get(pid, [])
+        try:
+            total += int(re.search(r"^Pss:\s+(\d+)", open(f"/proc/{pid}/smaps_rollup").read(), re.M)[1]) << 10
+        except (OSError, TypeError):
+            pass
+    return total
+
+
+def run(commands, watch):
+    """(milliseconds of each step but a run's first, highest PSS or 0) of commands that run at once."""
+    processes = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                                  env={**os.environ, "OMP_NUM_THREADS": "1", **e}) for c, e in commands]
+    highest, over = [0], threading.Event()
+
+    def look():
+        while not over.wait(0.5):
+            highest[0] = max(highest[0], pss_bytes([p.pid for p in processes]))
+
+    if watch:
+        threading.Thread(target=look, daemon=True).start()
     texts = [p.communicate()[0] for p in processes]
+    over.set()
     if any(p.returncode for p in processes):
-        sys.exit(f"failed: {commands[0][0]}")
-    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]]
+        sys.exit(f"failed: {' '.join(commands[0][0])}")
+    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0]
 
 
-def torch_ddp():
+def herd_train(runs, ranks, watch):
+    commands, folders = [], []
+    for i in range(runs):
+        file = f"{scratch.name}/{i}.toml"
+        with open(file, "w") as out:
+            out.write(RUN_FILE)
+        folders.append(f"{scratch.name}/run{i}")
+        commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}"],
+                         {}))
+    _, pss = run(commands, watch)
+    times = []
+    for folder in folders:
+        with open(f"{folder}/metrics.jsonl") as lines:
+            times += [row["step_ms"] for row in map(json.loads, lines) if "step_ms" in row][1:]
+    return times, pss
+
+
+def torch_ddp(watch):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
     return run([([args.python, f"{here}/torch_ddp.py", *sizes],
                  {"RANK": str(r), "WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
-                for r in range(args.ranks)])
+                for r in range(args.ranks)], watch)
 
 
 contenders = {
-    "side by side": lambda: run([([program, "alone", *sizes], {})] * args.ranks),
-    "herd": lambda: run([([f"{args.build}/herd", "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})]),
+    "train alone": lambda watch: herd_train(args.ranks, 1, watch),
+    "herd train": lambda watch: herd_train(1, args.ranks, watch),
+    "module alone": lambda watch: run([([program, "alone", *sizes], {})] * args.ranks, watch),
+    "herd ddp": lambda watch: run([([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})], watch),
     "torch ddp": torch_ddp,
 }
+floors = {"train alone": "train alone", "herd train": "train alone"}
+if args.only:
+    contenders = {name: contenders[name] for name in args.only.split(",")}
+pss = {name: contender(True)[1] for name, contender in contenders.items()}
 times = {name: [] for name in contenders}
 for _ in range(args.rounds):
     for name, contender in contenders.items():
-        times[name] += contender()
-floor = statistics.median(times["side by side"])
+        times[name] += contender(False)[0]
+print(f"{'':14} {'median ms':>10} {'min ms':>9} {'tokens/s':>9} {'over its floor':>15} {'peak PSS':>10}")
 with open(args.out, "w") as out:
     for name, values in times.items():
-        median = statistics.median(values)
+        median, floor = statistics.median(values), times.get(floors.get(name, "module alone"))
+        over = round(median / statistics.median(floor), 3) if floor else None
         row = {"ranks": args.ranks, "contender": name, "ms_min": round(min(values), 2), "ms_median": round(median, 2),
-               "over_floor": round(median / floor, 3)}
+               "tokens_per_s": round(1e3 * args.ranks * args.batch * args.context / median, 1), "over_floor": over,
+               "pss_gib": round(pss[name] / 2**30, 2)}
         print(json.dumps(row), file=out)
-        print(f"{name:14} median {median:9.1f} ms   min {min(values):9.1f} ms   {median / floor:.3f}x side by side")
+        print(f"{name:14} {median:10.1f} {row['ms_min']:9.1f} {row['tokens_per_s']:9.1f} {over or '-':>15} "
+              f"{row['pss_gib']:6.2f} GiB")

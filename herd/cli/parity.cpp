@@ -80,7 +80,7 @@ Difference weight_difference(const std::string& checkpoint_a, const std::string&
     if (tensor.dtype != DType::kF32) continue;
     if (!b.manifest().tensors.contains(name))
       return {std::numeric_limits<double>::infinity(), name + ", which b lacks"};
-    if (name.ends_with(".moment1") || name.ends_with(".moment2") || name.ends_with(".moment")) continue;
+    if (name.ends_with(".exp_avg") || name.ends_with(".exp_avg_sq") || name.ends_with(".momentum")) continue;
     const std::vector<float> x = read_tensor(a, name, tensor), y = read_tensor(b, name, tensor);
     double scale = lr_times_steps, difference = 0;
     for (size_t i = 0; i < x.size(); ++i) {

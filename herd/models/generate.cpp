@@ -38,7 +38,13 @@ at::Tensor next_logits(const Model& model, std::span<const int64_t> tokens, nn::
       .contiguous();
 }
 
-int64_t pick(const at::Tensor& logits, const GenerateOptions& options, uint64_t number) {
+double uniform(uint64_t seed, uint64_t number) {
+  return nn::philox({static_cast<uint32_t>(number), 0, 0, 0}, nn::philox_key(seed))[0] * 0x1p-32;
+}
+
+}  // namespace
+
+int64_t pick_token(const at::Tensor& logits, const GenerateOptions& options, double u) {
   const float* values = logits.const_data_ptr<float>();
   const int64_t vocabulary = logits.numel();
   if (options.temperature == 0) return std::max_element(values, values + vocabulary) - values;
@@ -53,13 +59,9 @@ int64_t pick(const at::Tensor& logits, const GenerateOptions& options, uint64_t 
     sum += std::exp((static_cast<double>(values[order[i]]) - values[order[0]]) / options.temperature);
     running[i] = sum;
   }
-  const auto word = nn::philox({static_cast<uint32_t>(number), 0, 0, 0}, nn::philox_key(options.seed))[0];
-  const double point = word * 0x1p-32 * sum;
-  const auto found = std::upper_bound(running.begin(), running.end(), point) - running.begin();
+  const auto found = std::upper_bound(running.begin(), running.end(), u * sum) - running.begin();
   return order[std::min<size_t>(static_cast<size_t>(found), running.size() - 1)];
 }
-
-}  // namespace
 
 std::vector<int64_t> generate(const Model& model, std::span<const int64_t> prompt, const GenerateOptions& options) {
   check(prompt, options);
@@ -72,7 +74,7 @@ std::vector<int64_t> generate(const Model& model, std::span<const int64_t> promp
       cache.clear();
       unread = std::span<const int64_t>(text).last(static_cast<size_t>((model.context + 1) / 2));
     }
-    fresh.push_back(pick(next_logits(model, unread, cache), options, fresh.size()));
+    fresh.push_back(pick_token(next_logits(model, unread, cache), options, uniform(options.seed, fresh.size())));
     text.push_back(fresh.back());
     unread = std::span<const int64_t>(text).last(1);
     if (options.on_token && !options.on_token(fresh.back())) break;

@@ -6,6 +6,8 @@
 // goes on, positions starting from 0 again.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <functional>
 #include <span>
 
@@ -24,5 +26,9 @@ struct GenerateOptions {
 // The new tokens, without the prompt. The model's groups must be attached. Throws kBadConfig for an empty prompt and
 // for options out of range. A prompt longer than the context counts with its last tokens.
 std::vector<int64_t> generate(const Model& model, std::span<const int64_t> prompt, const GenerateOptions& options = {});
+
+// One token from logits [V] (fp32, contiguous, CPU) with u in [0, 1): the inverse of the cumulative distribution,
+// likeliest first. Pure.
+int64_t pick_token(const at::Tensor& logits_V, const GenerateOptions& options, double u);
 
 }  // namespace herd::models

@@ -26,7 +26,7 @@ AdamW::AdamW(const AdamWOptions& options) : options_(options) {
 }
 
 std::span<const std::string_view> AdamW::state_names() const {
-  static constexpr std::array<std::string_view, 2> kNames = {"moment1", "moment2"};
+  static constexpr std::array<std::string_view, 2> kNames = {"exp_avg", "exp_avg_sq"};
   return kNames;
 }
 

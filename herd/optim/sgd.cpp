@@ -17,7 +17,7 @@ Sgd::Sgd(const SgdOptions& options) : options_(options) {
 }
 
 std::span<const std::string_view> Sgd::state_names() const {
-  static constexpr std::array<std::string_view, 1> kNames = {"moment1"};
+  static constexpr std::array<std::string_view, 1> kNames = {"momentum"};
   return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
 }
 

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "herd/base/check.h"
+#include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
 #include "herd/runtime/executor.h"
@@ -129,8 +130,10 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
   nn::LossResult result = block.loss(activations_.at({op.block, op.micro_batch}),
                                      input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), true);
-  if (options_.stop_on_nonfinite && !std::isfinite(result.sum))
-    throw NonFinite("the loss is " + std::to_string(result.sum));
+  if (options_.stop_on_nonfinite && !std::isfinite(result.sum)) {
+    output_.nonfinite = StepOutput::NonFinite::kLoss;
+    throw Error(Code::kBadConfig, "the loss is " + std::to_string(result.sum));
+  }
   output_.loss_sum += result.sum;
   output_.count += result.count;
   activation_gradients_[{op.block, op.micro_batch}] = std::move(result.dx);
@@ -170,8 +173,10 @@ void ModelBindings::clip(const Op&) {
   const optim::Clip clip = optim::clip_by_norm(sum, options_.clip);
   output_.norm = clip.norm;
   output_.factor = clip.factor;
-  if (options_.stop_on_nonfinite && !std::isfinite(output_.norm))
-    throw NonFinite("the norm of the gradient is " + std::to_string(output_.norm));
+  if (options_.stop_on_nonfinite && !std::isfinite(output_.norm)) {
+    output_.nonfinite = StepOutput::NonFinite::kNorm;
+    throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.norm));
+  }
 }
 
 void ModelBindings::release(const Op& op) {

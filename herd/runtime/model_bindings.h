@@ -10,7 +10,6 @@
 #include <memory>
 #include <vector>
 
-#include "herd/base/error.h"
 #include "herd/comm/communicator.h"
 #include "herd/nn/block.h"
 #include "herd/nn/run_block.h"
@@ -38,6 +37,9 @@ struct StepOutput {
   int64_t count = 0;    // this rank's tokens
   double norm = 0;      // of the global gradient, before clipping
   float factor = 1;     // what the gradient was multiplied with
+  // What is NaN or infinite; then the op that met it throws kBadConfig. The loss is this rank's own, the gradient's
+  // norm is the same on all ranks. train/nonfinite.h finds the block.
+  enum class NonFinite { kNone, kLoss, kNorm } nonfinite = NonFinite::kNone;
 };
 
 // Updates the weights of one group with gradient * *factor.
@@ -82,12 +84,6 @@ class ModelBindings {
   std::map<Key, nn::Tuple> activations_, activation_gradients_;
   std::map<Key, nn::Graph> graphs_;
   std::vector<double> squares_;  // per group
-};
-
-// Throws kBadConfig naming rank and step: a gradient or loss is NaN or infinite. train/nonfinite.h finds the block.
-class NonFinite final : public Error {
- public:
-  explicit NonFinite(const std::string& what) : Error(Code::kBadConfig, what) {}
 };
 
 }  // namespace herd::runtime

@@ -41,8 +41,7 @@ void generate(const GenerateOptions& options) {
 
   std::vector<int> ids = tokenizer.encode(options.prompt);
   if (ids.empty()) ids = {tokenizer.end_of_text()};
-  SampleOptions sample = options.sample;
-  sample.end_of_text = tokenizer.end_of_text();
+  const std::vector<int64_t> prompt(ids.begin(), ids.end());
   size_t shown = 0;  // bytes of text on the screen; a token may end within a character
   auto show = [&] {
     const std::string text = tokenizer.decode(ids);
@@ -51,11 +50,14 @@ void generate(const GenerateOptions& options) {
     shown = text.size();
   };
   show();
-  sample_tokens(model.blocks, run.model.context, ids, sample, [&](int id) {
-    if (id == sample.end_of_text) return;
-    ids.push_back(id);
+  models::GenerateOptions sample = options.sample;
+  sample.on_token = [&](int64_t id) {
+    if (id == tokenizer.end_of_text()) return false;
+    ids.push_back(static_cast<int>(id));
     show();
-  });
+    return true;
+  };
+  models::generate(model, prompt, sample);
   std::fputc('\n', stdout);
 }
 

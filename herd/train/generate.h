@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "herd/train/sample_tokens.h"
+#include "herd/models/generate.h"
 
 namespace herd::train {
 
@@ -11,7 +11,7 @@ struct GenerateOptions {
   std::string checkpoint;  // a checkpoint, a folder of them, or a run's folder: then the newest whole one
   std::string prompt;
   std::string tokenizer;  // empty = tokenizer.model in the data folder that the checkpoint's run file names
-  SampleOptions sample;
+  models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};
 };
 
 // Writes prompt and continuation to standard output as they come. Throws kBadConfig, kCorruptFile, kStorage.

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "herd/base/error.h"
 #include "herd/kernels/hash.h"
+#include "herd/train/shared_error.h"
 
 namespace herd::train {
 namespace {
@@ -59,9 +59,9 @@ void check_replicas(const runtime::FlatParameters& parameters, Communicator& com
   comm.all_gather(mine, all, {.name = "hash of the weights"});
   const std::string differences = describe_differences(all, comm.size(), groups);
   if (!differences.empty())
-    throw Error(Code::kBug,
-                "step " + std::to_string(step) + ": replicas have drifted apart: " + differences +
-                    "\n  fix: resume from the last checkpoint; if it comes back, test that machine's memory");
+    throw SharedError(Code::kBug,
+                      "step " + std::to_string(step) + ": replicas have drifted apart: " + differences +
+                          "\n  fix: resume from the last checkpoint; if it comes back, test that machine's memory");
 }
 
 }  // namespace herd::train

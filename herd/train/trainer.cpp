@@ -35,6 +35,7 @@
 #include "herd/train/replica_hash.h"
 #include "herd/train/run_manifest.h"
 #include "herd/train/run_report.h"
+#include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
 
@@ -100,11 +101,12 @@ struct Trainer::State {
   void resume();
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
-  [[noreturn]] void explain_nonfinite(const std::string& what, const runtime::StepInput& input, int64_t step);
+  void execute(const runtime::StepInput& input, int64_t step);
   double validate();
   void save(int64_t steps_done);
   void write_manifest() const;
   void write_report() const;
+  TrainResult train();
 };
 
 Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
@@ -172,12 +174,24 @@ runtime::StepInput Trainer::State::read_step(int64_t step) const {
           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
 }
 
-void Trainer::State::explain_nonfinite(const std::string& what, const runtime::StepInput& input, int64_t step) {
-  std::string found = find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step);
-  found = gather_findings(found, comm);
-  throw Error(Code::kBadConfig,
-              what + "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
-                  "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step");
+// Runs the step's program. Where a NaN stops it: a loss is this rank's own, so nobody is waited for; the norm is the
+// same on all ranks, which then tell each other what they found.
+void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
+  using NonFinite = runtime::StepOutput::NonFinite;
+  bindings->begin_step(input);
+  try {
+    executor->run(step);
+  } catch (const Error& error) {
+    const NonFinite met = bindings->output().nonfinite;
+    if (met == NonFinite::kNone) throw;
+    std::string found = find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step);
+    if (met == NonFinite::kNorm) found = gather_findings(found, comm);
+    const std::string where = "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
+                              "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step";
+    if (met == NonFinite::kLoss) throw Error(error.code(), error.message() + where);
+    throw SharedError(error.code(), "step " + std::to_string(step) + ": the norm of the gradient is " +
+                                        std::to_string(bindings->output().norm) + where);
+  }
 }
 
 // One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop.
@@ -185,12 +199,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const auto begin = Clock::now();
   DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
-  bindings->begin_step(input);
-  try {
-    executor->run(step);
-  } catch (const runtime::NonFinite& error) {
-    explain_nonfinite(error.message(), input, step);
-  }
+  execute(input, step);
   const runtime::StepOutput& output = bindings->output();
   std::vector<double> totals = {output.loss_sum, static_cast<double>(output.count),
                                 StopSignal::requested() ? 1.0 : 0.0};
@@ -264,9 +273,18 @@ void Trainer::State::write_report() const {
   std::ofstream(folder / "report.html") << run_report_html(report);
 }
 
+// Peers must hear of an error before what is in flight here is waited for.
 TrainResult Trainer::run() {
-  State& s = *state_;
-  const spec::RunFile& run = s.run;
+  try {
+    return state_->train();
+  } catch (const std::exception& error) {
+    state_->comm.abort("rank " + std::to_string(state_->comm.rank()) + ": " + error.what());
+    throw;
+  }
+}
+
+TrainResult Trainer::State::train() {
+  State& s = *this;
   StopSignal signals;
   TrainResult result{.steps = s.first_step};
   double average_s = 0;

@@ -16,6 +16,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/launch/environment.h"
 #include "herd/train/generate.h"
+#include "herd/train/shared_error.h"
 #include "herd/train/trainer.h"
 
 namespace {
@@ -36,14 +37,17 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   generate->add_option("CHECKPOINT", options.checkpoint, "a checkpoint, or a folder that holds some: then the newest")
       ->required();
   generate->add_option("--prompt", options.prompt, "the text to continue")->required();
-  generate->add_option("--tokens", options.sample.tokens, "how many to add, at most")->capture_default_str();
+  generate->add_option("--tokens", options.sample.max_tokens, "how many to add, at most")->capture_default_str();
   generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
   generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
   generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();
   generate->add_option("--tokenizer", options.tokenizer, "tokenizer.model; default: the one in the run's data folder");
 }
 
-void train(const TrainOptions& options) {
+int exit_status(const herd::Error& error) { return error.code() == herd::Code::kBadConfig ? 2 : 1; }
+
+// 0, or the exit status of an error that rank 0 reports for all.
+int train(const TrainOptions& options) {
   const herd::launch::Environment environment = herd::launch::read_environment();
   if (environment.size > 1) herd::log::set_rank(environment.rank);
   herd::spec::RunFile run = herd::spec::parse_run_file(options.file, options.overrides);
@@ -54,6 +58,10 @@ void train(const TrainOptions& options) {
   herd::Communicator comm = herd::Communicator::create();
   try {
     herd::train::Trainer(std::move(run), comm).run();
+    return 0;
+  } catch (const herd::train::SharedError& error) {
+    if (comm.rank() == 0) throw;
+    return exit_status(error);
   } catch (const std::exception& error) {
     comm.abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
     throw;
@@ -71,16 +79,14 @@ int main(int argc, char** argv) {
   add_generate(app, generate_options);
   try {
     app.parse(argc, argv);
-    if (app.got_subcommand("train"))
-      train(train_options);
-    else
-      herd::train::generate(generate_options);
+    if (app.got_subcommand("train")) return train(train_options);
+    herd::train::generate(generate_options);
     return 0;
   } catch (const CLI::ParseError& wrong) {
     return app.exit(wrong) == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
-    return error.code() == herd::Code::kBadConfig ? 2 : 1;
+    return exit_status(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return 1;

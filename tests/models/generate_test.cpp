@@ -68,6 +68,19 @@ TEST(Generate, SeedDecidesAndTopKLimitsAndACallbackStops) {
   EXPECT_GE(std::set<int64_t>(sampled.begin(), sampled.end()).size(), 5u);
 }
 
+TEST(PickToken, FollowsTheDistribution_AndItsCuts) {
+  const at::Tensor logits = at::log(at::tensor({0.1, 0.6, 0.3}, at::kFloat));
+  GenerateOptions options{.temperature = 1, .top_k = 0};
+  EXPECT_EQ(pick_token(logits, options, 0.0), 1);
+  EXPECT_EQ(pick_token(logits, options, 0.59), 1);
+  EXPECT_EQ(pick_token(logits, options, 0.61), 2);
+  EXPECT_EQ(pick_token(logits, options, 0.95), 0);
+  options.top_k = 2;
+  EXPECT_EQ(pick_token(logits, options, 0.999), 2);
+  options.temperature = 0;
+  EXPECT_EQ(pick_token(logits, options, 0.999), 1);
+}
+
 TEST(Generate, RefusesAnEmptyPromptAndNegativeNumbers) {
   const TrainingRun run(make_gpt(shape()));
   EXPECT_THROW(generate(run.model(), {}), Error);

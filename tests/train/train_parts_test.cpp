@@ -1,10 +1,7 @@
-#include <ATen/ops/log.h>
-#include <ATen/ops/tensor.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "herd/train/replica_hash.h"
-#include "herd/train/sample_tokens.h"
 #include "herd/train/step_record.h"
 
 namespace herd::train {
@@ -23,19 +20,6 @@ TEST(ReplicaHash, NamesTheRankThatLeftTheMajority_AndTheGroups) {
 
 TEST(ReplicaHash, TrustsTheLowestRank_WhenTwoDisagree) {
   EXPECT_EQ(describe_differences({1, 2}, 2, {"wte"}), "rank 1 holds other weights than rank 0 in wte");
-}
-
-TEST(PickToken, FollowsTheDistribution_AndItsCuts) {
-  const at::Tensor logits = at::log(at::tensor({0.1, 0.6, 0.3}, at::kDouble));
-  SampleOptions options{.temperature = 1, .top_k = 0};
-  EXPECT_EQ(pick_token(logits, options, 0.0), 1);
-  EXPECT_EQ(pick_token(logits, options, 0.59), 1);
-  EXPECT_EQ(pick_token(logits, options, 0.61), 2);
-  EXPECT_EQ(pick_token(logits, options, 0.95), 0);
-  options.top_k = 2;
-  EXPECT_EQ(pick_token(logits, options, 0.999), 2);
-  options.temperature = 0;
-  EXPECT_EQ(pick_token(logits, options, 0.999), 1);
 }
 
 TEST(StepLine, ShowsBudgetShareAndMatmulShare_WhereTheyAreKnown) {
