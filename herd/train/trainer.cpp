@@ -197,6 +197,7 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
 // One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop.
 StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const auto begin = Clock::now();
+  const uint64_t sent_before = comm.bytes_sent();
   DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
   execute(input, step);
@@ -219,6 +220,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.step_ms = 1e3 * seconds_since(begin);
   metrics.tokens_per_s = 1e3 * totals[1] / metrics.step_ms;
   metrics.comm_wait_ms = executor->waited_us() / 1e3;
+  metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
   metrics.device_bytes_peak = DeviceMemory::peak_bytes();
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
@@ -246,14 +248,19 @@ void Trainer::State::save(int64_t steps_done) {
               tensors);
 }
 
+// Written at the start, so that a run that dies has one, and at the end, when all algorithms are known.
 void Trainer::State::write_manifest() const {
+  std::map<std::string, std::string> algorithms;
+  for (const AlgorithmUse& use : comm.algorithms_used()) {
+    algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
+  }
   std::ofstream(folder / "run.json") << format_run_manifest({.herd_version = HERD_VERSION,
                                                              .torch_version = TORCH_VERSION,
                                                              .ranks = comm.size(),
                                                              .threads = at::get_num_threads(),
                                                              .config = spec::to_toml(run),
-                                                             .algorithms = {},
-                                                             .topology = "",
+                                                             .algorithms = algorithms,
+                                                             .topology = comm.topology(),
                                                              .machine = describe_machine()});
 }
 
@@ -317,6 +324,7 @@ TrainResult Trainer::State::train() {
   }
   if (result.stopped && saved != result.steps) s.save(result.steps);
   s.saver->wait();
+  if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");
   return result;
