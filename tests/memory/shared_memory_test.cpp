@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 
 namespace herd {
 namespace {
@@ -34,13 +35,15 @@ TEST(SharedMemory, StaysMappedWhenItsDescriptorIsClosedAndWhenItMoves) {
 }
 
 TEST(SharedMemory, CommitBeyondTheMachineNamesTheBytesWantedAndAvailable) {
-  SharedMemory huge = SharedMemory::create("test", int64_t{1} << 42);
+  const int64_t bytes = 2 * static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGESIZE);
+  SharedMemory huge = SharedMemory::create("test", bytes);
   try {
-    huge.commit(0, int64_t{1} << 42);
-    FAIL() << "4 TiB were given";
+    huge.commit(0, bytes);
+    FAIL() << "twice the machine's memory was given";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kStorage);
-    EXPECT_THAT(error.what(), testing::HasSubstr("too little shared memory: 4 TiB wanted"));
+    EXPECT_THAT(error.what(), testing::HasSubstr(
+                                  "too little shared memory: " + format_bytes(static_cast<double>(bytes)) + " wanted"));
     EXPECT_THAT(error.what(), testing::HasSubstr("fix: "));
   }
 }
