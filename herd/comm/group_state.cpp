@@ -28,7 +28,7 @@ std::string group_key(const GroupSettings& settings) { return "group" + std::to_
 template <size_t N>
 void copy_text(char (&to)[N], std::string_view from) {
   const size_t count = std::min(from.size(), N - 1);
-  std::memcpy(to, from.data(), count);
+  std::copy_n(from.data(), count, to);  // from may be empty, and hold no pointer
   std::memset(to + count, 0, N - count);
 }
 

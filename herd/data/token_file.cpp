@@ -47,7 +47,7 @@ TokenFile::TokenFile(std::filesystem::path path) : file_(std::move(path)) {
   const auto bytes = file_.bytes();
   const auto size = static_cast<int64_t>(bytes.size());
   Header header{};
-  std::memcpy(&header, bytes.data(), static_cast<size_t>(std::min(size, kHeaderBytes)));
+  if (size > 0) std::memcpy(&header, bytes.data(), static_cast<size_t>(std::min(size, kHeaderBytes)));
   if (size < 12 || std::memcmp(header.name, kName, 12) != 0) {
     corrupt(0, "a token file starts with \"herd-tokens\" and a line feed; this one does not");
   }
