@@ -6,6 +6,7 @@
 
 #include "herd/base/error.h"
 #include "herd/program/names.h"
+#include "herd/spec/model_states.h"
 
 namespace herd::program {
 namespace {
@@ -52,7 +53,7 @@ class PlainStep {
   void declare(Program& step) const {
     const int64_t element = size_of(model_.compute);
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
-      const int64_t elements = model_.groups[static_cast<size_t>(g)].elements();
+      const int64_t elements = model_.group_elements(g);
       step.values[weight(g)] = {elements * element, Tier::kDevice, true, -1};
       step.values[gradient(g)] = {elements * element, Tier::kDevice, false, -1};
       step.values[state(g)] = {elements * state_bytes_per_parameter(run_), Tier::kDevice, true, -1};
@@ -125,8 +126,7 @@ std::map<std::string, int> coordinates(const spec::Layout& layout, int rank) {
 }
 
 int64_t state_bytes_per_parameter(const spec::RunFile& run) {
-  if (run.optimizer.kind == "adamw") return 8;
-  return run.optimizer.momentum > 0 ? 4 : 0;
+  return static_cast<int64_t>(spec::state_bytes(run).states);
 }
 
 Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {

@@ -1,5 +1,6 @@
 #include "herd/spec/activations.h"
 
+#include <algorithm>
 #include <cmath>
 #include <string>
 
@@ -25,6 +26,20 @@ double layer_activation_bytes(const LayerShape& l, int t, bool sequence_parallel
   const double linear = sequence_parallel ? 34.0 / t : 10 + 24.0 / t;
   const double scores = recompute == Recompute::kNone ? 5 * l.a * l.s / (l.h * t) : 0;
   return sbh(l) * (linear + scores);
+}
+
+double attention_core_activation_bytes(const LayerShape& l) { return 8 * sbh(l) + 5 * l.a * l.s * l.s * l.b; }
+
+Checkpoints checkpoints_every(int64_t layers, int64_t every) {
+  if (every < 1) {
+    throw Error(Code::kBadConfig,
+                "recompute every K layers needs K >= 1, got " + std::to_string(every) + "\n  fix: every:1");
+  }
+  return {(layers + every - 1) / every, std::min(every, layers)};
+}
+
+int64_t sqrt_interval(int64_t layers) {
+  return std::max<int64_t>(1, std::llround(std::sqrt(static_cast<double>(layers))));
 }
 
 }  // namespace herd::spec

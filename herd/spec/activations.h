@@ -25,4 +25,18 @@ double norm_activation_bytes(const LayerShape& layer);       // 4sbh, both norms
 double layer_activation_bytes(const LayerShape& layer, int t = 1, bool sequence_parallel = false,
                               Recompute recompute = Recompute::kNone);
 
+// Attention's own part before its output projection and that one's dropout: 8sbh + 5as^2b (input 2sbh, q and k 4sbh,
+// v 2sbh, softmax and its dropout 2as^2b + as^2b + 2as^2b).
+double attention_core_activation_bytes(const LayerShape& layer);
+
+// Checkpoints of N layers, one every K of them: what backward holds at its worst, in units of one layer's output (the
+// ceil(N/K) checkpoints) and of one layer's activations (the K layers computed again).
+//   memory O(N/K) + O(K), least at K = sqrt(N).   Source: Chen et al. 2016, arXiv:1604.06174, section 4.
+struct Checkpoints {
+  int64_t kept = 0;     // layers whose input stays
+  int64_t segment = 0;  // layers between two of them
+};
+Checkpoints checkpoints_every(int64_t layers, int64_t every);  // throws kBadConfig unless 1 <= every
+int64_t sqrt_interval(int64_t layers);                         // K = round(sqrt(N)), at least 1
+
 }  // namespace herd::spec

@@ -10,6 +10,21 @@ double decoder_parameters(double vocab, double width, double layers, double head
   return vocab * width + layers * (4 * heads * head_width * width + 2 * ffn * width + 5 * width);
 }
 
+namespace {
+
+// `passes` over every matrix of B*s tokens, 24*s*h^2 FLOP of a layer each; `scores` over attention's matrices, 4*s^2*h
+// each; three over the output layer.
+double step_flops(const StepShape& x, double passes, double scores) {
+  const double tokens = x.batch * x.context;
+  return tokens * (x.layers * x.width * (24 * passes * x.width + 4 * scores * x.context) + 6 * x.width * x.vocab);
+}
+
+}  // namespace
+
+double model_step_flops(const StepShape& step) { return step_flops(step, 3, 3); }
+double selective_step_flops(const StepShape& step) { return step_flops(step, 3, 6); }
+double full_recompute_step_flops(const StepShape& step) { return step_flops(step, 4, 4); }
+
 double training_flops(double parameters, double tokens) { return 6 * parameters * tokens; }
 
 double devices_needed(double parameters, double tokens, double flops_per_second, double seconds) {

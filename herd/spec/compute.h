@@ -11,6 +11,21 @@ double decoder_parameters(double vocab, double width, double layers);
 // The general form V*d + L(4*heads*d_head*d + 2*d_ffn*d + 5d).
 double decoder_parameters(double vocab, double width, double layers, double heads, double head_width, double ffn);
 
+// FLOP of one step of a decoder whose FLOPs are counted layer by layer, B sequences of s tokens, L layers, h width, v
+// vocabulary; forward and twice that backward.
+//   model      72*B*L*s*h^2 (1 + s/(6h) + v/(12hL))
+//   selective  72*B*L*s*h^2 (1 + s/(3h) + v/(12hL))    as the paper counts the scores a second time
+//   full       96*B*L*s*h^2 (1 + s/(6h) + v/(16hL))    every layer's forward a second time
+// Check: with Korthikanti's measured times, model FLOPs of 41.5 % of 312 TFLOP/s for 22 B on 8 devices (1.10 s), 51.4 %
+// for 175 B on 64, 56.0 % for 530 B on 280, 56.3 % for 1 T on 512.
+// Source: Korthikanti et al. 2022, arXiv:2205.05198, appendix A.
+struct StepShape {
+  double batch = 1, context = 1, layers = 1, width = 1, vocab = 1;
+};
+double model_step_flops(const StepShape& step);
+double selective_step_flops(const StepShape& step);
+double full_recompute_step_flops(const StepShape& step);
+
 // 6*P*T FLOP: P parameters, T tokens; 2 forward, 4 backward.   Source: Kaplan et al. 2020, arXiv:2001.08361,
 // section 2.1.
 double training_flops(double parameters, double tokens);

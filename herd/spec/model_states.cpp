@@ -16,6 +16,12 @@ void check(int ranks, int stage) {
 
 }  // namespace
 
+StateBytes state_bytes(const RunFile& run) {
+  const double moments = run.optimizer.kind == "adamw" ? 2 : run.optimizer.momentum > 0 ? 1 : 0;
+  if (run.strategy.precision == "fp32") return {4, 4, 4 * moments};
+  return {2, 2, 4 + 4 * moments};
+}
+
 double zero_state_bytes(double parameters, int ranks, int stage, StateBytes b) {
   check(ranks, stage);
   const double whole = (stage < 3 ? b.weight : 0) + (stage < 2 ? b.gradient : 0) + (stage < 1 ? b.states : 0);
@@ -26,5 +32,14 @@ double zero_elements_sent(double parameters, int ranks, int stage) {
   check(ranks, stage);
   return (stage == 3 ? 3 : 2) * parameters * (ranks - 1) / ranks;
 }
+
+double hybrid_elements_sent(double parameters, int shards, int replicas, int stage) {
+  check(shards, stage);
+  check(replicas, stage);
+  return zero_elements_sent(parameters, shards, stage) + zero_elements_sent(parameters / shards, replicas, 0);
+}
+
+double zero3_cross_host(double parameters) { return 3 * parameters; }
+double zero_plus_plus_cross_host(double parameters) { return (0.5 + 0 + 0.25) * parameters; }
 
 }  // namespace herd::spec

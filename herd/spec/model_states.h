@@ -3,7 +3,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string_view>
+
+#include "herd/spec/run_file.h"
 
 namespace herd::spec {
 
@@ -18,13 +19,29 @@ inline constexpr StateBytes kBf16Momentum = {4, 2, 6};  // bf16 gradient and mom
 inline constexpr StateBytes kFp16Master = {2, 2, 12};   // fp32 master weight and moments: 16
 inline constexpr StateBytes kFp16MasterGradient = {2, 2, 16};  // and an fp32 gradient copy: 20
 
+// What a run keeps per parameter: weight and gradient in strategy.precision; two fp32 moments of AdamW, one of SGD with
+// momentum; 16-bit weights have an fp32 master copy, which counts as a state.
+StateBytes state_bytes(const RunFile& run);
+
 // Bytes per rank under ZeRO stage 0..3 over N ranks (weight + gradient = 4, states K = 12 in the paper's units):
 //   0: (4+K)psi   1: 4psi + K*psi/N   2: 2psi + (2+K)psi/N   3: (4+K)psi/N
 // Check: psi = 7.5e9, N = 64, K = 12 gives 120 / 31.4 / 16.6 / 1.9 GB.   Throws kBadConfig if stage is none of 0..3.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.
 double zero_state_bytes(double parameters, int ranks, int stage, StateBytes per_parameter = kFp16Master);
 
-// Elements that a rank sends in a step: 2psi(N-1)/N for stage 0..2, 3psi(N-1)/N for stage 3. Same source, section 7.
+// Elements that a rank sends in a step: 2psi(N-1)/N for stage 0..2 (reduce-scatter and all-gather), 3psi(N-1)/N for
+// stage 3 (weights are gathered for backward once more). Same source, section 7.
 double zero_elements_sent(double parameters, int ranks, int stage);
+
+// The same with shards over `shards` ranks (of a host), copies of which stand on `replicas` of them: the shard's
+// gradient is all-reduced among its copies.   (stage 3 ? 3 : 2) psi(f-1)/f + 2 psi/f (d-1)/d,   f shards, d replicas
+// Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
+double hybrid_elements_sent(double parameters, int shards, int replicas, int stage);
+
+// Bytes of M 16-bit parameters that cross hosts in a step, in units of M * 2 bytes: ZeRO-3 sends 3M (two gathers, one
+// reduce-scatter); ZeRO++ 0.75M: weights gathered once as int8 (0.5M), a second copy of them inside the host for
+// backward (0), gradients as int4 (0.25M).   Source: Wang et al. 2023, arXiv:2306.10209, table 1.
+double zero3_cross_host(double parameters);
+double zero_plus_plus_cross_host(double parameters);
 
 }  // namespace herd::spec

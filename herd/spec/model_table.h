@@ -1,5 +1,5 @@
-// The layer table of a model: its blocks in order, their parameter groups, and what each costs to run. The same model
-// is written with tensors in herd/models; a test there proves that names, shapes and FLOPs agree.
+// The layer table of a model: its blocks in order, their parameter groups, and what each costs to run on one rank. The
+// same model is written with tensors in herd/models; a test there proves that names, shapes and FLOPs agree.
 // B sequences and T tokens of a micro-batch, D width, F feed-forward width, V vocabulary, H heads.
 // Threads: pure.
 #pragma once
@@ -14,8 +14,9 @@
 namespace herd::spec {
 
 struct ParameterShape {
-  std::string name;  // "h.3.attn.qkv.weight"
-  std::vector<int64_t> sizes;
+  std::string name;            // "h.3.attn.qkv.weight"
+  std::vector<int64_t> sizes;  // of the whole parameter
+  int cut_dim = -1;            // the dimension that tensor-parallel ranks share; -1 = whole on each of them
   int64_t elements() const;
 };
 
@@ -24,7 +25,8 @@ struct ParameterShape {
 struct ParameterGroupShape {
   std::string name;  // "embedding", "h.3", "head", "wte"
   std::vector<ParameterShape> parameters;
-  int64_t elements() const;
+  int64_t elements() const;                // whole
+  int64_t elements_of_rank(int tp) const;  // of one of `tp` ranks; a dimension that tp does not divide is padded
 };
 
 // What one pass over a block costs on one rank, for one micro-batch.
@@ -33,6 +35,14 @@ struct Cost {
   double attention_flops = 0;  // inside the attention kernel; a causal flash kernel skips the masked half
   double memory_bytes = 0;     // read and written by what is bound by memory: norms, activations, sums, optimizer
   int64_t scratch_bytes = 0;   // most that is held beyond inputs and outputs while it runs
+};
+
+// Collectives inside a block's pass, which no Program sees since autograd issues them.
+struct InnerCollective {
+  std::string axis;               // "tp", "cp"
+  bool reduces = true;            // an all-reduce; else an all-gather
+  int64_t bytes = 0;              // of the whole message
+  int forward = 0, backward = 0;  // how often in each pass
 };
 
 enum class Attention : uint8_t {
@@ -46,24 +56,30 @@ struct BlockShape {
   int64_t input_bytes = 0;       // of a micro-batch: tokens for the first block, else activations
   int64_t output_bytes = 0;      // 0 for the loss block
   int64_t graph_bytes = 0;       // kept for backward, the input included; 0 for the loss block
+  int64_t score_bytes = 0;       // of graph_bytes: what selective recompute leaves out, attention's T x T matrices
   Cost forward = {};             // of the loss block: loss, input and weight gradients together
   Cost backward = {};            // of the loss block: nothing
+  std::vector<InnerCollective> inner = {};
 };
 
 struct ModelTable {
-  std::vector<BlockShape> blocks;  // embedding, `layers` transformer blocks, head (final norm, output layer, loss)
+  std::vector<BlockShape> blocks;  // embedding, transformer blocks, head (final norm, output layer, loss)
   std::vector<ParameterGroupShape> groups;
   DType compute = DType::kF32;  // of weights, gradients and activations
+  int tp = 1;                   // ranks that share each block's heads and feed-forward width
   int64_t micro_batch = 1;      // B
-  int64_t tokens = 0;           // B*T
+  int64_t tokens = 0;           // B*T of this rank
   int64_t target_bytes = 0;     // of a micro-batch
   Attention attention = Attention::kFlash;
-  int64_t parameters() const;
-  double flops() const;  // of one micro-batch, forward and backward
+  int64_t parameters() const;               // of the model
+  int64_t group_elements(int group) const;  // on this rank
+  double flops() const;                     // of this rank, one micro-batch, forward and backward
 };
 
-// B sequences a micro-batch. The attention is kMath with dropout, since only that form takes a mask; else kFlash.
-// Throws kBadConfig for a model.kind that has no table yet.
+// B sequences a micro-batch. Element size from strategy.precision, shares of a rank from mesh.tp (heads, feed-forward
+// width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The attention is kMath with
+// dropout, since only that form takes a mask; else kFlash. Throws kBadConfig for a model.kind that has no table, and
+// where tp does not divide heads, kv_heads and ffn, or cp the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.

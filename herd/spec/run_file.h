@@ -15,8 +15,9 @@ struct RunFile {
   struct Model {
     std::string kind = "gpt";
     int64_t layers = 12, width = 768, heads = 12;
-    int64_t kv_heads = 0;  // 0 = heads; never 0 after parsing
-    int64_t ffn = 0;       // 0 = 4 * width; never 0 after parsing
+    int64_t kv_heads = 0;    // 0 = heads; never 0 after parsing
+    int64_t head_width = 0;  // 0 = width / heads; never 0 after parsing
+    int64_t ffn = 0;         // 0 = 4 * width; never 0 after parsing
     int64_t context = 256, vocab = 4096;
     double dropout = 0;
     bool tie_embeddings = true;

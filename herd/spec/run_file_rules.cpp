@@ -30,13 +30,16 @@ void must_divide(const char* what, int64_t divisor, const char* whole_name, int6
 }  // namespace
 
 void fill_derived(RunFile& run) {
+  const auto& model = run.model;
+  if (model.head_width == 0) must_divide("model.heads", model.heads, "model.width", model.width);
+  if (model.head_width == 0) run.model.head_width = model.width / model.heads;
+  if (model.kind == "llama" || model.kind == "t5") run.model.norm = "rmsnorm";
   if (run.model.kv_heads == 0) run.model.kv_heads = run.model.heads;
   if (run.model.ffn == 0) run.model.ffn = 4 * run.model.width;
 }
 
 void check_rules(const RunFile& run) {
   const auto& model = run.model;
-  must_divide("model.heads", model.heads, "model.width", model.width);
   must_divide("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   const auto& optimizer = run.optimizer;
   require(optimizer.lr_min <= optimizer.lr,

@@ -37,10 +37,12 @@ Key bytes(std::string_view section, std::string_view name, int64_t& (*at)(RunFil
 std::vector<Key> make_keys() {
   return {
       text("model", "kind", HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"}, "family of the model"),
-      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers"),
-      integer("model", "width", HERD_FIELD(model.width), 1, "width of the residual stream; heads divides it"),
+      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers; of each of t5's two stacks"),
+      integer("model", "width", HERD_FIELD(model.width), 1,
+              "width of the residual stream; heads divides it where head_width is 0"),
       integer("model", "heads", HERD_FIELD(model.heads), 1, "attention heads"),
       integer("model", "kv_heads", HERD_FIELD(model.kv_heads), 0, "key and value heads; divides heads; 0 = heads"),
+      integer("model", "head_width", HERD_FIELD(model.head_width), 0, "width of a head; 0 = width / heads"),
       integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width"),
       integer("model", "context", HERD_FIELD(model.context), 1, "tokens in a sequence"),
       integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's"),
@@ -48,7 +50,8 @@ std::vector<Key> make_keys() {
              "share of activations dropped after the embedding, in attention and after both projections"),
       flag("model", "tie_embeddings", HERD_FIELD(model.tie_embeddings),
            "the output layer uses the embedding's weights"),
-      text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"}, "kind of normalisation"),
+      text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
+           "kind of normalisation; llama and t5 have rmsnorm"),
 
       text("data", "kind", HERD_FIELD(data.kind), {"tokens", "random"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),

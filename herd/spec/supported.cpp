@@ -51,6 +51,12 @@ void refuse_unbuilt(const RunFile& run) {
       }
     }
   }
+  if (run.model.head_width != 0 && run.model.head_width * run.model.heads != run.model.width) {
+    throw Error(Code::kBadConfig, "model.head_width = " + std::to_string(run.model.head_width) + " with " +
+                                      std::to_string(run.model.heads) + " heads and width " +
+                                      std::to_string(run.model.width) +
+                                      " is not in this version\n  fix: " + "model.head_width = 0");
+  }
   if (run.model.kv_heads != 0 && run.model.kv_heads != run.model.heads) {
     throw Error(Code::kBadConfig,
                 "model.kv_heads = " + std::to_string(run.model.kv_heads) +

@@ -1,9 +1,12 @@
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "herd/base/error.h"
 #include "herd/spec/activations.h"
 #include "herd/spec/compute.h"
 #include "herd/spec/model_states.h"
+#include "herd/spec/pipeline.h"
 
 namespace herd::spec {
 namespace {
@@ -55,6 +58,85 @@ TEST(Compute, MatchesGpt3) {
   EXPECT_NEAR(decoder_parameters(50257, 12288, 96), 175e9, 1.75e9);
   EXPECT_EQ(decoder_parameters(50257, 12288, 96), decoder_parameters(50257, 12288, 96, 96, 128, 4 * 12288));
   EXPECT_NEAR(devices_needed(175e9, 300e9, 160e12, 30 * 86400.0), 760, 1);
+}
+
+TEST(ModelStates, FollowPrecisionAndOptimizer) {
+  RunFile run;
+  EXPECT_EQ(state_bytes(run).total(), kFp32Adam.total());
+  run.strategy.precision = "bf16";
+  EXPECT_EQ(state_bytes(run).total(), kFp16Master.total());
+  EXPECT_EQ(state_bytes(run).states, kFp16Master.states);
+  run.optimizer.kind = "sgd";
+  EXPECT_EQ(state_bytes(run).total(), 2 + 2 + 4 + 4);
+  run.optimizer.momentum = 0;
+  run.strategy.precision = "fp32";
+  EXPECT_EQ(state_bytes(run).total(), 8);
+}
+
+TEST(ModelStates, SendLessAcrossHosts_WithHybridShardsAndZeroPlusPlus) {
+  EXPECT_EQ(hybrid_elements_sent(1024, 4, 1, 3), zero_elements_sent(1024, 4, 3));
+  EXPECT_EQ(hybrid_elements_sent(1024, 1, 4, 2), zero_elements_sent(1024, 4, 0));
+  EXPECT_EQ(hybrid_elements_sent(1024, 2, 2, 3), 3 * 1024 / 2 + 2 * 512 / 2);
+  EXPECT_EQ(zero3_cross_host(1e9), 3e9);
+  EXPECT_EQ(zero_plus_plus_cross_host(1e9), 0.75e9);
+}
+
+TEST(Activations, HoldWhatAttentionKeepsBeforeItsOutputProjection) {
+  const LayerShape layer{.s = 2048, .b = 4, .h = 6144, .a = 64};
+  const double sbh = 2048.0 * 4 * 6144;
+  // The output projection's input 2sbh and the mask of its dropout sbh come after it.
+  EXPECT_DOUBLE_EQ(attention_core_activation_bytes(layer) + 3 * sbh, attention_activation_bytes(layer));
+}
+
+TEST(Recompute, HoldsLeast_WhenTheSegmentIsTheRootOfTheDepth) {
+  for (const int64_t layers : {1, 2, 12, 36, 96, 100}) {
+    const auto units = [&](int64_t every) {
+      const Checkpoints held = checkpoints_every(layers, every);
+      return held.kept + held.segment;
+    };
+    int64_t least = units(1);
+    for (int64_t every = 1; every <= layers; ++every) least = std::min(least, units(every));
+    EXPECT_EQ(units(sqrt_interval(layers)), least) << layers;
+  }
+  EXPECT_EQ(sqrt_interval(100), 10);
+  EXPECT_EQ(checkpoints_every(100, 10).kept, 10);
+  EXPECT_EQ(checkpoints_every(7, 3).kept, 3);
+  EXPECT_THROW(checkpoints_every(4, 0), Error);
+}
+
+TEST(Pipelines, StandIdleAndHoldMicroBatchesAsPublished) {
+  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kGpipe, 4, 8), 3.0 / 11);
+  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::k1F1B, 4, 8), 3.0 / 11);
+  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kInterleaved, 4, 8, 2), 3.0 / 19);
+  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kZeroBubble, 4, 8), 1.0 / 9);
+  for (const auto kind : {Pipeline::kGpipe, Pipeline::k1F1B, Pipeline::kInterleaved, Pipeline::kZeroBubble})
+    EXPECT_EQ(bubble_fraction(kind, 1, 8), 0);
+  EXPECT_EQ(micro_batches_in_flight(Pipeline::kGpipe, 4, 8, 3), 8);
+  EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 8, 0), 4);
+  EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 2, 0), 2);
+  EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 8, 3), 1);
+  EXPECT_DOUBLE_EQ(micro_batches_in_flight(Pipeline::kInterleaved, 4, 8, 0, 2), 4 * (1 + 3.0 / 8));
+  EXPECT_EQ(parse_pipeline("zero_bubble"), Pipeline::kZeroBubble);
+  EXPECT_THROW(parse_pipeline("1b1f"), Error);
+  EXPECT_THROW(bubble_fraction(Pipeline::kGpipe, 0, 1), Error);
+}
+
+struct Measured {  // Korthikanti et al. 2022, table 5: sequence parallel and selective recompute, 312 TFLOP/s devices
+  StepShape step;
+  double devices, seconds, model_percent, hardware_percent;
+};
+
+TEST(Compute, GivesTheUtilisationOfPublishedRuns) {
+  const Measured runs[] = {{{4, 2048, 48, 6144, 51200}, 8, 1.10, 41.5, 43.7},
+                           {{64, 2048, 96, 12288, 51200}, 64, 13.75, 51.4, 52.8},
+                           {{280, 2048, 105, 20480, 51200}, 280, 37.83, 56.0, 57.0},
+                           {{512, 2048, 128, 25600, 51200}, 512, 71.49, 56.3, 57.0}};
+  for (const Measured& run : runs) {
+    const double most = run.devices * run.seconds * 312e12 / 100;
+    EXPECT_NEAR(model_step_flops(run.step) / most, run.model_percent, 0.2);
+    EXPECT_NEAR(selective_step_flops(run.step) / most, run.hardware_percent, 0.3);
+    EXPECT_NEAR(full_recompute_step_flops(run.step) / model_step_flops(run.step), 4.0 / 3, 0.01);
+  }
 }
 
 }  // namespace

@@ -28,6 +28,7 @@ std::string refusal(const std::string& toml, std::vector<std::string> overrides 
 TEST(RunFile, IsAllDefaults_WhenEmpty) {
   RunFile expected;
   expected.model.kv_heads = 12;
+  expected.model.head_width = 64;
   expected.model.ffn = 3072;
   EXPECT_EQ(parse_run_text("", "run.toml"), expected);
 }

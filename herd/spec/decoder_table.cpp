@@ -1,0 +1,35 @@
+#include "herd/spec/table_builder_internal.h"
+
+namespace herd::spec {
+
+// gpt: learned positions, biases, gelu. llama: rotated queries and keys, no biases, gated feed-forward layer.
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch) {
+  TableBuilder table(run, micro_batch);
+  const auto& m = run.model;
+  const bool gpt = m.kind == "gpt";
+  const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+  const ParameterShape wte{"wte.weight", {m.vocab, m.width}, 0}, wpe{"wpe.weight", {m.context, m.width}};
+  const int64_t rows = m.vocab + (gpt ? m.context : 0);
+  int tied = -1;
+  if (m.tie_embeddings) {
+    std::vector<int> groups = {tied = table.add_group("wte", {wte})};
+    if (gpt) groups.push_back(table.add_group("wpe", {wpe}));
+    table.add_block(table.embedding(rows, false), groups);
+  } else {
+    std::vector<ParameterShape> own = {wte};
+    if (gpt) own.push_back(wpe);
+    table.add_block(table.embedding(rows, false), {table.add_group("embedding", own)});
+  }
+  for (int64_t layer = 0; layer < m.layers; ++layer) {
+    const std::string name = "h." + std::to_string(layer);
+    table.add_block(table.layer(name, style), {table.add_group(name, table.layer_parameters(name + ".", style))});
+  }
+  std::vector<ParameterShape> last;
+  table.add_norm(last, "ln_f");
+  if (tied < 0) last.push_back({"head.weight", {m.vocab, m.width}, 0});
+  const int own = table.add_group(tied < 0 ? "head" : "ln_f", last);
+  table.add_block(table.head(0), tied < 0 ? std::vector<int>{own} : std::vector<int>{own, tied});
+  return table.take();
+}
+
+}  // namespace herd::spec

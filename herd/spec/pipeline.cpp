@@ -1,0 +1,54 @@
+#include "herd/spec/pipeline.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/spec/nearest_name.h"
+
+namespace herd::spec {
+namespace {
+
+void check(int stages, int micro_batches, int stage, int chunks) {
+  if (stages >= 1 && micro_batches >= 1 && chunks >= 1 && stage >= 0 && stage < stages) return;
+  throw Error(Code::kBadConfig, "a pipeline has at least one stage, micro-batch and chunk, and stages 0 to p-1: got " +
+                                    std::to_string(stages) + " stages, " + std::to_string(micro_batches) +
+                                    " micro-batches, " + std::to_string(chunks) + " chunks, stage " +
+                                    std::to_string(stage));
+}
+
+}  // namespace
+
+Pipeline parse_pipeline(std::string_view name) {
+  const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+  const auto at = std::find(names.begin(), names.end(), name);
+  if (at == names.end()) {
+    throw Error(Code::kBadConfig, "no pipeline is named \"" + std::string(name) + "\"\n  fix: did you mean \"" +
+                                      nearest_name(name, names) + "\"?");
+  }
+  return static_cast<Pipeline>(at - names.begin());
+}
+
+double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks) {
+  check(stages, micro_batches, 0, chunks);
+  const double p = stages, m = micro_batches;
+  switch (kind) {
+    case Pipeline::kInterleaved:
+      return (p - 1) / (chunks * m + p - 1);
+    case Pipeline::kZeroBubble:
+      return (p - 1) / (3 * m + p - 1);
+    default:
+      return (p - 1) / (m + p - 1);
+  }
+}
+
+double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks) {
+  check(stages, micro_batches, stage, chunks);
+  if (kind == Pipeline::kGpipe) return micro_batches;
+  const double waiting = std::min(micro_batches, stages - stage);
+  if (kind != Pipeline::kInterleaved || stage > 0) return waiting;
+  return waiting * (1 + (stages - 1.0) / (static_cast<double>(stages) * chunks));
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,25 @@
+// Pipelines of p stages and m micro-batches: how long stages stand idle, and what waits in memory.
+// Threads: pure.   All throw kBadConfig unless p, m >= 1, chunks >= 1 and 0 <= stage < p.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace herd::spec {
+
+enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble };
+Pipeline parse_pipeline(std::string_view name);  // "gpipe", "1f1b", "interleaved", "zero_bubble"; throws kBadConfig
+
+// Share of the step that a stage is idle.
+//   gpipe, 1f1b   (p-1) / (m+p-1)       Huang et al. 2019, arXiv:1811.06965, section 2; Narayanan et al. 2019
+//   (PipeDream) interleaved   (p-1) / (v*m+p-1)     v chunks of layers a stage; Narayanan et al. 2021,
+//   arXiv:2104.04473, section 2.2 zero_bubble   (p-1) / (3m+p-1)      ZB-H1: backward's weight half fills two thirds of
+//   the gap, memory as 1f1b;
+//                                       Qi et al. 2023, arXiv:2401.10241, section 2.3, with equal thirds
+double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
+
+// Micro-batches whose activations a stage holds at its worst.
+//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, p-stage) (1 + (p-1)/(p*v)) on the first stage
+double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks = 1);
+
+}  // namespace herd::spec

@@ -1,0 +1,156 @@
+#include "herd/spec/table_builder_internal.h"
+
+namespace herd::spec {
+
+TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
+    : m_(run.model),
+      tp_(run.mesh.tp),
+      B_(micro_batch),
+      T_(m_.context / run.mesh.cp),
+      S_(m_.context),
+      R_(B_ * T_),
+      D_(m_.width),
+      V_(m_.vocab),
+      F_(m_.ffn > 0 ? m_.ffn : 4 * m_.width),
+      cp_(run.mesh.cp) {
+  const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
+  A_ = m_.heads * head;
+  K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head;
+  if (run.strategy.precision == "bf16") table_.compute = DType::kBF16;
+  if (run.strategy.precision == "fp16") table_.compute = DType::kF16;
+  element_ = size_of(table_.compute);
+  table_.tp = static_cast<int>(tp_);
+  table_.micro_batch = B_;
+  table_.tokens = R_;
+  table_.target_bytes = R_ * 8;
+  table_.attention = m_.dropout > 0 ? Attention::kMath : Attention::kFlash;
+}
+
+int TableBuilder::add_group(const std::string& name, std::vector<ParameterShape> parameters) {
+  table_.groups.push_back({name, std::move(parameters)});
+  return static_cast<int>(table_.groups.size()) - 1;
+}
+
+void TableBuilder::add_block(BlockShape block, std::vector<int> groups) {
+  block.groups = std::move(groups);
+  table_.blocks.push_back(std::move(block));
+}
+
+void TableBuilder::add_norm(std::vector<ParameterShape>& out, const std::string& name) const {
+  out.push_back({name + ".weight", {D_}});
+  if (m_.norm == "layernorm") out.push_back({name + ".bias", {D_}});
+}
+
+void TableBuilder::add_linear(std::vector<ParameterShape>& out, const std::string& name, int64_t rows, int64_t columns,
+                              int cut, bool bias) const {
+  out.push_back({name + ".weight", {rows, columns}, cut});
+  if (bias) out.push_back({name + ".bias", {rows}, cut == 0 ? 0 : -1});
+}
+
+std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& prefix, const LayerStyle& style) const {
+  std::vector<ParameterShape> out;
+  add_norm(out, prefix + "ln_1");
+  add_linear(out, prefix + "attn.qkv", A_ + 2 * K_, D_, 0, style.biases);
+  add_linear(out, prefix + "attn.proj", D_, A_, 1, style.biases);
+  if (style.positions) out.push_back({prefix + "attn.positions", {32, m_.heads}, 1});
+  if (style.memory) {
+    add_norm(out, prefix + "ln_memory");
+    add_linear(out, prefix + "memory.q", A_, D_, 0, style.biases);
+    add_linear(out, prefix + "memory.kv", 2 * K_, D_, 0, style.biases);
+    add_linear(out, prefix + "memory.proj", D_, A_, 1, style.biases);
+  }
+  add_norm(out, prefix + "ln_2");
+  if (style.feed == LayerStyle::Feed::kSwiGlu) add_linear(out, prefix + "mlp.gate", F_, D_, 0, style.biases);
+  add_linear(out, prefix + "mlp.up", F_, D_, 0, style.biases);
+  add_linear(out, prefix + "mlp.down", D_, F_, 1, style.biases);
+  return out;
+}
+
+BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
+  BlockShape block{.name = "embedding"};
+  const int64_t rd = R_ * D_ * element_;
+  block.input_bytes = R_ * 8;
+  block.output_bytes = rd;
+  block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0);
+  block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
+  // The gradient of the embedding is zeroed whole, then rows are added.
+  block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * element_ + (norm ? 6 : 3) * rd);
+  block.inner = inner(1, 0, nullptr);
+  return block;
+}
+
+int64_t TableBuilder::saved_scores() const {
+  const int64_t scores = B_ * m_.heads / tp_ * T_ * S_ * element_;
+  return (table_.attention == Attention::kMath ? scores : 0) + (m_.dropout > 0 ? scores : 0);
+}
+
+// What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
+// what attention gives, R*A each; k and v, R*K each; the input of the second norm and its output; up and its gelu, R*F
+// each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
+// as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
+// row; rms keeps one, and its input scaled. Flash attention keeps one number per head and row, math attention B*H*T*T
+// probabilities (with dropout before and after it). Dropout draws its masks again, so none is kept.
+int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
+  using Feed = LayerStyle::Feed;
+  const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
+  const int64_t feeds = style.feed == Feed::kRelu ? 1 : style.feed == Feed::kGelu ? 2 : 4;
+  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
+  bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
+  const bool flash = table_.attention == Attention::kFlash;
+  return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
+}
+
+BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
+  BlockShape block{.name = name};
+  const int64_t rd = R_ * D_, rf = R_ * F_ / tp_, attentions = style.memory ? 2 : 1;
+  block.output_bytes = rd * element_;
+  block.input_bytes = attentions * rd * element_;
+  block.graph_bytes = graph_bytes(style) + (style.memory ? rd * element_ : 0);
+  block.score_bytes = attentions * saved_scores();
+  const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
+  const double weights =
+      (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + gates * static_cast<double>(D_ * F_)) /
+      static_cast<double>(tp_);
+  const double rows = static_cast<double>(R_);
+  const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
+  const bool flash = table_.attention == Attention::kFlash;
+  const double all_scores = (style.causal && flash ? 0.5 : 1.0) * scores + (style.memory ? scores : 0);
+  block.forward.matmul_flops = 2 * rows * weights;
+  block.forward.attention_flops = all_scores;
+  // Two norms, two sums and the biases read and write R*D, gelu R*F.
+  const int64_t more = style.memory ? 7 * rd : 0;
+  block.forward.memory_bytes = static_cast<double>((14 * rd + more + 4 * rf) * element_);
+  const int64_t score_bytes = flash ? 0 : 2 * B_ * m_.heads / tp_ * T_ * S_ * element_;
+  block.forward.scratch_bytes = 2 * rd * element_ + score_bytes;
+  block.backward.matmul_flops = 4 * rows * weights;
+  block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
+  block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
+  block.backward.scratch_bytes = (2 * rf + 3 * rd) * element_ + score_bytes;
+  block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
+  return block;
+}
+
+BlockShape TableBuilder::head(int dense) const {
+  BlockShape block{.name = "head"};
+  const int64_t rd = R_ * D_ * element_, vocab = (V_ + tp_ - 1) / tp_;
+  block.input_bytes = rd;
+  const double rows = static_cast<double>(R_);
+  block.forward.matmul_flops = 6 * rows * static_cast<double>(D_) * static_cast<double>(vocab + dense * D_);
+  // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
+  block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
+                               (6.0 + 8 * dense) * static_cast<double>(rd);
+  block.forward.scratch_bytes = loss_chunk_rows(vocab, R_) * vocab * 4 + (3 + 3 * dense) * rd;
+  block.inner = inner(1, 0, nullptr);
+  return block;
+}
+
+// Tensor parallel sums partial results of R*D; context parallel shows keys and values of all tokens to every rank.
+std::vector<InnerCollective> TableBuilder::inner(int reduces_forward, int reduces_backward,
+                                                 const LayerStyle* style) const {
+  std::vector<InnerCollective> out;
+  if (tp_ > 1) out.push_back({"tp", true, R_ * D_ * element_, reduces_forward, reduces_backward});
+  if (cp_ > 1 && style != nullptr) out.push_back({"cp", false, 2 * B_ * S_ * K_ / tp_ * element_, 1, 2});
+  return out;
+}
+
+}  // namespace herd::spec

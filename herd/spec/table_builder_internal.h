@@ -1,0 +1,58 @@
+// What the layer tables of all kinds share: rows of a transformer layer, and what it costs.
+// R = B*T rows of this rank, D width, A heads * head width, K key/value width, F feed-forward width, S keys that a
+// query meets. Sizes ending in _ are those of one tensor-parallel rank, where tensor parallel cuts them.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "herd/spec/model_table.h"
+
+namespace herd::spec {
+
+struct LayerStyle {
+  enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
+  Feed feed = Feed::kGelu;
+  bool biases = true;      // of linear layers
+  bool causal = true;      // a token sees none after it
+  bool memory = false;     // a second attention, over the encoder's output, which comes along as input
+  bool positions = false;  // a table of relative positions: 32 buckets a head
+};
+
+class TableBuilder {
+ public:
+  TableBuilder(const RunFile& run, int64_t micro_batch);
+
+  int add_group(const std::string& name, std::vector<ParameterShape> parameters);
+  void add_block(BlockShape block, std::vector<int> groups);
+  ModelTable take() { return std::move(table_); }
+
+  void add_norm(std::vector<ParameterShape>& out, const std::string& name) const;
+  // Rows are outputs. cut = 0: outputs are shared among tensor-parallel ranks, 1: inputs, -1: neither.
+  void add_linear(std::vector<ParameterShape>& out, const std::string& name, int64_t rows, int64_t columns, int cut,
+                  bool bias) const;
+  std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
+
+  // Looks up R rows in tables of `rows` rows together; with `norm` it is normalised.
+  BlockShape embedding(int64_t rows, bool norm) const;
+  BlockShape layer(const std::string& name, const LayerStyle& style) const;
+  // Final norm, `dense` more D x D layers, output layer, loss and both gradients, by chunks.
+  BlockShape head(int dense) const;
+
+ private:
+  int64_t graph_bytes(const LayerStyle& style) const;
+  int64_t saved_scores() const;  // bytes of one attention's T x T matrices that its graph keeps
+  std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
+
+  const RunFile::Model& m_;
+  int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
+  int64_t element_ = 4;  // bytes
+  int64_t cp_ = 1;
+  ModelTable table_;
+};
+
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch);  // gpt, llama
+ModelTable bert_table(const RunFile& run, int64_t micro_batch);
+ModelTable t5_table(const RunFile& run, int64_t micro_batch);
+
+}  // namespace herd::spec
