@@ -109,6 +109,12 @@ void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x
                            static_cast<uint64_t>(x.dtype) + 1};
 }
 
+// A peer that was through here first may have failed the group since. That is for the first operation to say.
+bool failed_by_peer(GroupState& group) {
+  const transport::FailureBoard& board = group.channel().failure();
+  return board.ready() && board.rank != group.rank();
+}
+
 // Rank 0's count of cores, on every rank: the choice of algorithms rests on it.
 void tell_cores(Context& context, GroupState& group) {
   constexpr int kTag = std::numeric_limits<int>::min();
@@ -121,7 +127,12 @@ void tell_cores(Context& context, GroupState& group) {
       fill_transfer(task, group, TaskKind::kSend, cores, peer, kTag, {.name = "cores"});
     else
       fill_transfer(task, group, TaskKind::kReceive, cores, 0, kTag, {.name = "cores"});
-    group.engine().run(task);
+    try {
+      group.engine().run(task);
+    } catch (const Error&) {
+      if (!failed_by_peer(group)) throw;
+      return;
+    }
   }
 }
 

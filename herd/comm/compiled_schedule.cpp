@@ -6,6 +6,7 @@
 
 #include "herd/base/check.h"
 #include "herd/schedule/dependencies.h"
+#include "herd/transport/channel.h"
 
 namespace herd::comm {
 namespace {
@@ -73,6 +74,7 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     signals_ = true;
     auto& counts = step.kind == StepKind::kSignal ? signals_to : waits_for;
     out.ordinal = ++counts[static_cast<size_t>(step.peer)];
+    HERD_CHECK_LE(out.ordinal, transport::Channel::kMaxSignals);
   }
   if (!moves_locally(step.kind) && step.kind != StepKind::kSignal && step.kind != StepKind::kWait) {
     HERD_CHECK_LE(step.targets.size() + step.sources.size(), 2u);

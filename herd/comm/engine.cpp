@@ -53,8 +53,9 @@ std::unique_lock<std::mutex> Engine::enter() {
 
 void Engine::submit(Task& task) {
   GroupState* group = task.group;
-  group->submit(task);
+  // First, because it may throw: then nothing is registered.
   if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(group);
+  group->submit(task);
   if (asleep_) transport_->wake();
 }
 
@@ -68,9 +69,10 @@ void Engine::run(Task& task) {
 
 void Engine::start(const std::shared_ptr<Task>& task) {
   const auto lock = enter();
+  if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
+  active_.reserve(active_.size() + 1);  // the task holds itself: from here on nothing throws
   task->self = task;
   submit(*task);
-  if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
   changed_.notify_all();
 }
 

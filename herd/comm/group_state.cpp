@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <exception>
+#include <new>
 #include <thread>
 #include <utility>
 
@@ -17,7 +19,6 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kGlance = 50ms;           // between two looks at what peers do
-constexpr auto kShortGlance = 1ms;       // while waiting for something that rings no doorbell
 constexpr auto kWarnAfter = 5s;          // an operation that waits longer says so in the log, once
 constexpr auto kStatusEvery = 200ms;     // while an operation waits ..
 constexpr uint64_t kStatusStride = 256;  // .. and every so many operations
@@ -44,7 +45,7 @@ GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const Reg
       plans_(settings_.schedules, channel_->stage_bytes()),
       regions_(std::move(regions), settings_.members),
       operation_(*channel_,
-                 [this](Rank peer, uint64_t region, int64_t offset) { return regions_.resolve(peer, region, offset); }),
+                 [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
       finished_(static_cast<size_t>(channel_->size()), 0) {}
 
 GroupState::~GroupState() {
@@ -55,13 +56,34 @@ GroupState::~GroupState() {
       fail_everything();
     }
     engine_->forget(*this);
+    compare_at_close();
   });
 }
 
+// What no operation compared, because none of the last ones made the ranks meet: of two ranks that differ, the one that
+// closes later sees it. Nobody is left to throw to here; peers that still use the group hear it there.
+void GroupState::compare_at_close() {
+  if (failure_ || issued_ == 0) return;
+  try {
+    for (Rank peer = 0; peer < size(); ++peer) {
+      const uint64_t first = peer == rank() ? 0 : first_difference(*this, peer, issued_);
+      if (first == 0) continue;
+      const std::string text = closing_report(*this, peer, first);
+      log::error(text);
+      channel_->failure().post(rank(), Code::kBadConfig, text);
+      return channel_->ring_all();
+    }
+  } catch (const std::exception& error) {
+    log::error(std::string("closing the group: ") + error.what());
+  }
+}
+
 void GroupState::prepare(Task& task, CollectiveCall& call) {
-  std::optional<RegionViews::Place> in, out;
-  if (call.output_bytes > 0) out = regions_.find(call.output, call.output_bytes);
-  if (call.input_bytes > 0) in = regions_.find(call.input, call.input_bytes);
+  const auto& regions = regions_.newest();
+  std::optional<MappedRegions::Place> in, out;
+  if (call.output_bytes > 0) out = regions->find(call.output, call.output_bytes);
+  if (call.input_bytes > 0) in = regions->find(call.input, call.input_bytes);
+  if (in || out) task.regions = regions;
   call.request.self = rank();
   call.request.num_ranks = size();
   call.request.same_host = true;
@@ -103,11 +125,7 @@ void GroupState::submit(Task& task) {
     task.error = failure_;
     return engine_->completed(task);
   }
-  if (task.kind != TaskKind::kCollective) {
-    transfers_.push_back(&task);
-    task.kind == TaskKind::kSend ? channel_->post_send(task.message) : channel_->post_receive(task.message);
-    return;
-  }
+  if (task.kind != TaskKind::kCollective) return submit_transfer(task);
   const uint64_t sequence = ++issued_;
   task.call.sequence = task.record.sequence = sequence;
   task.record.fingerprint = mix(task.record.fingerprint, sequence);
@@ -115,6 +133,15 @@ void GroupState::submit(Task& task) {
   task.call.header.fingerprint = chain_;
   (current_ == nullptr ? current_ : last_->next) = &task;
   last_ = &task;
+}
+
+void GroupState::submit_transfer(Task& task) {
+  transfers_.push_back(&task);
+  try {
+    task.kind == TaskKind::kSend ? channel_->post_send(task.message) : channel_->post_receive(task.message);
+  } catch (const std::exception& error) {
+    fail_of(error);
+  }
 }
 
 bool GroupState::poll() {
@@ -129,8 +156,8 @@ bool GroupState::poll() {
     moved |= channel_->progress();
     if (!transfers_.empty()) moved |= sweep_transfers();
     return moved;
-  } catch (const Error& error) {
-    fail(error.code(), error.message());
+  } catch (const std::exception& error) {
+    fail_of(error);
     return true;
   }
 }
@@ -152,7 +179,7 @@ bool GroupState::advance_current() {
 uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
   uint64_t& known = finished_[static_cast<size_t>(peer)];
   if (known < at_least) known = std::max(known, operation_.heard_finished(peer));
-  if (known < at_least) known = channel_->board(peer).finished.load(std::memory_order_acquire);
+  if (known < at_least) known = channel_->board(peer).finished.load(std::memory_order_seq_cst);
   return known;
 }
 
@@ -167,8 +194,14 @@ bool GroupState::try_begin(Task& task) {
   if (stages) before = std::max(before, last_stage_use_[copy]);
   if (before > 0) {
     for (Rank peer = 0; peer < size(); ++peer) {
-      if (peer != rank() && finished_by(peer, before) < before) return false;
+      if (peer == rank() || finished_by(peer, before) >= before) continue;
+      if (awaits_finish_) return false;
+      awaits_finish_ = true;
+      channel_->board(rank()).awaits_finish.store(1, std::memory_order_seq_cst);
+      if (finished_by(peer, before) < before) return false;
     }
+    if (awaits_finish_) channel_->board(rank()).awaits_finish.store(0, std::memory_order_relaxed);
+    awaits_finish_ = false;
   }
   if (stages) {
     ++stage_uses_;
@@ -190,7 +223,12 @@ void GroupState::finish_current() {
   current_ = task.next;
   if (current_ == nullptr) last_ = nullptr;
   warned_ = false;
-  channel_->board(rank()).finished.store(task.call.sequence, std::memory_order_release);
+  task.regions.reset();
+  channel_->board(rank()).finished.store(task.call.sequence, std::memory_order_seq_cst);
+  for (Rank peer = 0; peer < size(); ++peer) {
+    if (peer != rank() && channel_->board(peer).awaits_finish.load(std::memory_order_seq_cst) != 0)
+      channel_->ring(peer);
+  }
   engine_->count_sent(task.call.program->sent_bytes());
   engine_->completed(task);
 }
@@ -225,6 +263,23 @@ void GroupState::fail(Code code, const std::string& text) {
   fail_everything();
 }
 
+void GroupState::fail_of(const std::exception& error) {
+  if (const auto* own = dynamic_cast<const Error*>(&error)) return fail(own->code(), own->message());
+  fail(dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kStorage : Code::kBug,
+       "rank " + std::to_string(rank()) + ": " + error.what());
+}
+
+std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {
+  std::byte* found = current_->regions == nullptr ? nullptr : current_->regions->resolve(peer, region, offset);
+  if (found != nullptr) return found;
+  current_->regions = regions_.look_again();
+  found = current_->regions->resolve(peer, region, offset);
+  if (found != nullptr) return found;
+  throw Error(Code::kBadConfig, "the buffer of rank " + std::to_string(peer) + " in " + describe(current_->record) +
+                                    " lies in symmetric memory that rank " + std::to_string(rank()) +
+                                    " does not hold\n  fix: every rank keeps its handle until all have finished");
+}
+
 void GroupState::adopt_failure() {
   const transport::FailureBoard& board = channel_->failure();
   std::string text = board.text;
@@ -255,7 +310,6 @@ SteadyTime GroupState::look_around() {
   auto wake_at = now + kGlance;
   try {
     if (current_ != nullptr) {
-      if (!current_->begun) wake_at = now + kShortGlance;
       if (current_->begun) show_place();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
       check_peers(*current_, now);
@@ -269,10 +323,22 @@ SteadyTime GroupState::look_around() {
       }
     }
     if (!failure_) check_transfers(now, wake_at);
-  } catch (const Error& error) {
-    fail(error.code(), error.message());
+    if (!failure_) check_writer();
+  } catch (const std::exception& error) {
+    fail_of(error);
   }
   return wake_at;
+}
+
+// A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
+void GroupState::check_writer() {
+  const Rank writer = channel_->failure().writer();
+  if (writer < 0 || !engine_->transport().gone(settings_.members[static_cast<size_t>(writer)])) return;
+  if (channel_->failure().ready()) return;  // it was the last thing that it did
+  failure_.emplace(Code::kPeerLost, "rank " + std::to_string(writer) + " is lost, while it told its group \"" +
+                                        settings_.name + "\" why it fails: " +
+                                        engine_->transport().describe(settings_.members[static_cast<size_t>(writer)]));
+  fail_everything();
 }
 
 void GroupState::show_status(SteadyTime now) {

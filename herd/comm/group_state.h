@@ -3,6 +3,7 @@
 // Threads: call() and friends by the group's calling thread; submit .. fail under the engine's lock.
 #pragma once
 
+#include <exception>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -52,6 +53,7 @@ class GroupState {
   Engine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
   Operation& operation() { return operation_; }
+  bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
   std::vector<AlgorithmUse> algorithms_used() const { return plans_.uses(); }  // by the calling thread
 
   void prepare(Task& task, CollectiveCall& call);  // fills the task; throws kBadConfig
@@ -63,16 +65,21 @@ class GroupState {
   void fail(Code code, const std::string& text);  // on all ranks of the group
 
  private:
+  void submit_transfer(Task& task);
   bool advance_current();
   bool try_begin(Task& task);
   void finish_current();
   bool sweep_transfers();
+  void fail_of(const std::exception& error);
   void adopt_failure();
+  std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
+  void compare_at_close();
   void fail_everything();
   void show_status(SteadyTime now);
   void show_place();  // on this rank's board, for others' reports
   void check_peers(Task& task, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
+  void check_writer();
   std::vector<Rank> awaited() const;
   uint64_t finished_by(Rank peer, uint64_t at_least);
 
@@ -92,6 +99,7 @@ class GroupState {
   std::vector<uint64_t> finished_;  // by peer: the last known
   std::optional<Error> failure_;
   bool warned_ = false;
+  bool awaits_finish_ = false;  // shown on the board: who finishes rings
   SteadyTime status_shown_{};
 };
 

@@ -15,7 +15,7 @@
 
 namespace herd::comm {
 
-// Where a peer's symmetric memory lies in this process; nullptr for a region that is not mapped here.
+// Where a peer's symmetric memory lies in this process. Throws kBadConfig for a region that this rank does not hold.
 using ResolveRegion = std::function<std::byte*(Rank peer, uint64_t region, int64_t offset)>;
 
 struct OperationCall {
@@ -31,7 +31,7 @@ struct OperationCall {
 // What tests do to a rank in the middle of an operation.
 struct OperationFault {
   int64_t stop_before_step = -1;    // this step and all later ones are never begun
-  std::function<bool()> skip_turn;  // true: this lane does nothing this time (shuffles the interleaving)
+  std::function<bool()> skip_turn;  // true: the lane stops here this time (shuffles the interleaving)
 };
 
 class Operation {

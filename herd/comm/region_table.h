@@ -1,5 +1,5 @@
 // The symmetric memory that this rank holds, and where a group's members have theirs.
-// Threads: RegionTable from any; RegionViews from one at a time.
+// Threads: RegionTable and MappedRegions from any; RegionViews from the group's calling thread.
 #pragma once
 
 #include <atomic>
@@ -35,16 +35,18 @@ class RegionTable {
   std::atomic<uint64_t> version_{1};
 };
 
-// The regions that all members of one group map.
-class RegionViews {
+// The regions that all members of one group map, as the table showed them at one moment. Constant: an operation holds
+// the one it was prepared with, so what it resolves stays mapped while regions come and go.
+class MappedRegions {
  public:
-  RegionViews(std::shared_ptr<const RegionTable> table, std::vector<Rank> members);
+  MappedRegions(const RegionTable& table, const std::vector<Rank>& members);
   struct Place {
     uint64_t region;
     int64_t offset;
   };
-  std::optional<Place> find(const void* begin, int64_t bytes);       // in this rank's own part
-  std::byte* resolve(Rank member, uint64_t region, int64_t offset);  // nullptr: not mapped here
+  std::optional<Place> find(const void* begin, int64_t bytes) const;       // in this rank's own part
+  std::byte* resolve(Rank member, uint64_t region, int64_t offset) const;  // nullptr: not among them
+  uint64_t version() const { return version_; }
 
  private:
   struct View {
@@ -54,12 +56,22 @@ class RegionViews {
     std::vector<std::byte*> bases;  // by member of the group
     std::shared_ptr<transport::SharedRegion> memory;
   };
-  void refresh();
+  uint64_t version_;
+  std::vector<View> views_;
+};
 
+// The newest MappedRegions of one group.
+class RegionViews {
+ public:
+  RegionViews(std::shared_ptr<const RegionTable> table, std::vector<Rank> members);
+  const std::shared_ptr<const MappedRegions>& newest();  // valid until the next call
+  // A new one, whatever newest() gave: for a peer's region that was opened since. Threads: any.
+  std::shared_ptr<const MappedRegions> look_again() const;
+
+ private:
   std::shared_ptr<const RegionTable> table_;
   std::vector<Rank> members_;
-  uint64_t version_ = 0;
-  std::vector<View> views_;
+  std::shared_ptr<const MappedRegions> newest_;
 };
 
 }  // namespace herd::comm

@@ -154,18 +154,30 @@ uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence) {
   return 0;
 }
 
-std::string mismatch_report(GroupState& group, const Task& task, Rank peer) {
-  const uint64_t sequence = task.record.sequence, first = first_difference(group, peer, sequence);
-  const uint64_t shown = first == 0 ? sequence : first;
-  const auto ours = record_of(group, group.rank(), shown), theirs = record_of(group, peer, shown);
-  std::string text =
-      "operation #" + std::to_string(shown) + " of group \"" + group.settings().name + "\" differs between ranks";
-  if (first == 0) text += ", or one before it that is no longer on the boards";
-  if (shown != sequence) text += "; found in operation #" + std::to_string(sequence);
-  return text + "\n  rank " + std::to_string(group.rank()) + " calls " + describe(ours ? *ours : task.record) +
-         "\n  rank " + std::to_string(peer) + " calls " + (theirs ? describe(*theirs) : "something else") +
+namespace {
+
+std::string difference(GroupState& group, Rank peer, uint64_t sequence, const std::string& found) {
+  const auto ours = record_of(group, group.rank(), sequence), theirs = record_of(group, peer, sequence);
+  return "operation #" + std::to_string(sequence) + " of group \"" + group.settings().name +
+         "\" differs between ranks" + found + "\n  rank " + std::to_string(group.rank()) + " calls " +
+         (ours ? describe(*ours) : "something else") + "\n  rank " + std::to_string(peer) + " calls " +
+         (theirs ? describe(*theirs) : "something else") +
          "\n  fix: all ranks must agree in operation, name, count, dtype, reduce op, root, in place or not, and kind "
          "of memory";
+}
+
+}  // namespace
+
+std::string mismatch_report(GroupState& group, const Task& task, Rank peer) {
+  const uint64_t sequence = task.record.sequence, first = first_difference(group, peer, sequence);
+  if (first == sequence) return difference(group, peer, first, "");
+  const std::string found = "; found in operation #" + std::to_string(sequence);
+  if (first != 0) return difference(group, peer, first, found);
+  return difference(group, peer, sequence, ", or one before it that is no longer on the boards");
+}
+
+std::string closing_report(GroupState& group, Rank peer, uint64_t sequence) {
+  return difference(group, peer, sequence, "; found when rank " + std::to_string(group.rank()) + " closed the group");
 }
 
 std::string transfer_mismatch_report(const GroupState& group, const Task& task) {

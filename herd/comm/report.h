@@ -22,6 +22,7 @@ std::string short_path(std::string_view path);  // its last two parts
 std::string timeout_report(GroupState& group, const Task& task, const std::vector<Rank>& awaited);
 std::string lost_report(GroupState& group, const Task& task, Rank peer);
 std::string mismatch_report(GroupState& group, const Task& task, Rank peer);
+std::string closing_report(GroupState& group, Rank peer, uint64_t sequence);  // of an operation that has ended
 std::string transfer_mismatch_report(const GroupState& group, const Task& task);
 
 }  // namespace herd::comm

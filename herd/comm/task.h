@@ -21,6 +21,7 @@
 namespace herd::comm {
 
 class GroupState;
+class MappedRegions;
 
 enum class TaskKind : uint8_t { kCollective, kSend, kReceive };
 
@@ -34,6 +35,7 @@ struct Task {
 
   // kCollective
   OperationCall call;
+  std::shared_ptr<const MappedRegions> regions;  // where its buffers are in symmetric memory
   transport::OperationRecord record;
   bool begun = false;
   // kSend, kReceive

@@ -60,27 +60,33 @@ struct alignas(64) RankBoard {
   std::atomic<uint64_t> waits_in{0};  // the sequence that the next three are about
   std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
-  std::atomic<int64_t> awaits{-1};  // a rank that it waits for, -1 = none
-  std::atomic<uint64_t> left{0};    // 1: this rank closed the group in good order
+  std::atomic<int64_t> awaits{-1};                     // a rank that it waits for, -1 = none
+  std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
+  alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: ring when you finish an operation
   alignas(64) RecordSlot records[kRecords];
 };
 
 // The first rank to fail says why, once; all others fail with the same words.
 struct alignas(64) FailureBoard {
-  std::atomic<uint32_t> state{0};  // 0 none, 1 being written, 2 ready
+  std::atomic<uint64_t> state{0};  // 0 none, (1 + rank) << 1 being written by it, | 1 ready
   int32_t rank = -1;
   Code code = Code::kAborted;
   char text[4000] = {};
 
-  bool ready() const { return state.load(std::memory_order_acquire) == 2; }
-  // False where another rank was first.
+  bool ready() const { return (state.load(std::memory_order_acquire) & 1) != 0; }
+  // The rank that is writing, or has written; -1: none.
+  int writer() const { return static_cast<int>(state.load(std::memory_order_acquire) >> 1) - 1; }
+  // Who comes first writes, and nobody else. False where another rank was first.
+  bool claim(int by) {
+    uint64_t none = 0;
+    return state.compare_exchange_strong(none, static_cast<uint64_t>(1 + by) << 1, std::memory_order_acq_rel);
+  }
   bool post(int by, Code why, const std::string& message) {
-    uint32_t none = 0;
-    if (!state.compare_exchange_strong(none, 1, std::memory_order_acq_rel)) return false;
+    if (!claim(by)) return false;
     rank = by;
     code = why;
     std::strncpy(text, message.c_str(), sizeof text - 1);
-    state.store(2, std::memory_order_seq_cst);
+    state.fetch_or(1, std::memory_order_seq_cst);
     return true;
   }
 };

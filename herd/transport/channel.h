@@ -39,8 +39,10 @@ class Channel {
   static constexpr uint64_t kHeaders = 4;
   virtual bool maps(Rank peer) const = 0;
   virtual void publish(Rank peer, uint64_t sequence, const OperationHeader& header) = 0;
-  virtual void signal(Rank peer, uint64_t sequence, uint32_t count) = 0;  // tells that the count-th signal is given
-  virtual uint32_t signals(Rank peer, uint64_t sequence) const = 0;       // given by peer in its operation `sequence`
+  // Tells that the count-th signal is given, count <= kMaxSignals.
+  static constexpr uint32_t kMaxSignals = (1u << 24) - 1;
+  virtual void signal(Rank peer, uint64_t sequence, uint32_t count) = 0;
+  virtual uint32_t signals(Rank peer, uint64_t sequence) const = 0;  // given by peer in its operation `sequence`
   virtual const OperationHeader& header(Rank peer, uint64_t sequence) const = 0;  // after the first signal of it
 
   // Stage memory of a rank: copy 0 or 1. nullptr where it is not mapped.
@@ -49,7 +51,8 @@ class Channel {
 
   virtual RankBoard& board(Rank peer) = 0;
   virtual FailureBoard& failure() = 0;
-  virtual void ring_all() = 0;  // wakes every peer that sleeps
+  virtual void ring(Rank peer) = 0;  // wakes the peer if it sleeps
+  virtual void ring_all() = 0;       // wakes every peer that sleeps
 };
 
 }  // namespace herd::transport

@@ -16,6 +16,8 @@ constexpr int64_t kPiece = 64 * 1024;      // bytes published at a time: the oth
 constexpr int64_t kRingsBudget = 8 << 20;  // bytes of all collective rings of a group
 constexpr int64_t kStage = 2368 << 10;     // one copy of a rank's stage: the most that staged algorithms ask for
 
+constexpr int kCountBits = std::bit_width(Channel::kMaxSignals);
+
 int64_t power_of_two(int64_t bytes, int64_t least, int64_t most) {
   return std::clamp(static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(bytes, 1)))), least,
                     most);
@@ -269,13 +271,13 @@ void LocalChannel::publish(Rank peer, uint64_t sequence, const OperationHeader& 
 }
 
 void LocalChannel::signal(Rank peer, uint64_t sequence, uint32_t count) {
-  slot(self_, peer, sequence).signals.store(sequence << 16 | count, std::memory_order_seq_cst);
+  slot(self_, peer, sequence).signals.store(sequence << kCountBits | count, std::memory_order_seq_cst);
   doorbells_[static_cast<size_t>(peer)].ring();
 }
 
 uint32_t LocalChannel::signals(Rank peer, uint64_t sequence) const {
   const uint64_t word = slot(peer, self_, sequence).signals.load(std::memory_order_seq_cst);
-  return word >> 16 == sequence ? static_cast<uint32_t>(word & 0xffff) : 0;
+  return word >> kCountBits == (sequence << kCountBits) >> kCountBits ? static_cast<uint32_t>(word & kMaxSignals) : 0;
 }
 
 const OperationHeader& LocalChannel::header(Rank peer, uint64_t sequence) const {

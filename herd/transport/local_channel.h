@@ -46,11 +46,12 @@ class LocalChannel final : public Channel {
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
   FailureBoard& failure() override;
+  void ring(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
   void ring_all() override;
 
  private:
   struct alignas(64) SignalSlot {
-    std::atomic<uint64_t> signals{0};  // sequence * 2^16 + count
+    std::atomic<uint64_t> signals{0};  // sequence * 2^24 + count; sequences may wrap at 2^40
     OperationHeader header;
   };
   static_assert(sizeof(SignalSlot) == 64);

@@ -12,6 +12,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/context.h"
 #include "herd/comm/inproc_world.h"
+#include "tests/comm/errors_of.h"
 
 namespace herd {
 namespace {
@@ -19,24 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing::Not;
-
-// What each rank threw; kBug "nothing" where it did not.
-std::vector<Error> errors_of(int n, const std::function<void(Communicator&)>& body) {
-  std::vector<Error> errors(static_cast<size_t>(n), Error(Code::kBug, "nothing"));
-  std::atomic<int> begun{0}, ended{0};
-  run_inproc(n, [&](Communicator& comm) {
-    ++begun;  // nobody fails while another still makes its communicator, which would hear it there
-    while (begun.load() < n) std::this_thread::sleep_for(1ms);
-    try {
-      body(comm);
-    } catch (const Error& error) {
-      errors[static_cast<size_t>(comm.rank())] = error;
-    }
-    ++ended;  // nobody leaves before all have failed, so that nobody fails of the leaving
-    while (ended.load() < n) std::this_thread::sleep_for(1ms);
-  });
-  return errors;
-}
+using testing_support::errors_of;
 
 TEST(Fingerprint, NamesBothSides_WhenCountsDiffer) {
   for (const char* algorithm : {"staged", "ring"}) {

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 
 namespace herd {
@@ -99,6 +100,27 @@ TEST(ProcessFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
   EXPECT_THAT(ends[0].error, HasSubstr("is stopped (SIGSTOP or a debugger)"));
   EXPECT_THAT(ends[0].error, testing::Not(HasSubstr("lost")));
   EXPECT_THAT(ends[1].error, HasSubstr("found by rank 0")) << "it hears why when it goes on";
+}
+
+TEST(ProcessFaults, ARankKilledWhileItWritesWhyTheGroupFails_IsLostForAll) {
+  ForkWorld world(3, [](Communicator& comm) {
+    std::vector<float> x(10);
+    comm.barrier();
+    if (comm.rank() == 1) {
+      comm::Access::group(comm).channel().failure().claim(1);
+      std::raise(SIGKILL);
+    }
+    // Neither has a reason of its own: nobody that it waits for is gone.
+    if (comm.rank() == 0) comm.receive(x, 2, 1, {.deadline = 10s});
+    if (comm.rank() == 2) comm.receive(x, 0, 1, {.deadline = 10s});
+  });
+  const auto begin = steady_clock::now();
+  const auto ends = world.wait();
+  EXPECT_LT(steady_clock::now() - begin, 2s);
+  for (Rank rank : {0, 2}) {
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error,
+                HasSubstr("kPeerLost: rank 1 is lost, while it told its group \"world\" why it fails"));
+  }
 }
 
 TEST(ProcessFaults, TooLittleSharedMemoryIsAnErrorOnEveryRank) {

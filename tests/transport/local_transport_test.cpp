@@ -89,6 +89,20 @@ TEST_P(BothCouriers, RefuseARegionWhoseSizesDiffer) {
   });
 }
 
+TEST_P(BothCouriers, CountMoreSignalsThanFitInSixteenBits) {
+  run_two(GetParam(), [](LocalTransport& transport) {
+    const auto channel = transport.open_channel("c", {0, 1}, soon());
+    const Rank peer = 1 - transport.rank();
+    const uint64_t sequence = (uint64_t{1} << 40) + 5;
+    channel->signal(peer, sequence, 65536);
+    while (channel->signals(peer, sequence) < 65536) std::this_thread::yield();
+    EXPECT_EQ(channel->signals(peer, sequence), 65536u);
+    EXPECT_EQ(channel->signals(peer, sequence + Channel::kHeaders), 0u) << "of another operation in the same slot";
+    channel->signal(peer, sequence + 1, Channel::kMaxSignals);
+    while (channel->signals(peer, sequence + 1) < Channel::kMaxSignals) std::this_thread::yield();
+  });
+}
+
 INSTANTIATE_TEST_SUITE_P(Couriers, BothCouriers, testing::Bool());
 
 TEST(ConnectMesh, JoinsRanksThroughTheStore_AndNamesTheOneThatNeverComes) {

@@ -1,0 +1,131 @@
+// What a group does at its edges: when it is made, when it closes, when the machine lets it down, when memory comes and
+// goes while operations run.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "herd/comm/context.h"
+#include "herd/transport/local_transport.h"
+#include "herd/transport/thread_courier.h"
+#include "tests/comm/errors_of.h"
+
+namespace herd {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+using testing_support::errors_of;
+
+// Comes late out of the last step in which the ranks meet before they have a communicator.
+class LateCourier final : public transport::Courier {
+ public:
+  LateCourier(std::shared_ptr<transport::ThreadHub> hub, Rank rank) : inner_(std::move(hub), rank) {}
+  std::string_view name() const override { return inner_.name(); }
+  Rank rank() const override { return inner_.rank(); }
+  int size() const override { return inner_.size(); }
+  void send(Rank to, const std::string& key, const transport::Parcel& parcel) override { inner_.send(to, key, parcel); }
+  transport::Parcel receive(Rank from, const std::string& key, SteadyTime deadline) override {
+    auto parcel = inner_.receive(from, key, deadline);
+    if (key == "group1/verdict") std::this_thread::sleep_for(50ms);
+    return parcel;
+  }
+  transport::PeerState state(Rank peer) override { return inner_.state(peer); }
+  std::string describe(Rank peer) override { return inner_.describe(peer); }
+  int end_descriptor(Rank peer) override { return inner_.end_descriptor(peer); }
+  uint32_t end_events(Rank peer) override { return inner_.end_events(peer); }
+
+ private:
+  transport::ThreadCourier inner_;
+};
+
+TEST(World, IsMadeOnEveryRank_ThoughOneFailsItAtOnce_AndSaysSoAtTheFirstOperation) {
+  const auto hub = std::make_shared<transport::ThreadHub>(2);
+  std::atomic<int> ended{0};
+  const auto join = [&](std::unique_ptr<transport::Courier> courier) {
+    return Communicator(std::make_shared<transport::LocalTransport>(std::move(courier), steady_clock::now() + 10s));
+  };
+  std::thread first([&] {
+    Communicator world = join(std::make_unique<transport::ThreadCourier>(hub, 0));
+    world.abort("changed its mind");
+    while (ended == 0) std::this_thread::sleep_for(1ms);
+  });
+  std::thread second([&] {
+    try {
+      Communicator world = join(std::make_unique<LateCourier>(hub, 1));
+      try {
+        world.barrier();
+        ADD_FAILURE() << "a barrier of a failed group ended well";
+      } catch (const Error& error) {
+        EXPECT_EQ(error.code(), Code::kAborted);
+        EXPECT_THAT(error.what(), HasSubstr("changed its mind"));
+      }
+    } catch (const Error& error) {
+      ADD_FAILURE() << "the constructor threw " << error.what();
+    }
+    ended = 1;
+  });
+  first.join();
+  second.join();
+}
+
+TEST(Group, SaysWhichOperationDiffers_WhenItClosesAndNoOperationMadeTheRanksMeet) {
+  testing::internal::CaptureStderr();
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<float> x(8);
+    comm.barrier();
+    comm.broadcast(x, comm.rank());  // each is its own root, and waits for nobody
+  });
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(text, HasSubstr("operation #2 of group \"world\" differs between ranks; found when rank"));
+  EXPECT_THAT(text, HasSubstr("rank 0 calls broadcast #2 (fp32 x 8, root 0"));
+  EXPECT_THAT(text, HasSubstr("rank 1 calls broadcast #2 (fp32 x 8, root 1"));
+}
+
+TEST(Group, FailsOnAllRanks_WhenOneRunsIntoAnyException) {
+  for (const bool asynchronous : {false, true}) {
+    const auto errors = errors_of(2, [&](Communicator& comm) {
+      std::vector<float> x(100);
+      comm.barrier();
+      if (comm.rank() == 1) {
+        comm::Access::group(comm).operation().fault().skip_turn = []() -> bool {
+          throw std::runtime_error("no more memory for what it wants");
+        };
+      }
+      if (asynchronous)
+        comm.all_reduce_async(x, {.deadline = 5s}).wait();
+      else
+        comm.all_reduce(x, {.deadline = 5s});
+    });
+    for (const Error& error : errors) {
+      EXPECT_EQ(error.code(), Code::kBug);
+      EXPECT_THAT(error.what(), HasSubstr("rank 1: no more memory for what it wants"));
+    }
+  }
+}
+
+TEST(Group, MemoryMayComeAndGo_WhileOperationsOnOtherMemoryRun) {
+  run_inproc(2, [](Communicator& comm) {
+    constexpr int64_t kBytes = 1 << 20;
+    SymmetricMemory kept = comm.allocate_symmetric(kBytes);
+    for (int round = 0; round < 40; ++round) {
+      std::fill(kept.span<float>().begin(), kept.span<float>().end(), 1.f);
+      SymmetricMemory other = comm.allocate_symmetric(kBytes);
+      std::fill(other.span<float>().begin(), other.span<float>().end(), 2.f);
+      Work running = comm.all_reduce_async(kept.span<float>(), {.algorithm = "direct_push"});
+      SymmetricMemory unused = comm.allocate_symmetric(4096);
+      Work next = comm.all_reduce_async(other.span<float>(), {.algorithm = "direct_push"});
+      unused = {};
+      running.wait();
+      next.wait();
+      if (kept.span<float>()[1000] != 2 || other.span<float>()[1000] != 4) throw std::runtime_error("sums");
+      comm.barrier();  // both are read: other may go
+    }
+  });
+}
+
+}  // namespace
+}  // namespace herd
