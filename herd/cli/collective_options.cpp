@@ -14,11 +14,11 @@
 namespace herd::cli {
 
 void add_collective_options(CLI::App& app, CollectiveOptions& o) {
-  app.add_option("OP", o.op, "all_reduce, all_gather, reduce_scatter, broadcast, reduce or barrier")->required();
+  app.add_option("OP", o.op, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, all_to_all or barrier")->required();
   app.add_option("--ranks", o.ranks, "number of ranks")->capture_default_str();
   app.add_option("--bytes", o.bytes, "the whole message: 4KiB, 64MiB, ..")->capture_default_str();
   app.add_option("--dtype", o.dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")->capture_default_str();
-  app.add_option("--root", o.root, "root of a broadcast or reduce")->capture_default_str();
+  app.add_option("--root", o.root, "root of a broadcast, reduce, gather or scatter")->capture_default_str();
   app.add_flag("--out-of-place", o.out_of_place, "input and output are different memory");
   app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
   app.add_option("--topology", o.topology_file, "file of docs/formats/topology.md; else one host like this one");

@@ -8,8 +8,8 @@ Schedule all_gather_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
   if (build_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
-  const int pieces = num_pieces(b.part(0).size(), request.dtype);
-  const int64_t longest = part_of(b.part(0).size(), pieces, 0).size();
+  const int pieces = num_pieces(b.longest_part(), request.dtype);
+  const int64_t longest = part_of(b.longest_part(), pieces, 0).size();
   const Slice slots[2] = {b.stage(longest), b.stage(longest)};
   for (int k = 0; k < pieces; ++k) {
     const Slice slot = slots[k % 2], other = slots[(k + 1) % 2];

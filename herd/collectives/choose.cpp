@@ -26,9 +26,7 @@ ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, 
   const CostOptions options{request.elements};
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   if (request.elements <= most) return time_schedules(build_all(name, request), topology, options);
-  CollectiveRequest half = request, whole = request;
-  half.elements = most / 2;
-  whole.elements = most;
+  const CollectiveRequest half = resized(request, most / 2), whole = resized(request, most);
   const double half_us = time_schedules(build_all(name, half), topology, options).end_us;
   ScheduleTimes times = time_schedules(build_all(name, whole), topology, options);
   const double per_element = (times.end_us - half_us) / static_cast<double>(most - most / 2);
@@ -94,9 +92,8 @@ struct OwnSteps {
   double us = 0, bytes = 0, messages = 0;
 };
 
-OwnSteps own_steps(std::string_view name, CollectiveRequest own, int64_t elements, const Topology& topology) {
-  own.elements = elements;
-  const Schedule s = build_schedule(name, own);
+OwnSteps own_steps(std::string_view name, const CollectiveRequest& own, int64_t elements, const Topology& topology) {
+  const Schedule s = build_schedule(name, elements == own.elements ? own : resized(own, elements));
   return {estimate_us(s, topology), static_cast<double>(bytes_sent(s)), static_cast<double>(num_messages(s))};
 }
 

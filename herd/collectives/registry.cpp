@@ -5,10 +5,13 @@
 #include "herd/collectives/all_reduce_direct.h"
 #include "herd/collectives/all_reduce_ring.h"
 #include "herd/collectives/all_reduce_staged.h"
+#include "herd/collectives/all_to_all.h"
 #include "herd/collectives/barrier.h"
 #include "herd/collectives/broadcast.h"
+#include "herd/collectives/gather.h"
 #include "herd/collectives/reduce.h"
 #include "herd/collectives/reduce_scatter.h"
+#include "herd/collectives/scatter.h"
 
 namespace herd {
 namespace {
@@ -16,7 +19,12 @@ namespace {
 struct Entry {
   AlgorithmInfo info;
   Schedule (*build)(const CollectiveRequest&);
+  std::string (*limits)(const CollectiveRequest&) = nullptr;  // what more it needs, as why_not() says it
 };
+
+std::string not_in_place(const CollectiveRequest& request) {
+  return request.in_place ? "needs input and output in different memory" : "";
+}
 
 using enum Needs;
 
@@ -50,6 +58,23 @@ const Entry kTable[] = {
      barrier_dissemination_send},
     {{Collective::kBarrier, "dissemination_signal", kStage, "signals over doubling distances"},
      barrier_dissemination_signal},
+    {{Collective::kGather, "linear", kMessages, "every rank sends its part to root"}, gather_linear},
+    {{Collective::kGather, "binomial", kMessages, "parts go up a binomial tree"}, gather_binomial},
+    {{Collective::kGather, "direct_push", kSymmetricMemory, "every rank writes its part into root's memory"},
+     gather_direct_push},
+    {{Collective::kGather, "staged", kStage, "pieces through two stage slots, copied out by root"}, gather_staged},
+    {{Collective::kScatter, "linear", kMessages, "root sends every rank its part"}, scatter_linear},
+    {{Collective::kScatter, "binomial", kMessages, "parts go down a binomial tree"}, scatter_binomial},
+    {{Collective::kScatter, "direct_pull", kSymmetricMemory, "every rank copies its part out of root's memory"},
+     scatter_direct_pull},
+    {{Collective::kScatter, "staged", kStage, "pieces through two slots of root's stage"}, scatter_staged},
+    {{Collective::kAllToAll, "pairwise", kMessages, "each step sends to one rank and receives from another"},
+     all_to_all_pairwise},
+    {{Collective::kAllToAll, "bruck", kMessages, "packed blocks over doubling distances"}, all_to_all_bruck},
+    {{Collective::kAllToAll, "direct_pull", kSymmetricMemory, "read each block out of its owner's memory"},
+     all_to_all_direct_pull,
+     not_in_place},
+    {{Collective::kAllToAll, "staged", kStage, "pieces of all blocks through two stage slots"}, all_to_all_staged},
 };
 
 }  // namespace
@@ -63,13 +88,11 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
 }
 
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request) {
-  switch (algorithm.needs) {
-    case kMessages:
-      return "";
-    case kStage:
-      return request.same_host ? "" : "needs all ranks on one host";
-    case kSymmetricMemory:
-      return request.direct ? "" : "needs buffers in symmetric memory";
+  if (algorithm.needs == kStage && !request.same_host) return "needs all ranks on one host";
+  if (algorithm.needs == kSymmetricMemory && !request.direct) return "needs buffers in symmetric memory";
+  for (const Entry& entry : kTable) {
+    const bool meant = entry.info.collective == algorithm.collective && entry.info.name == algorithm.name;
+    if (meant && entry.limits) return entry.limits(request);
   }
   return "";
 }

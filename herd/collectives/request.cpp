@@ -1,5 +1,6 @@
 #include "herd/collectives/request.h"
 
+#include <cmath>
 #include <string>
 
 namespace herd {
@@ -12,9 +13,24 @@ Builder builder_for(const CollectiveRequest& request, std::string_view algorithm
   header.num_ranks = request.num_ranks;
   header.root = request.root;
   header.elements = request.collective == Collective::kBarrier ? 0 : request.elements;
+  header.counts = request.counts;
   header.dtype = request.dtype;
   header.in_place = request.in_place;
   return Builder(std::move(header));
+}
+
+CollectiveRequest resized(CollectiveRequest request, int64_t elements) {
+  const auto whole = static_cast<double>(request.elements);
+  double before = 0;
+  for (int64_t& count : request.counts) {  // of rounded ends, so that the counts add up
+    const double after = before + static_cast<double>(count);
+    const double scale = static_cast<double>(elements) / whole;
+    count = std::llround(after * scale) - std::llround(before * scale);
+    before = after;
+  }
+  request.elements =
+      request.counts.empty() ? elements : elements_of_counts(request.collective, request.num_ranks, request.counts);
+  return request;
 }
 
 bool build_alone(Builder& b) {

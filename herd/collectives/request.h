@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string_view>
+#include <vector>
 
 #include "herd/schedule/builder.h"
 #include "herd/schedule/schedule.h"
@@ -14,8 +15,9 @@ struct CollectiveRequest {
   Collective collective = Collective::kAllReduce;
   Rank self = 0;
   int num_ranks = 1;
-  Rank root = 0;         // broadcast, reduce; ignored elsewhere
-  int64_t elements = 0;  // of the whole message, as schedule.h defines it
+  Rank root = 0;                     // broadcast, reduce, gather, scatter; ignored elsewhere
+  int64_t elements = 0;              // of the whole message, as schedule.h defines it
+  std::vector<int64_t> counts = {};  // uneven parts (the "v" forms), as schedule.h defines them; empty = equal parts
   DType dtype = DType::kF32;
   bool in_place = false;
   bool direct = false;     // the caller's input and output are symmetric memory that all peers map
@@ -25,6 +27,9 @@ struct CollectiveRequest {
 
 // A builder for the request, named after the algorithm. Throws kBadConfig if the numbers make no sense.
 Builder builder_for(const CollectiveRequest& request, std::string_view algorithm);
+
+// The request for another message size, with counts in the same proportions.
+CollectiveRequest resized(CollectiveRequest request, int64_t elements);
 
 // Writes the whole schedule where no peer is needed: nothing for an empty message, the copy of the input for one rank.
 // Returns false, and writes nothing, where ranks have to meet.

@@ -5,7 +5,7 @@ namespace herd {
 void ring_reduce_scatter(Builder& b, Partial partial) {
   const int n = b.num_ranks();
   const Rank next = b.neighbor(1), previous = b.neighbor(-1);
-  const int64_t longest = b.part(0).size();
+  const int64_t longest = b.longest_part();
   Slice slots[2];
   if (partial == Partial::kScratch) {
     for (Slice& slot : slots) slot = n > 2 ? b.scratch(longest) : Slice{};

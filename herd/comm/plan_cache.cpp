@@ -17,7 +17,7 @@ namespace {
 bool same(const Plan& plan, std::string_view algorithm, const CollectiveRequest& b) {
   const CollectiveRequest& a = plan.request;
   return a.elements == b.elements && a.collective == b.collective && a.dtype == b.dtype && a.root == b.root &&
-         a.in_place == b.in_place && a.direct == b.direct && plan.asked == algorithm;
+         a.in_place == b.in_place && a.direct == b.direct && a.counts == b.counts && plan.asked == algorithm;
 }
 
 }  // namespace
@@ -66,6 +66,7 @@ Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& reques
                         static_cast<uint64_t>(request.in_place)}) {
     hash = mix(hash, part);
   }
+  for (const int64_t count : request.counts) hash = mix(hash, static_cast<uint64_t>(count));
   plan.hash = hash;
   plans_.push_front(std::move(plan));
   return plans_.front();

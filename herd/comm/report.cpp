@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "herd/base/dtype.h"
+#include "herd/schedule/meaning.h"
 #include "herd/schedule/names.h"
 
 namespace herd::comm {
@@ -108,7 +109,7 @@ std::string describe(const OperationRecord& record) {
     text += std::string(dtype_name(static_cast<DType>(record.dtype))) + " x " + std::to_string(record.count) + ", ";
   }
   if (record.has_op != 0) text += std::string(reduce_op_name(static_cast<ReduceOp>(record.op))) + ", ";
-  if (collective == Collective::kBroadcast || collective == Collective::kReduce) {
+  if (has_root(collective)) {
     text += "root " + std::to_string(record.root) + ", ";
   }
   return text + record.algorithm + "; " + short_path(record.file) + ":" + std::to_string(record.line) + ")";

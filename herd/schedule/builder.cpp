@@ -5,19 +5,16 @@
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/schedule/meaning.h"
 
 namespace herd {
 namespace {
 
 DType accumulation_of(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2 ? DType::kF32 : dtype; }
 
-bool has_root(Collective collective) {
-  return collective == Collective::kBroadcast || collective == Collective::kReduce;
-}
-
 [[noreturn]] void refuse(const std::string& rule) { throw Error(Code::kBadConfig, rule); }
 
-void check_header(const Schedule& h) {
+Schedule checked(Schedule h) {
   const std::string ranks = "num_ranks = " + std::to_string(h.num_ranks);
   if (h.num_ranks < 1) refuse("a schedule needs num_ranks >= 1, but " + ranks);
   if (h.self < 0 || h.self >= h.num_ranks) {
@@ -27,12 +24,13 @@ void check_header(const Schedule& h) {
   if (has_root(h.collective) && (h.root < 0 || h.root >= h.num_ranks)) {
     refuse("a collective with a root needs 0 <= root < num_ranks, but root = " + std::to_string(h.root) + ", " + ranks);
   }
+  check_counts(h);
+  return h;
 }
 
 }  // namespace
 
-Builder::Builder(Schedule header) : schedule_(std::move(header)) {
-  check_header(schedule_);
+Builder::Builder(Schedule header) : schedule_(checked(std::move(header))), layout_(schedule_) {
   schedule_.accumulate = accumulation_of(schedule_.dtype);
   if (!has_root(schedule_.collective)) schedule_.root = -1;
   schedule_.scratch_elements = schedule_.stage_elements = 0;
@@ -45,15 +43,19 @@ Rank Builder::neighbor(int distance) const {
 }
 
 Slice Builder::input(Range range, Rank owner) const {
-  if (schedule_.in_place) return {owner, Space::kOutput, range.begin, range.end};
-  const int64_t shift =
-      schedule_.collective == Collective::kAllGather ? part_of(elements(), num_ranks(), owner).begin : 0;
+  const Collective c = schedule_.collective;
+  const bool apart = c == Collective::kGather && owner != schedule_.root;  // even in place
+  if (schedule_.in_place && !apart) return {owner, Space::kOutput, range.begin, range.end};
+  const bool own_part_only = c == Collective::kAllGather || c == Collective::kGather;
+  const int64_t shift = own_part_only ? part(owner).begin : 0;
   return {owner, Space::kInput, range.begin - shift, range.end - shift};
 }
 
 Slice Builder::output(Range range, Rank owner) const {
-  const bool own_part_only = schedule_.collective == Collective::kReduceScatter && !schedule_.in_place;
-  const int64_t shift = own_part_only ? part_of(elements(), num_ranks(), owner).begin : 0;
+  const Collective c = schedule_.collective;
+  const bool whole = schedule_.in_place && (c == Collective::kReduceScatter || owner == schedule_.root);
+  const bool own_part_only = (c == Collective::kReduceScatter || c == Collective::kScatter) && !whole;
+  const int64_t shift = own_part_only ? part(owner).begin : 0;
   return {owner, Space::kOutput, range.begin - shift, range.end - shift};
 }
 

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "herd/schedule/layout.h"
 #include "herd/schedule/parts.h"
 #include "herd/schedule/schedule.h"
 
@@ -23,21 +24,26 @@ enum class Sum : uint8_t { kPartial, kComplete };  // kComplete: all contributio
 class Builder {
  public:
   // Takes everything of `header` but its steps and its scratch and stage sizes. Sets `accumulate` (fp32 for 16-bit
-  // floats, else the dtype). Throws kBadConfig if self, num_ranks, root or elements make no sense.
+  // floats, else the dtype). Throws kBadConfig if self, num_ranks, root, elements or counts make no sense.
   explicit Builder(Schedule header);
 
   Rank self() const { return schedule_.self; }
   int num_ranks() const { return schedule_.num_ranks; }
   int64_t elements() const { return schedule_.elements; }
   Rank neighbor(int distance) const;  // (self + distance) mod num_ranks, distance may be negative
-  Range part(int index) const { return part_of(elements(), num_ranks(), index); }
+  Range part(int index) const { return layout_.part(index); }
+  int64_t longest_part() const { return layout_.longest_part(); }
+  const Layout& layout() const { return layout_; }
 
   // Slices of a rank (default: self). `range` counts in elements of the whole message for input and output alike:
-  // all-gather's input and reduce-scatter's output are placed by their owner's part.
+  // (all-)gather's input and (reduce-)scatter's output are placed by their owner's part. For all_to_all it counts in
+  // the owner's input or output; sent() and received() name its blocks.
   Slice input(Range range) const { return input(range, self()); }
   Slice input(Range range, Rank owner) const;
   Slice output(Range range) const { return output(range, self()); }
   Slice output(Range range, Rank owner) const;
+  Slice sent(Rank from, Rank to) const { return input(layout_.sent(from, to), from); }
+  Slice received(Rank from, Rank to) const { return output(layout_.received(from, to), to); }
   Slice scratch(int64_t elements);           // fresh private memory
   Slice stage(int64_t elements);             // fresh shared memory, at the same offset on every rank that asks alike
   static Slice of(Slice slice, Rank owner);  // the same place on another rank
@@ -60,6 +66,7 @@ class Builder {
 
  private:
   Schedule schedule_;
+  Layout layout_;
 };
 
 }  // namespace herd

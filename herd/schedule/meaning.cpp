@@ -1,21 +1,22 @@
 #include "herd/schedule/meaning.h"
 
+#include "herd/schedule/layout.h"
+
 namespace herd {
 namespace {
 
 bool gives_whole(const Schedule& h, Rank rank) {  // the rank's input is the whole message
-  switch (h.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-    case Collective::kReduce:
-      return true;
-    case Collective::kBroadcast:
-      return rank == h.root;
-    case Collective::kAllGather:
-    case Collective::kBarrier:
-      return false;
-  }
-  return false;
+  return adds_up(h.collective) ||
+         ((h.collective == Collective::kBroadcast || h.collective == Collective::kScatter) && rank == h.root);
+}
+
+bool gives_part(const Schedule& h) {
+  return h.collective == Collective::kAllGather || h.collective == Collective::kGather;
+}
+
+// In place: does the rank's input lie in its output?
+bool input_in_output(const Schedule& h, Rank rank) {
+  return h.in_place && (h.collective != Collective::kGather || rank == h.root);
 }
 
 int64_t output_size(const Schedule& h, Rank owner) {
@@ -25,9 +26,15 @@ int64_t output_size(const Schedule& h, Rank owner) {
     case Collective::kBroadcast:
       return h.elements;
     case Collective::kReduceScatter:
-      return h.in_place ? h.elements : part_of(h.elements, h.num_ranks, owner).size();
+      return h.in_place ? h.elements : Layout(h).part(owner).size();
+    case Collective::kScatter:
+      return h.in_place && owner == h.root ? h.elements : Layout(h).part(owner).size();
     case Collective::kReduce:
       return h.in_place || owner == h.root ? h.elements : 0;
+    case Collective::kGather:
+      return owner == h.root ? h.elements : 0;
+    case Collective::kAllToAll:
+      return Layout(h).num_received(owner);
     case Collective::kBarrier:
       return 0;
   }
@@ -35,12 +42,27 @@ int64_t output_size(const Schedule& h, Rank owner) {
 }
 
 int64_t input_size(const Schedule& h, Rank owner) {
-  if (h.in_place) return 0;
-  if (h.collective == Collective::kAllGather) return part_of(h.elements, h.num_ranks, owner).size();
+  if (input_in_output(h, owner)) return 0;
+  if (gives_part(h)) return Layout(h).part(owner).size();
+  if (h.collective == Collective::kAllToAll) return Layout(h).num_sent(owner);
   return gives_whole(h, owner) ? h.elements : 0;
 }
 
 }  // namespace
+
+bool has_root(Collective c) {
+  return c == Collective::kBroadcast || c == Collective::kReduce || c == Collective::kGather ||
+         c == Collective::kScatter;
+}
+
+bool adds_up(Collective c) {
+  return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
+}
+
+bool has_counts(Collective c) {
+  return c == Collective::kAllGather || c == Collective::kReduceScatter || c == Collective::kGather ||
+         c == Collective::kScatter || c == Collective::kAllToAll;
+}
 
 int64_t space_size(const Schedule& h, Rank owner, Space space) {
   switch (space) {
@@ -57,33 +79,49 @@ int64_t space_size(const Schedule& h, Rank owner, Space space) {
 }
 
 std::vector<Placed> given_to(const Schedule& h, Rank rank) {
-  const Space space = h.in_place ? Space::kOutput : Space::kInput;
+  const Space space = input_in_output(h, rank) ? Space::kOutput : Space::kInput;
   if (gives_whole(h, rank)) return {{space, {0, h.elements}, 0, rank}};
-  if (h.collective != Collective::kAllGather) return {};
-  const Range part = part_of(h.elements, h.num_ranks, rank);
-  return {{space, h.in_place ? part : Range{0, part.size()}, part.begin, rank}};
+  if (h.collective == Collective::kAllToAll) return {{space, {0, Layout(h).num_sent(rank)}, 0, rank}};
+  if (!gives_part(h)) return {};
+  const Range part = Layout(h).part(rank);
+  return {{space, space == Space::kOutput ? part : Range{0, part.size()}, part.begin, rank}};
 }
 
 std::vector<Placed> expected_from(const Schedule& h, Rank rank) {
-  const Range all{0, h.elements}, part = part_of(h.elements, h.num_ranks, rank);
+  const Layout layout(h);
+  const Range all{0, h.elements};
+  const auto part_in = [&](bool whole, Rank of) -> Placed {
+    const Range part = layout.part(rank);
+    return {Space::kOutput, whole ? part : Range{0, part.size()}, part.begin, of};
+  };
   std::vector<Placed> places;
   switch (h.collective) {
     case Collective::kAllReduce:
       return {{Space::kOutput, all, 0, kEveryRank}};
+    case Collective::kGather:
+      if (rank != h.root) return {};
+      [[fallthrough]];
     case Collective::kAllGather:
       for (Rank owner = 0; owner < h.num_ranks; ++owner) {
-        const Range theirs = part_of(h.elements, h.num_ranks, owner);
+        const Range theirs = layout.part(owner);
         places.push_back({Space::kOutput, theirs, theirs.begin, owner});
       }
       return places;
     case Collective::kReduceScatter:
-      return {{Space::kOutput, h.in_place ? part : Range{0, part.size()}, part.begin, kEveryRank}};
+      return {part_in(h.in_place, kEveryRank)};
+    case Collective::kScatter:
+      return {part_in(h.in_place && rank == h.root, h.root)};
     case Collective::kBroadcast:
       return {{Space::kOutput, all, 0, h.root}};
     case Collective::kReduce:
       if (rank == h.root) return {{Space::kOutput, all, 0, kEveryRank}};
       if (h.in_place) return {{Space::kOutput, all, 0, rank}};  // left as it was
       return {};
+    case Collective::kAllToAll:
+      for (Rank from = 0; from < h.num_ranks; ++from) {
+        places.push_back({Space::kOutput, layout.received(from, rank), layout.sent(from, rank).begin, from});
+      }
+      return places;
     case Collective::kBarrier:
       return {};
   }

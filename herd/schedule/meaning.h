@@ -9,6 +9,10 @@
 
 namespace herd {
 
+bool has_root(Collective collective);    // broadcast, reduce, gather, scatter
+bool adds_up(Collective collective);     // all_reduce, reduce_scatter, reduce
+bool has_counts(Collective collective);  // parts may be uneven: gather, all_gather, scatter, reduce_scatter, all_to_all
+
 // Elements of a space that `owner` has. Throws nothing; of the schedule only the header is read, scratch and stage
 // sizes being those of the schedule's own rank.
 int64_t space_size(const Schedule& header, Rank owner, Space space);

@@ -12,7 +12,10 @@ constexpr std::pair<Collective, std::string_view> kCollectives[] = {{Collective:
                                                                     {Collective::kReduceScatter, "reduce_scatter"},
                                                                     {Collective::kBroadcast, "broadcast"},
                                                                     {Collective::kReduce, "reduce"},
-                                                                    {Collective::kBarrier, "barrier"}};
+                                                                    {Collective::kBarrier, "barrier"},
+                                                                    {Collective::kGather, "gather"},
+                                                                    {Collective::kScatter, "scatter"},
+                                                                    {Collective::kAllToAll, "all_to_all"}};
 
 std::string describe(const std::vector<Slice>& slices) {
   std::string text;

@@ -62,7 +62,17 @@ struct Step {
   bool operator==(const Step&) const = default;
 };
 
-enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroadcast, kReduce, kBarrier };
+enum class Collective : uint8_t {
+  kAllReduce,
+  kAllGather,
+  kReduceScatter,
+  kBroadcast,
+  kReduce,
+  kBarrier,
+  kGather,
+  kScatter,
+  kAllToAll
+};
 
 // What a collective of `elements` means, n ranks:
 //   all_reduce      input and output [0, elements)
@@ -73,13 +83,22 @@ enum class Collective : uint8_t { kAllReduce, kAllGather, kReduceScatter, kBroad
 //   broadcast       output [0, elements), input only at root (in place: output at root holds it)
 //   reduce          input [0, elements), output only at root
 //   barrier         elements = 0
+//   gather          input the rank's part, output [0, elements) at root only; in place root's part is in its output
+//   scatter         input [0, elements) at root only, output the rank's part; in place root's part stays where it is in
+//                   its input, which is then kOutput [0, elements)
+//   all_to_all      input [0, elements) in n parts, one for each rank; output what each rank sent here, in rank order:
+//                   n parts of the size of the rank's own. In place only where both lie alike (elements % n == 0)
+// Parts are part_of(elements, n, rank), or `counts` (the uneven, "v" forms), see layout.h.
 struct Schedule {
   Collective collective = Collective::kAllReduce;
   std::string algorithm = {};  // "ring", "direct_push", ...
   Rank self = 0;
   int num_ranks = 1;
-  int root = -1;         // broadcast, reduce
+  int root = -1;         // broadcast, reduce, gather, scatter
   int64_t elements = 0;  // of the whole message
+  // Elements of each rank's part, elements being their sum; empty = equal parts. For all_to_all a matrix, what rank f
+  // sends to rank t at [f * n + t], elements being the most that any rank sends or receives.
+  std::vector<int64_t> counts = {};
   DType dtype = DType::kF32;
   DType accumulate = DType::kF32;  // what kReduce with several sources sums in, before it rounds to dtype
   bool in_place = false;

@@ -1,7 +1,10 @@
+#include <limits>
 #include <map>
 #include <string>
 #include <tuple>
 
+#include "herd/base/error.h"
+#include "herd/schedule/layout.h"
 #include "herd/schedule/meaning.h"
 #include "herd/schedule/names.h"
 #include "herd/schedule/structure_internal.h"
@@ -9,9 +12,6 @@
 namespace herd::verify_detail {
 namespace {
 
-bool sums(Collective c) {
-  return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
-}
 bool is_message(StepKind kind) {
   return kind == StepKind::kSend || kind == StepKind::kReceive || kind == StepKind::kReceiveReduce;
 }
@@ -25,6 +25,7 @@ std::string header_difference(const Schedule& a, const Schedule& b) {
   if (a.num_ranks != b.num_ranks) return "num_ranks";
   if (a.root != b.root) return "root";
   if (a.elements != b.elements) return "elements";
+  if (a.counts != b.counts) return "counts";
   if (a.dtype != b.dtype) return "dtype";
   if (a.accumulate != b.accumulate) return "accumulate";
   if (a.in_place != b.in_place) return "in_place";
@@ -62,7 +63,7 @@ std::string broken_shape(const Schedule& s, const Step& step) {
       if (targets != 0) return "a signal or wait has no target";
   }
   const bool adds = step.kind == StepKind::kReduce || step.kind == StepKind::kReceiveReduce;
-  if (adds && !sums(s.collective)) return std::string(collective_name(s.collective)) + " adds nothing up";
+  if (adds && !adds_up(s.collective)) return std::string(collective_name(s.collective)) + " adds nothing up";
   if (step.completes && !adds) return "only reduce and receive_reduce complete a value";
   return "";
 }
@@ -163,12 +164,20 @@ std::vector<Finding> check_structure(std::span<const Schedule> all) {
                           "its schedule says num_ranks = " + std::to_string(s.num_ranks) + ", but there are " +
                               std::to_string(all.size())});
     }
-    const bool rooted = s.collective == Collective::kBroadcast || s.collective == Collective::kReduce;
-    if (rooted ? s.root < 0 || s.root >= s.num_ranks : s.root != -1) {
+    if (has_root(s.collective) ? s.root < 0 || s.root >= s.num_ranks : s.root != -1) {
       findings.push_back({rank, -1, "its schedule says root = " + std::to_string(s.root)});
+    }
+    if (s.elements > std::numeric_limits<int64_t>::max() / 2) {
+      findings.push_back({rank, -1, "its schedule has more than 2^62 elements"});
+      continue;
     }
     if (s.elements < 0 || s.scratch_elements < 0 || s.stage_elements < 0) {
       findings.push_back({rank, -1, "its schedule has a negative size"});
+    }
+    try {
+      check_counts(s);
+    } catch (const Error& error) {
+      findings.push_back({rank, -1, error.message()});
     }
     const std::string differs = header_difference(all[0], s);
     if (!differs.empty()) findings.push_back({rank, -1, differs + " differs from rank 0's"});

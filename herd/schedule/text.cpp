@@ -61,7 +61,16 @@ class Parser {
     expect("accumulate");
     s.accumulate = named(parse_dtype);
     if (accept("in_place")) s.in_place = true;
-    field("memory");
+    next_line();
+    if (accept("counts")) {
+      const int64_t n = s.num_ranks, wanted = s.collective == Collective::kAllToAll ? n * n : n;
+      while (static_cast<int64_t>(s.counts.size()) < wanted) {
+        if (line_.empty()) fail(std::to_string(wanted) + " counts stand here");
+        s.counts.push_back(number(0, std::numeric_limits<int64_t>::max() / wanted));
+      }
+      next_line();
+    }
+    expect("memory");
     expect("scratch");
     s.scratch_elements = number(0, std::numeric_limits<int64_t>::max());
     expect("stage");
@@ -211,9 +220,11 @@ std::string to_text(const Schedule& s) {
                      s.algorithm + "\nrank " + std::to_string(s.self) + " of " + std::to_string(s.num_ranks);
   if (s.root >= 0) text += " root " + std::to_string(s.root);
   text += "\nelements " + std::to_string(s.elements) + " " + std::string(dtype_name(s.dtype)) + " accumulate " +
-          std::string(dtype_name(s.accumulate)) + (s.in_place ? " in_place" : "") + "\nmemory scratch " +
-          std::to_string(s.scratch_elements) + " stage " + std::to_string(s.stage_elements) + "\nsteps " +
-          std::to_string(s.steps.size()) + "\n";
+          std::string(dtype_name(s.accumulate)) + (s.in_place ? " in_place" : "");
+  if (!s.counts.empty()) text += "\ncounts";
+  for (const int64_t count : s.counts) text += " " + std::to_string(count);
+  text += "\nmemory scratch " + std::to_string(s.scratch_elements) + " stage " + std::to_string(s.stage_elements) +
+          "\nsteps " + std::to_string(s.steps.size()) + "\n";
   for (const Step& step : s.steps) text += step_text(step, s.self) + "\n";
   return text;
 }

@@ -7,6 +7,7 @@ namespace herd::testing_support {
 namespace {
 
 void expect_verified(const AlgorithmInfo& info, const CollectiveRequest& request) {
+  if (!serves(info, request)) return;
   const auto findings = verify(build_all_ranks(info.name, request));
   EXPECT_TRUE(findings.empty()) << title(info, request) << "\n  " << describe(findings[0]);
 }
@@ -23,9 +24,19 @@ TEST_P(EverySchedule, Verifies_ForAwkwardCountsInPlaceAndNot) {
             .collective = info.collective, .num_ranks = n, .elements = elements, .in_place = in_place};
         expect_verified(info, request);
         request.root = n - 1;
-        const bool rooted = info.collective == Collective::kBroadcast || info.collective == Collective::kReduce;
-        if (rooted && n > 1) expect_verified(info, request);
+        if (has_root(info.collective) && n > 1) expect_verified(info, request);
       }
+    }
+  }
+}
+
+TEST_P(EverySchedule, Verifies_ForUnevenPartsInPlaceAndNot) {
+  const int n = GetParam();
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    if (!has_counts(info.collective)) continue;
+    for (const bool in_place : {false, true}) {
+      expect_verified(info,
+                      uneven({.collective = info.collective, .num_ranks = n, .root = n / 2, .in_place = in_place}));
     }
   }
 }

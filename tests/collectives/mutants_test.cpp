@@ -25,6 +25,11 @@ std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
       if (n > 3 && !full_tests()) continue;
       requests.push_back(
           {.collective = info.collective, .num_ranks = n, .root = n - 1, .elements = 3 * n + 1, .in_place = in_place});
+      const bool exchange = info.collective == Collective::kAllToAll;
+      if (exchange && in_place) requests.back().elements = 3 * n;
+      if (has_counts(info.collective) && n == 3) {
+        requests.push_back(uneven({.collective = info.collective, .num_ranks = n, .root = 1, .in_place = in_place}));
+      }
     }
     if (info.name == "staged") {
       requests.push_back({.collective = info.collective,
@@ -32,8 +37,10 @@ std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
                           .elements = 33001,
                           .dtype = DType::kF64,
                           .in_place = in_place});
+      if (info.collective == Collective::kAllToAll) requests.back().elements -= 1;
     }
   }
+  std::erase_if(requests, [&](const CollectiveRequest& request) { return !serves(info, request); });
   return requests;
 }
 

@@ -49,6 +49,7 @@ std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
                           .in_place = in_place});
     }
   }
+  std::erase_if(requests, [&](const CollectiveRequest& request) { return !serves(info, request); });
   return requests;
 }
 

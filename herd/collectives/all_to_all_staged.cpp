@@ -1,0 +1,38 @@
+#include "herd/collectives/all_to_all.h"
+#include "herd/collectives/direct.h"
+#include "herd/collectives/staging.h"
+
+namespace herd {
+
+Schedule all_to_all_staged(const CollectiveRequest& request) {
+  Builder b = builder_for(request, "staged");
+  if (build_alone(b)) return b.finish();
+  const std::vector<Rank> peers = peers_of(b);
+  const Rank self = b.self();
+  const int n = b.num_ranks();
+  const int pieces = num_pieces(request.elements, request.dtype);
+  const int64_t longest = part_of(b.longest_part(), pieces, 0).size();  // of one block's share of a piece
+  const Slice slots[2] = {b.stage(n * longest), b.stage(n * longest)};
+  b.copy(b.sent(self, self), {b.received(self, self)});
+  for (int k = 0; k < pieces; ++k) {
+    const Slice slot = slots[k % 2], other = slots[(k + 1) % 2];
+    const auto piece = [&](Slice block) {
+      const Range range = part_of(Range{block.begin, block.end}, pieces, k);
+      return Slice{block.rank, block.space, range.begin, range.end};
+    };
+    const auto held = [&](Rank from, Rank to) {
+      const int64_t begin = slot.begin + to * longest;
+      return Slice{from, Space::kStage, begin, begin + piece(b.sent(from, to)).size()};
+    };
+    for (const Rank peer : peers) b.copy(piece(b.sent(self, peer)), {held(self, peer)});
+    // Each signal also gives back the slot that was copied out one piece ago.
+    for (const Rank peer : peers) b.signal(peer, {held(self, peer), Builder::of(other, peer)});
+    for (const Rank peer : peers) {
+      b.wait(peer, {held(peer, self), other});
+      b.copy(held(peer, self), {piece(b.received(peer, self))});
+    }
+  }
+  return b.finish();
+}
+
+}  // namespace herd

@@ -1,0 +1,42 @@
+#include "herd/collectives/binomial.h"
+#include "herd/collectives/scatter.h"
+
+namespace herd {
+
+Schedule scatter_binomial(const CollectiveRequest& request) {
+  Builder b = builder_for(request, "binomial");
+  if (build_alone(b)) return b.finish();
+  const BinomialTree tree(b.num_ranks(), request.root);
+  const int place = tree.place_of(b.self());
+  const Range mine = b.part(b.self());
+  std::vector<int> children = tree.children(place);
+  if (place > 0 && children.empty()) {
+    b.receive(tree.rank_at(tree.parent(place)), b.output(mine));
+    return b.finish();
+  }
+  // Inner ranks hold the parts of their subtree in scratch, in the order of places.
+  struct Run {
+    Range range;
+    Slice held;
+  };
+  std::vector<Run> runs;
+  for (const Range range : subtree_parts(b, tree, place)) {
+    runs.push_back({range, place == 0 ? b.input(range) : b.scratch(range.size())});
+    if (place > 0) b.receive(tree.rank_at(tree.parent(place)), runs.back().held);
+  }
+  const auto held = [&](Range range) {
+    for (const Run& run : runs) {
+      if (range.begin < run.range.begin || range.end > run.range.end) continue;
+      const int64_t begin = run.held.begin + range.begin - run.range.begin;
+      return Slice{b.self(), run.held.space, begin, begin + range.size()};
+    }
+    return Slice{};
+  };
+  for (auto child = children.rbegin(); child != children.rend(); ++child) {  // the largest subtree first
+    for (const Range range : subtree_parts(b, tree, *child)) b.send(tree.rank_at(*child), held(range));
+  }
+  b.copy(held(mine), {b.output(mine)});
+  return b.finish();
+}
+
+}  // namespace herd
