@@ -33,13 +33,11 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   std::map<Place, Access> accesses;
   for (int position = 0; position < 2 * n; ++position) {
     const Op& op = step.ops[static_cast<size_t>(position % n)];
-    std::map<Lane, int> latest;  // of each other lane
+    std::map<Lane, int> latest;  // of each lane
     const auto wait_for = [&](int before) {
       const Lane lane = step.ops[static_cast<size_t>(before % n)].lane;
-      if (before >= 0 && lane != op.lane) {
-        const auto [at, fresh] = latest.try_emplace(lane, before);
-        if (!fresh) at->second = std::max(at->second, before);
-      }
+      const auto [at, fresh] = latest.try_emplace(lane, before);
+      if (!fresh) at->second = std::max(at->second, before);
     };
     std::set<Place> reads, writes;
     for (const Value& value : op.reads) reads.insert(place_of(step, value));

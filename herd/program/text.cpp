@@ -233,6 +233,7 @@ std::string to_text(const Program& step, const TextOptions& options) {
     for (size_t i = 0; i < waits.size(); ++i) {
       std::string text;
       for (const Dependency& before : waits[i]) {
+        if (step.ops[static_cast<size_t>(before.op)].lane == step.ops[i].lane) continue;  // the column lane says it
         text += (text.empty() ? "#" : " #") + std::to_string(before.op) +
                 (before.distance > 0 ? " of the step before" : "");
       }

@@ -23,34 +23,23 @@ double microseconds(Clock::duration d) { return std::chrono::duration<double, st
   }
 }
 
-// Notes when the operation it stands for was first seen to be done, and names the op in what that throws.
-class NotedEvent final : public Event {
+// Names the op in what its operation throws.
+class NamedEvent final : public Event {
  public:
-  NotedEvent(EventPtr inner, std::string where, std::shared_ptr<std::atomic<double>> end_us, Clock::time_point origin)
-      : inner_(std::move(inner)), where_(std::move(where)), end_us_(std::move(end_us)), origin_(origin) {}
-  bool done() const override {
-    const bool is = inner_->done();
-    if (is) note();
-    return is;
-  }
+  NamedEvent(EventPtr inner, std::string where) : inner_(std::move(inner)), where_(std::move(where)) {}
+  bool done() const override { return inner_->done(); }
   void wait() override {
     try {
       inner_->wait();
     } catch (...) {
       rethrow_with(where_);
     }
-    note();
   }
+  Clock::time_point ended_at() const override { return inner_->ended_at(); }
 
  private:
-  void note() const {
-    double unset = 0;
-    end_us_->compare_exchange_strong(unset, microseconds(Clock::now() - origin_));
-  }
   EventPtr inner_;
   std::string where_;
-  std::shared_ptr<std::atomic<double>> end_us_;
-  Clock::time_point origin_;
 };
 
 }  // namespace
@@ -87,10 +76,9 @@ struct Executor::State {
   struct Slot {  // one op of the loop body
     std::vector<program::Dependency> after;
     Binding binding;
-    EventPtr event;            // of the newest run
-    int64_t handed_over = -1;  // run that `event` belongs to
-    double begin_us = 0;
-    std::shared_ptr<std::atomic<double>> end_us;
+    EventPtr event;                                 // of the newest run
+    int64_t handed_over = -1;                       // run that `event` belongs to
+    std::shared_ptr<std::atomic<double>> begin_us;  // of that run; its lane may still be about to write it
   };
   struct Queue {
     std::unique_ptr<Lane> lane;
@@ -113,10 +101,11 @@ struct Executor::State {
     return true;
   }
 
-  std::vector<EventPtr> events_before(Slot& slot, program::Lane lane) {
+  // Of ops of the same lane too: lane order says only that they have started.
+  std::vector<EventPtr> events_before(const Slot& slot) const {
     std::vector<EventPtr> events;
     for (const program::Dependency& d : slot.after) {
-      if (d.distance > runs || program.ops[d.op].lane == lane) continue;
+      if (d.distance > runs) continue;
       const EventPtr& event = slots[d.op].event;
       if (event->done())
         event->wait();  // throws what the op threw
@@ -131,22 +120,19 @@ struct Executor::State {
     const program::Op& op = program.ops[index];
     const std::string where =
         "step " + std::to_string(step) + ": " + describe(op) + " on rank " + std::to_string(program.rank);
-    std::vector<EventPtr> before = events_before(slot, op.lane);
-    slot.end_us = std::make_shared<std::atomic<double>>(0.0);
-    slot.begin_us = now_us();
-    const auto submitted = slot.begin_us;
-    Job job = [this, &slot, &op, step, where, end = slot.end_us, submitted]() -> EventPtr {
-      slot.begin_us = now_us();
-      if (op.lane == program::Lane::kCompute) waited_us += slot.begin_us - submitted;
-      EventPtr rest;
+    std::vector<EventPtr> before = events_before(slot);
+    const double submitted = now_us();
+    slot.begin_us = std::make_shared<std::atomic<double>>(submitted);
+    Job job = [this, &slot, &op, step, where, begin = slot.begin_us, submitted]() -> EventPtr {
+      const double begun = now_us();
+      begin->store(begun);
+      if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
       try {
-        rest = slot.binding(op, step);
+        const EventPtr rest = slot.binding(op, step);
+        return rest ? std::make_shared<NamedEvent>(rest, where) : nullptr;
       } catch (...) {
         rethrow_with(where);
       }
-      if (rest) return std::make_shared<NotedEvent>(rest, where, end, origin);
-      end->store(now_us());
-      return nullptr;
     };
     slot.event = queue.lane->submit(std::move(before), std::move(job));
     slot.handed_over = runs;
@@ -236,8 +222,9 @@ double Executor::waited_us() const { return state_->waited_us; }
 std::vector<OpTime> Executor::times() const {
   std::vector<OpTime> times;
   for (size_t i = 0; i < state_->slots.size(); ++i)
-    if (const State::Slot& slot = state_->slots[i]; slot.end_us)
-      times.push_back({static_cast<int>(i), slot.begin_us, slot.end_us->load()});
+    if (const State::Slot& slot = state_->slots[i]; slot.event && slot.event->done())
+      times.push_back(
+          {static_cast<int>(i), slot.begin_us->load(), microseconds(slot.event->ended_at() - state_->origin)});
   return times;
 }
 

@@ -1,4 +1,4 @@
-// Executes a Program: each lane runs its ops first in, first out; between lanes an op waits for exactly the hazards
+// Executes a Program: each lane starts its ops first in, first out; an op waits for exactly the hazards
 // (program/dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its binding.
 //
 // Lanes advance at the boundaries of compute ops: an op is handed to its lane as soon as everything it depends on has
@@ -38,7 +38,8 @@ class Executor {
   void drain();  // returns when nothing is in flight; rethrows the first failure
 
   const program::Program& program() const;
-  // Times of the ops of the last step; those in flight are noted when they end, so call drain() first.
+  // Times of the ops of the last step that have ended, an operation that was only started included; those in flight are
+  // left out, so call drain() first.
   std::vector<OpTime> times() const;
   // Microseconds that the compute lane stood still for other lanes in the last step.
   double waited_us() const;

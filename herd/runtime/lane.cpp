@@ -11,53 +11,69 @@
 namespace herd::runtime {
 namespace {
 
-// Set when the job has returned; done once the event it returned, if any, is done too.
+// Set when the job has returned; done once it has thrown, or else the job before it on the lane is done and what it
+// started is. No lock is held while another event is asked.
 class JobEvent final : public Event {
  public:
+  explicit JobEvent(std::shared_ptr<JobEvent> before) : before_(std::move(before)) {}
+
   bool done() const override {
-    std::lock_guard lock(mutex_);
-    return returned_ && (error_ || !rest_ || rest_->done());
+    const Look look = look_now();
+    return look.returned &&
+           (look.error || ((!look.before || look.before->done()) && (!look.rest || look.rest->done())));
   }
   void wait() override {
-    EventPtr rest;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return returned_; });
-      if (error_) std::rethrow_exception(error_);
-      rest = rest_;
     }
-    if (rest) rest->wait();
+    const Look look = look_now();
+    if (look.error) std::rethrow_exception(look.error);
+    if (look.before) look.before->wait();
+    if (look.rest) look.rest->wait();
+    std::lock_guard lock(mutex_);
+    before_ = nullptr;  // it ended well: a long run must not become a long chain
   }
+  Clock::time_point ended_at() const override {
+    const Look look = look_now();
+    return look.rest ? look.rest->ended_at() : look.returned_at;
+  }
+  // Rethrows what a job before this one is known to have failed with.
+  void refuse_after_failure() const {
+    const auto last = before();
+    if (last && last->done()) last->wait();
+  }
+  std::shared_ptr<JobEvent> before() const { return look_now().before; }
   void finish(EventPtr rest, std::exception_ptr error) {
     std::lock_guard lock(mutex_);
     rest_ = std::move(rest);
     error_ = error;
+    returned_at_ = Clock::now();
     returned_ = true;
     changed_.notify_all();
   }
-  std::exception_ptr error() const {
-    std::lock_guard lock(mutex_);
-    return error_;
-  }
 
  private:
+  struct Look {
+    bool returned;
+    std::shared_ptr<JobEvent> before;
+    EventPtr rest;
+    std::exception_ptr error;
+    Clock::time_point returned_at;
+  };
+  Look look_now() const {
+    std::lock_guard lock(mutex_);
+    return {returned_, before_, rest_, error_, returned_at_};
+  }
+
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   bool returned_ = false;
+  std::shared_ptr<JobEvent> before_;
   EventPtr rest_;
   std::exception_ptr error_;
+  Clock::time_point returned_at_;
 };
-
-void run_job(const std::vector<EventPtr>& after, const Job& job, JobEvent& event, std::exception_ptr& failed) {
-  if (failed) return event.finish(nullptr, failed);
-  try {
-    for (const EventPtr& before : after) before->wait();
-    event.finish(job(), nullptr);
-  } catch (...) {
-    failed = std::current_exception();
-    event.finish(nullptr, failed);
-  }
-}
 
 void settle(Event& event) {
   try {
@@ -66,21 +82,37 @@ void settle(Event& event) {
   }
 }
 
+void settle_all(std::shared_ptr<JobEvent> last) {
+  for (; last; last = last->before()) settle(*last);  // one that threw did not wait for those before it
+}
+
+// The event of a lane's next job, `last` being that of the one before.
+std::shared_ptr<JobEvent> next_event(std::shared_ptr<JobEvent>& last) {
+  if (last && last->done()) settle(*last);  // it drops what it held of jobs before
+  return last = std::make_shared<JobEvent>(last);
+}
+
+void run_job(const std::vector<EventPtr>& after, const Job& job, JobEvent& event) {
+  try {
+    event.refuse_after_failure();
+    for (const EventPtr& before : after) before->wait();
+    event.finish(job(), nullptr);
+  } catch (...) {
+    event.finish(nullptr, std::current_exception());
+  }
+}
+
 class InlineLane final : public Lane {
  public:
   EventPtr submit(std::vector<EventPtr> after, Job job) override {
-    auto event = std::make_shared<JobEvent>();
-    run_job(after, job, *event, failed_);
-    last_ = event;
+    auto event = next_event(last_);
+    run_job(after, job, *event);
     return event;
   }
-  void drain() override {
-    if (last_) settle(*last_);
-  }
+  void drain() override { settle_all(last_); }
 
  private:
-  std::exception_ptr failed_;
-  EventPtr last_;
+  std::shared_ptr<JobEvent> last_;
 };
 
 class ThreadLane final : public Lane {
@@ -97,11 +129,10 @@ class ThreadLane final : public Lane {
   }
 
   EventPtr submit(std::vector<EventPtr> after, Job job) override {
-    auto event = std::make_shared<JobEvent>();
     std::unique_lock lock(mutex_);
-    last_ = event;
+    auto event = next_event(last_);
     if (eager_ && idle_ && ready(after)) {
-      run_job(after, job, *event, failed_);
+      run_job(after, job, *event);
       return event;
     }
     if (!thread_.joinable()) thread_ = std::thread([this] { serve(); });
@@ -112,13 +143,13 @@ class ThreadLane final : public Lane {
   }
 
   void drain() override {
-    std::shared_ptr<Event> last;
+    std::shared_ptr<JobEvent> last;
     {
       std::unique_lock lock(mutex_);
       changed_.wait(lock, [&] { return idle_; });
       last = last_;
     }
-    if (last) settle(*last);
+    settle_all(last);
   }
 
  private:
@@ -142,12 +173,10 @@ class ThreadLane final : public Lane {
       if (queue_.empty()) return;
       Entry entry = std::move(queue_.front());
       queue_.pop_front();
-      std::exception_ptr failed = failed_;
       lock.unlock();
-      run_job(entry.after, entry.job, *entry.event, failed);
+      run_job(entry.after, entry.job, *entry.event);
       entry = {};  // what the job held is free before the lane says that it is idle
       lock.lock();
-      failed_ = failed;
       idle_ = queue_.empty();
       if (idle_) changed_.notify_all();
     }
@@ -160,8 +189,7 @@ class ThreadLane final : public Lane {
   std::deque<Entry> queue_;
   bool idle_ = true;
   bool stop_ = false;
-  std::exception_ptr failed_;
-  EventPtr last_;
+  std::shared_ptr<JobEvent> last_;
   std::thread thread_;
 };
 

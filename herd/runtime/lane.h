@@ -1,5 +1,7 @@
-// A lane runs jobs first in, first out; between lanes an event says when a job is done. The executor is written once
-// over this interface; the implementations differ in who does the work:
+// A lane starts jobs first in, first out, and its events end in that order too: an event is done when its job is, what
+// the job started included, and every job before it on the lane. A job does not wait for what earlier jobs of its lane
+// only started, unless their events are among those it is told to wait for. The executor is written once over this
+// interface; the implementations differ in who does the work:
 //   inline_lane    the calling thread, at once                      (CPU: compute)
 //   thread_lane    one sleeping thread with a queue                 (CPU: copies, host arithmetic, files)
 //   ready_lane     the calling thread where nothing has to be waited for, else the lane's own thread
@@ -24,6 +26,8 @@ class Event {
   virtual ~Event() = default;
   virtual bool done() const = 0;
   virtual void wait() = 0;
+  // When the job itself ended, whenever that was looked at, and however long jobs before it took. REQUIRES done().
+  virtual Clock::time_point ended_at() const = 0;
 };
 using EventPtr = std::shared_ptr<Event>;
 
@@ -33,8 +37,9 @@ using Job = std::function<EventPtr()>;
 class Lane {
  public:
   virtual ~Lane() = default;
-  // Runs `job` after every job submitted before, and after every event in `after`. The returned event carries what the
-  // job threw; once a job has failed, later ones of this lane are not run and fail with the same exception.
+  // Starts `job` after every job submitted before, and after every event in `after`. The returned event carries what
+  // the job threw. Once a job, or what it started, has failed, later ones of this lane are not run; those that ran
+  // already fail with the same exception.
   virtual EventPtr submit(std::vector<EventPtr> after, Job job) = 0;
   // Returns when every submitted job is done; throws nothing.
   virtual void drain() = 0;

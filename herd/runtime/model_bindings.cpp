@@ -40,6 +40,11 @@ class WorksEvent final : public Event {
   void wait() override {
     for (Work& work : works_) work.wait();
   }
+  Clock::time_point ended_at() const override {
+    Clock::time_point last;
+    for (const Work& work : works_) last = std::max(last, work.finished_at());
+    return last;
+  }
 
  private:
   std::vector<Work> works_;

@@ -3,6 +3,9 @@
 #include <c10/core/Stream.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
+#include <mutex>
+#include <optional>
+
 #include "herd/base/error.h"
 
 namespace herd::runtime {
@@ -20,11 +23,17 @@ class StreamEvent final : public Event {
   StreamEvent(const StreamEvent&) = delete;
   StreamEvent& operator=(const StreamEvent&) = delete;
 
-  bool done() const override { return error_ || guard_.queryEvent(event_); }
+  bool done() const override {
+    const bool is = error_ || guard_.queryEvent(event_);
+    if (is) note();
+    return is;
+  }
   void wait() override {
     if (error_) std::rethrow_exception(error_);
     guard_.synchronizeEvent(event_);
+    note();
   }
+  Clock::time_point ended_at() const override { return *seen_; }  // when it was first seen to be done
   // Later work of `stream` starts after this event, without blocking the host.
   void hold(const c10::Stream& stream) const {
     if (error_) std::rethrow_exception(error_);
@@ -32,8 +41,14 @@ class StreamEvent final : public Event {
   }
 
  private:
+  void note() const {
+    std::lock_guard lock(mutex_);
+    if (!seen_) seen_ = Clock::now();
+  }
   c10::impl::VirtualGuardImpl guard_;
   c10::DeviceIndex device_;
+  mutable std::mutex mutex_;
+  mutable std::optional<Clock::time_point> seen_;
   void* event_ = nullptr;
   std::exception_ptr error_;
 };

@@ -40,12 +40,12 @@ TEST(Names, OfEveryValueComeBack) {
   }
 }
 
-TEST(Dependencies, AreTheHazardsBetweenLanes_AcrossTheEndOfTheLoop) {
+TEST(Dependencies, AreTheHazards_AcrossTheEndOfTheLoop_AndWithinALane) {
   const auto waits = dependencies(gather_before_use());
   using Waits = std::vector<Dependency>;
-  EXPECT_EQ(waits[0], (Waits{{1, 1}}));  // may not overwrite w0 before the last step has used it
+  EXPECT_EQ(waits[0], (Waits{{1, 1}, {0, 1}}));  // may not overwrite w0 before the last step has used it
   EXPECT_EQ(waits[1], (Waits{{0, 0}}));
-  EXPECT_EQ(waits[2], (Waits{{3, 1}}));
+  EXPECT_EQ(waits[2], (Waits{{3, 1}, {2, 1}}));
   EXPECT_EQ(waits[3], (Waits{{2, 0}}));
 }
 
@@ -54,8 +54,8 @@ TEST(Dependencies, HoldBetweenValuesOfOneSlot) {
   step.values[weight(0)].slot = step.values[weight(1)].slot = 4;
   const auto waits = dependencies(step);
   using Waits = std::vector<Dependency>;
-  EXPECT_EQ(waits[0], (Waits{{3, 1}}));  // w1 of the step before stands in the slot
-  EXPECT_EQ(waits[2], (Waits{{1, 0}}));
+  EXPECT_EQ(waits[0], (Waits{{3, 1}, {2, 1}}));  // w1 of the step before stands in the slot
+  EXPECT_EQ(waits[2], (Waits{{1, 0}, {0, 0}}));
 }
 
 TEST(Lifetimes, EndAfterTheLastReadBeforeTheNextWrite) {

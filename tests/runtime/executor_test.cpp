@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 
+#include <atomic>
+#include <map>
 #include <mutex>
 #include <thread>
 
@@ -88,6 +90,67 @@ TEST(Executor, WaitsForExactlyTheHazards_WhenReducesAreSlow) {
     EXPECT_LT(recorder.position("backward of block0 mb0", step), recorder.position("reduce of g1", step))
         << "backward 0 does not depend on reduce 1 and must not wait for it";
   }
+}
+
+// A gradient reduced over two axes in turn, and then released: three ops of one lane, each of which touches what the
+// one before has only started to write.
+TEST(Executor, WaitsForTheEndOfAnOperationOfTheSameLane_WhereBothTouchOneValue) {
+  Program p;
+  auto add = [&](OpKind kind, herd::program::Lane lane, const std::string& axis, std::vector<Value> reads,
+                 std::vector<Value> writes) {
+    Op op;
+    op.kind = kind, op.lane = lane, op.axis = axis, op.reads = reads, op.writes = writes;
+    p.ops.push_back(op);
+  };
+  using L = herd::program::Lane;
+  add(OpKind::kLoad, L::kCompute, "", {}, {gradient(0)});
+  add(OpKind::kReduce, L::kReduce, "fsdp", {gradient(0)}, {gradient(0)});
+  add(OpKind::kReduce, L::kReduce, "dp", {gradient(0)}, {gradient(0)});
+  add(OpKind::kRelease, L::kReduce, "", {}, {gradient(0)});
+
+  std::atomic<int64_t> value = 0, released = 0;
+  std::map<std::string, std::unique_ptr<Lane>> networks;  // one a group: they progress independently
+  for (const char* axis : {"fsdp", "dp"}) networks[axis] = thread_lane(axis);
+  BindingTable table;
+  table[OpKind::kLoad] = [&](const Op&, int64_t step) -> EventPtr {
+    value = step;
+    return nullptr;
+  };
+  table[OpKind::kReduce] = [&](const Op& op, int64_t) -> EventPtr {
+    const bool slow = op.axis == "fsdp";
+    return networks[op.axis]->submit({}, [&value, slow]() -> EventPtr {
+      std::this_thread::sleep_for(std::chrono::milliseconds(slow ? 10 : 0));
+      value = slow ? value * 10 : value + 1;
+      return nullptr;
+    });
+  };
+  table[OpKind::kRelease] = [&](const Op&, int64_t) -> EventPtr {
+    released = value.exchange(-1);
+    return nullptr;
+  };
+  Executor executor(p, table);
+  for (int64_t step = 1; step <= 3; ++step) {
+    executor.run(step);
+    executor.drain();
+    EXPECT_EQ(released, step * 10 + 1);
+  }
+}
+
+TEST(Executor, RecordsWhenAnOperationEnded_ThoughNobodyLooked) {
+  Recorder recorder;
+  recorder.reduce_ms = 5;
+  BindingTable table = recorder.table();
+  table[OpKind::kBackward] = [](const Op& op, int64_t) -> EventPtr {
+    std::this_thread::sleep_for(std::chrono::milliseconds(op.block == 0 ? 60 : 0));
+    return nullptr;
+  };
+  Executor executor(tiny(), table);
+  executor.run(0);
+  executor.drain();
+  const auto times = executor.times();
+  ASSERT_EQ(times.size(), 9u);
+  EXPECT_GE(times[4].end_us - times[4].begin_us, 5e3);
+  EXPECT_LT(times[4].end_us, times[5].end_us - 20e3) << "reduce 1 ended long before backward 0 did";
 }
 
 TEST(Executor, RecordsWhenEachOpRan_AndHowLongComputeStoodStill) {

@@ -12,6 +12,26 @@
 namespace herd::runtime {
 namespace {
 
+// An operation that a test ends, well or not.
+class Operation final : public Event {
+ public:
+  bool done() const override { return ended_; }
+  void wait() override {
+    while (!ended_) std::this_thread::yield();
+    if (failed_) throw Error(Code::kPeerLost, "rank 1 is gone");
+  }
+  Clock::time_point ended_at() const override { return at_; }
+  void end(bool failed = false) {
+    failed_ = failed;
+    at_ = Clock::now();
+    ended_ = true;
+  }
+
+ private:
+  std::atomic<bool> ended_ = false, failed_ = false;
+  Clock::time_point at_;
+};
+
 using LaneMaker = std::unique_ptr<Lane> (*)();
 
 class EveryLane : public testing::TestWithParam<LaneMaker> {};
@@ -73,6 +93,42 @@ TEST_P(EveryLane, RethrowsAtWait_AndRunsNothingAfterAFailure) {
   });
   EXPECT_THROW(bad->wait(), Error);
   EXPECT_THROW(later->wait(), Error);
+  EXPECT_FALSE(ran);
+}
+
+TEST_P(EveryLane, EndsInOrder_WhenALaterOperationEndsFirst) {
+  auto lane = GetParam()();
+  auto first = std::make_shared<Operation>(), second = std::make_shared<Operation>();
+  lane->submit({}, [&] { return first; });
+  EventPtr later = lane->submit({}, [&] { return second; });
+  second->end();
+  EXPECT_FALSE(later->done());
+  first->end();
+  later->wait();
+  EXPECT_TRUE(later->done());
+  EXPECT_EQ(later->ended_at(), second->ended_at());
+}
+
+TEST_P(EveryLane, FailsLaterJobs_AndRunsNoMore_OnceAStartedOperationHasFailed) {
+  auto lane = GetParam()();
+  auto first = std::make_shared<Operation>(), second = std::make_shared<Operation>();
+  lane->submit({}, [&] { return first; });
+  EventPtr running = lane->submit({}, [&] { return second; });
+  second->end();
+  first->end(true);
+  bool ran = false;
+  EventPtr later = lane->submit({}, [&]() -> EventPtr {
+    ran = true;
+    return nullptr;
+  });
+  for (const EventPtr& event : {running, later}) {
+    try {
+      event->wait();
+      FAIL() << "no error";
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code(), Code::kPeerLost);
+    }
+  }
   EXPECT_FALSE(ran);
 }
 
