@@ -7,13 +7,14 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/kernels/philox.h"
 #include "herd/nn/philox.h"
 
 namespace herd::nn {
 namespace {
 
-constexpr int64_t kLanes = 64;          // counters drawn at a time: one array per word, so that the compiler vectorises
-constexpr int64_t kPiece = 4 * kLanes;  // elements
+constexpr int64_t kCounters = 64;          // drawn at a time
+constexpr int64_t kPiece = 4 * kCounters;  // elements
 
 struct Draw {
   std::vector<uint64_t> keys;  // per row
@@ -38,39 +39,6 @@ Draw make_draw(int64_t rows, double p, Site site, const Context& context) {
   return draw;
 }
 
-// The words of elements [piece * kPiece, + kPiece) of one row, in order.
-__attribute__((target_clones("avx512f", "avx2", "default"), optimize("O3"))) void draw_words(const Draw& draw,
-                                                                                             uint64_t key,
-                                                                                             int64_t piece,
-                                                                                             uint32_t* words) {
-  uint32_t a[kLanes], b[kLanes], c[kLanes], d[kLanes];
-  const uint64_t first = static_cast<uint64_t>(piece) * kLanes;
-  for (int64_t i = 0; i < kLanes; ++i) {
-    a[i] = static_cast<uint32_t>(first) + static_cast<uint32_t>(i);  // kLanes divides 2^32: no carry inside a piece
-    b[i] = static_cast<uint32_t>(first >> 32);
-    c[i] = draw.layer;
-    d[i] = draw.site;
-  }
-  PhiloxKey k = philox_key(key);
-  for (int round = 0; round < 10; ++round) {
-    for (int64_t i = 0; i < kLanes; ++i) {
-      const uint64_t even = uint64_t{0xD2511F53} * a[i];
-      const uint64_t odd = uint64_t{0xCD9E8D57} * c[i];
-      a[i] = static_cast<uint32_t>(odd >> 32) ^ b[i] ^ k[0];
-      b[i] = static_cast<uint32_t>(odd);
-      c[i] = static_cast<uint32_t>(even >> 32) ^ d[i] ^ k[1];
-      d[i] = static_cast<uint32_t>(even);
-    }
-    k = {k[0] + 0x9E3779B9, k[1] + 0xBB67AE85};
-  }
-  for (int64_t i = 0; i < kLanes; ++i) {
-    words[4 * i] = a[i];
-    words[4 * i + 1] = b[i];
-    words[4 * i + 2] = c[i];
-    words[4 * i + 3] = d[i];
-  }
-}
-
 // use(element of the whole tensor, words of a piece, elements in the piece)
 template <typename Use>
 void for_each_piece(const Draw& draw, int64_t row_elements, const Use& use) {
@@ -79,7 +47,8 @@ void for_each_piece(const Draw& draw, int64_t row_elements, const Use& use) {
     uint32_t words[kPiece];
     for (int64_t i = begin; i < end; ++i) {
       const int64_t row = i / pieces, piece = i % pieces, at = piece * kPiece;
-      draw_words(draw, draw.keys[row], piece, words);
+      kernels::philox_words({philox_key(draw.keys[row]), draw.layer, draw.site},
+                            static_cast<uint64_t>(piece) * kCounters, kCounters, words);
       use(row * row_elements + at, words, std::min(kPiece, row_elements - at));
     }
   });

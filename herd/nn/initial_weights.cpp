@@ -2,41 +2,30 @@
 
 #include <ATen/Parallel.h>
 
-#include <array>
-#include <cmath>
-#include <numbers>
+#include <algorithm>
 
+#include "herd/kernels/philox.h"
 #include "herd/nn/philox.h"
 
 namespace herd::nn {
 namespace {
 
-std::array<float, 4> four_normals(PhiloxKey key, uint64_t counter) {
-  const PhiloxCounter words = philox({static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}, key);
-  std::array<float, 4> out;
-  for (int pair = 0; pair < 2; ++pair) {
-    const float u = (static_cast<float>(words[2 * pair] >> 8) + 1.0f) * 0x1p-24f;
-    const float v = static_cast<float>(words[2 * pair + 1] >> 8) * 0x1p-24f;
-    const float radius = std::sqrt(-2.0f * std::log(u));
-    const float angle = 2.0f * std::numbers::pi_v<float> * v;
-    out[2 * pair] = radius * std::cos(angle);
-    out[2 * pair + 1] = radius * std::sin(angle);
-  }
-  return out;
-}
-
 void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float* out, int64_t count) {
-  const PhiloxKey key = philox_key(mix(seed, hash_name(spec.name)));
+  const kernels::PhiloxStream stream{.key = philox_key(mix(seed, hash_name(spec.name)))};
   const float scale = static_cast<float>(spec.standard_deviation);
-  const int64_t first = begin / 4, last = (begin + count + 3) / 4;
+  const int64_t end = begin + count;
+  const auto part = [&](int64_t four) {  // of a counter's four elements, those in the range
+    float values[4];
+    kernels::philox_normals(stream, static_cast<uint64_t>(four), 1, scale, values);
+    for (int64_t at = std::max(begin, 4 * four); at < std::min(end, 4 * four + 4); ++at)
+      out[at - begin] = values[at - 4 * four];
+  };
+  const int64_t first = (begin + 3) / 4, last = end / 4;  // counters whose elements are all wanted
+  if (first > last) return part(last);                    // inside one counter
+  if (begin % 4 != 0) part(first - 1);
+  if (end % 4 != 0) part(last);
   at::parallel_for(first, last, 1 << 14, [&](int64_t from, int64_t to) {
-    for (int64_t four = from; four < to; ++four) {
-      const std::array<float, 4> values = four_normals(key, static_cast<uint64_t>(four));
-      for (int64_t i = 0; i < 4; ++i) {
-        const int64_t at = four * 4 + i - begin;
-        if (at >= 0 && at < count) out[at] = scale * values[i];
-      }
-    }
+    kernels::philox_normals(stream, static_cast<uint64_t>(from), to - from, scale, out + 4 * from - begin);
   });
 }
 
