@@ -8,6 +8,7 @@
 #include "herd/cli/trainer_process.h"
 #include "herd/launch/launcher.h"
 #include "herd/spec/run_file.h"
+#include "herd/spec/run_keys.h"
 
 namespace herd::cli {
 
@@ -22,6 +23,7 @@ void add_train_command(CLI::App& app) {
       ->check(CLI::PositiveNumber);
   train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
       ->capture_default_str();
+  train->footer([] { return spec::run_keys_help(); });
   train->callback([options] {
     const int status = run_train(*options);
     if (status != 0) throw CLI::RuntimeError(status);

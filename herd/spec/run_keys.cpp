@@ -1,5 +1,6 @@
 #include "herd/spec/run_keys.h"
 
+#include <algorithm>
 #include <charconv>
 #include <limits>
 #include <map>
@@ -245,6 +246,24 @@ std::string run_file_guide() {
     for (const char c : range_text(key)) allowed += c == '|' ? std::string("\\|") : std::string(1, c);
     out += "| `" + std::string(key.name) + "` | " + type_name(key) + " | `" + value_toml(key, defaults) + "` | " +
            allowed + " | " + std::string(key.doc) + " |\n";
+  }
+  return out;
+}
+
+std::string run_keys_help() {
+  constexpr size_t kMeaningColumn = 34;
+  std::string out = "Keys of the run file, with their defaults; on the command line as section.key=value\n";
+  const RunFile defaults;
+  std::string_view section;
+  for (const Key& key : run_keys()) {
+    if (key.section != section) {
+      section = key.section;
+      out += "[" + std::string(section) + "]\n";
+    }
+    std::string line = "  " + std::string(key.name) + " = " + value_toml(key, defaults);
+    line.resize(std::max(line.size() + 2, kMeaningColumn), ' ');
+    const std::string allowed = range_text(key);
+    out += line + std::string(key.doc) + (allowed.empty() ? "" : " (" + allowed + ")") + "\n";
   }
   return out;
 }

@@ -42,5 +42,7 @@ std::string value_toml(const Key& key, const RunFile& run);  // the value as TOM
 
 // docs/guide/run_file.md.
 std::string run_file_guide();
+// The same table for a terminal: a line for each key, its default, what it means and what it allows.
+std::string run_keys_help();
 
 }  // namespace herd::spec

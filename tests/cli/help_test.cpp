@@ -30,6 +30,13 @@ TEST(HerdHelp, ListsAFirstSession) {
   EXPECT_THAT(of_one.output(), Not(HasSubstr("A first session")));
 }
 
+TEST(HerdHelp, OfTrainTeachesTheKeysOfTheRunFile) {
+  ChildProcess help({kHerd, "train", "--help"});
+  EXPECT_EQ(help.wait(), 0);
+  EXPECT_THAT(help.output(), HasSubstr("[optimizer]\n"));
+  EXPECT_THAT(help.output(), HasSubstr("  micro_batch = 2 "));
+}
+
 TEST(HerdHelp, NamesACommandThatThereIsNot) {
   ChildProcess wrong({kHerd, "trian", "run.toml"});
   EXPECT_EQ(wrong.wait(), 2);

@@ -160,5 +160,15 @@ TEST(RunKeys, WriteTheGuide) {
   EXPECT_EQ(stored.str(), run_file_guide()) << "HERD_UPDATE_GOLDEN=1 rewrites docs/guide/run_file.md";
 }
 
+TEST(RunKeys, AreAllInTheHelp_WithTheirDefaults) {
+  const std::string help = run_keys_help();
+  for (const Key& key : run_keys()) {
+    EXPECT_NE(help.find("\n[" + std::string(key.section) + "]\n"), std::string::npos) << key.section;
+    EXPECT_NE(help.find("  " + std::string(key.name) + " = " + value_toml(key, RunFile())), std::string::npos)
+        << key.full_name();
+    EXPECT_NE(help.find(key.doc), std::string::npos) << key.full_name();
+  }
+}
+
 }  // namespace
 }  // namespace herd::spec
