@@ -19,8 +19,8 @@ LAYERS, HEADS = 2, 4
 
 
 class Gpt:
-    def __init__(self, folder):
-        tied, self.norm_kind = os.path.basename(folder).split("_")
+    def __init__(self, kind, folder):
+        tied, self.norm_kind = os.path.basename(kind).split("_")
         self.tied = tied == "tied"
         flat = numpy.fromfile(f"{folder}/weights.bin", dtype=numpy.float32)
         self.weights, at = {}, 0
@@ -58,7 +58,7 @@ class Gpt:
 
 
 def train(folder):
-    gpt = Gpt(folder)
+    gpt = Gpt(folder, folder)
     tokens = torch.from_numpy(numpy.fromfile(f"{folder}/tokens.bin", dtype=numpy.int64)).view(6, 17)
     decays = [w for n, w in gpt.weights.items() if w.dim() == 2 and n != "wpe.weight"]
     others = [w for n, w in gpt.weights.items() if not (w.dim() == 2 and n != "wpe.weight")]
@@ -78,6 +78,7 @@ def train(folder):
     numpy.array(losses, dtype=numpy.float64).tofile(f"{folder}/losses.bin")
 
 
-torch.set_num_threads(1)
-for path in sys.argv[1:]:
-    train(path)
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for path in sys.argv[1:]:
+        train(path)

@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "herd/models/gpt.h"
+#include "tests/support/python_with_torch.h"
 #include "training_run_internal.h"
 
 namespace herd::models {
@@ -14,21 +15,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kTolerance = 1e-5;  // relative, per tensor and per loss
-
-std::string python_with_torch() {
-  std::vector<std::string> candidates;
-  if (const char* source = std::getenv("HERD_SOURCE_DIR"))
-    candidates.push_back(std::string(source) + "/.venv/bin/python");
-  if (const char* chosen = std::getenv("HERD_PYTHON")) candidates.insert(candidates.begin(), chosen);
-  candidates.push_back("python3");
-  for (const std::string& python : candidates) {
-    if (std::system((python + " -c 'from importlib.util import find_spec as f; exit(not (f(\"torch\") and "
-                              "f(\"numpy\")))' >/dev/null 2>&1")
-                        .c_str()) == 0)
-      return python;
-  }
-  return "";
-}
 
 template <typename T>
 void write_file(const fs::path& path, const at::Tensor& tensor) {

@@ -1,7 +1,10 @@
-// The same losses for any number of ranks, micro-batched or not, with dropout and without, tied or not: 50 steps.
+// The same losses for any number of ranks, micro-batched or not, with dropout and without, tied or not.
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "command.h"
+#include "herd/storage/metrics.h"
 
 namespace herd::train {
 namespace {
@@ -22,6 +25,30 @@ TEST_P(Parity, HoldsOverFiftySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Layouts, Parity,
                          testing::Combine(testing::Values(1, 2, 3, 4), testing::Bool(), testing::Bool()));
+
+TEST(LongParity, HoldsOverTwoHundredSteps_ForOneToFourRanks) {
+  RunFolder folder;
+  const auto losses = [&](int ranks, int micro_batch) {
+    const std::string name = "ranks" + std::to_string(ranks);
+    const Ended ended = folder.train(name, ranks,
+                                     {"train.steps=200", "train.batch=8", "train.threads=1", "train.eval_every=0",
+                                      "checkpoint.every=0", "train.micro_batch=" + std::to_string(micro_batch)});
+    EXPECT_EQ(ended.status, 0) << ended.output;
+    std::vector<double> found;
+    for (const StepMetrics& step : read_metrics(folder.root / name / "metrics.jsonl")) found.push_back(step.loss);
+    return found;
+  };
+  const std::vector<double> one = losses(1, 8);
+  ASSERT_EQ(one.size(), 200u);
+  for (const int ranks : {2, 3, 4}) {
+    const std::vector<double> many = losses(ranks, ranks == 4 ? 1 : 2);
+    ASSERT_EQ(many.size(), one.size());
+    double worst = 0;
+    for (size_t i = 0; i < one.size(); ++i) worst = std::max(worst, std::abs(many[i] - one[i]) / one[i]);
+    EXPECT_LT(worst, 1e-4) << ranks << " ranks";
+    RecordProperty("worst_of_" + std::to_string(ranks), std::to_string(worst));
+  }
+}
 
 TEST(ParityCommand, Fails_WhenTheSidesTrainDifferently) {
   RunFolder folder;
