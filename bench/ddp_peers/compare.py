@@ -2,7 +2,7 @@
 """What does data parallel cost? A GPT of 162 M parameters, fp32, fused AdamW, one thread a rank.
 
     python bench/ddp_peers/compare.py [--build build/release] [--ranks 2] [--rounds 3] [--steps 6] [--out ddp_peers.jsonl]
-        [--only NAME,NAME] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
+        [--only NAME,NAME] [--add] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
 
 Contenders, each once a round, in turn:
     train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
@@ -10,9 +10,11 @@ Contenders, each once a round, in turn:
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
     torch ddp      torch.nn.parallel.DistributedDataParallel over gloo on that module, from Python
-The first step of each run is left out. A round before the others is not timed: in it the memory is read, as the sum of the
-PSS of a contender's processes (side by side: of all of them) at its highest. The table goes to standard output, one JSON
-object a contender to --out: ranks, contender, ms_min, ms_median, tokens_per_s, over_floor, pss_gib.
+The first step of each run is left out. Memory is the sum of the PSS of a contender's processes (side by side: of all of
+them) at its highest, read in a first round that is not timed. Every round goes to --out, one JSON object a line: ranks,
+contender, ms (of each step), pss_gib (first rounds only). With --add the
+file's rounds count too, and where it has a contender's memory there is no first round: a long comparison can be made in
+short sittings. The table of all of them goes to standard output.
 """
 import argparse
 import json
@@ -31,6 +33,7 @@ parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch")
 parser.add_argument("--out", default="ddp_peers.jsonl")
 parser.add_argument("--only", default="", help="contenders, with commas between; default: all")
+parser.add_argument("--add", action="store_true", help="to the rounds that --out holds")
 for name, value in (("ranks", 2), ("rounds", 3), ("steps", 6), ("layers", 12), ("width", 768), ("vocab", 50257),
                     ("context", 256), ("batch", 2)):
     parser.add_argument(f"--{name}", type=int, default=value)
@@ -142,19 +145,32 @@ contenders = {
 floors = {"train alone": "train alone", "herd train": "train alone"}
 if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
-pss = {name: contender(True)[1] for name, contender in contenders.items()}
-times = {name: [] for name in contenders}
-for _ in range(args.rounds):
+rows = []
+if args.add and os.path.exists(args.out):
+    rows = [row for row in map(json.loads, open(args.out)) if row["ranks"] == args.ranks]
+with open(args.out, "a" if args.add else "w") as out:
+    def note(name, ms, pss):
+        rows.append({"ranks": args.ranks, "contender": name, "ms": ms, **({"pss_gib": pss / 2**30} if pss else {})})
+        print(json.dumps(rows[-1]), file=out, flush=True)
+
     for name, contender in contenders.items():
-        times[name] += contender(False)[0]
-print(f"{'':14} {'median ms':>10} {'min ms':>9} {'tokens/s':>9} {'over its floor':>15} {'peak PSS':>10}")
-with open(args.out, "w") as out:
-    for name, values in times.items():
-        median, floor = statistics.median(values), times.get(floors.get(name, "module alone"))
-        over = round(median / statistics.median(floor), 3) if floor else None
-        row = {"ranks": args.ranks, "contender": name, "ms_min": round(min(values), 2), "ms_median": round(median, 2),
-               "tokens_per_s": round(1e3 * args.ranks * args.batch * args.context / median, 1), "over_floor": over,
-               "pss_gib": round(pss[name] / 2**30, 2)}
-        print(json.dumps(row), file=out)
-        print(f"{name:14} {median:10.1f} {row['ms_min']:9.1f} {row['tokens_per_s']:9.1f} {over or '-':>15} "
-              f"{row['pss_gib']:6.2f} GiB")
+        if not any(row["contender"] == name and "pss_gib" in row for row in rows):
+            note(name, [], contender(True)[1])
+    for _ in range(args.rounds):
+        for name, contender in contenders.items():
+            note(name, contender(False)[0], 0)
+
+
+def times(name):
+    return [ms for row in rows if row["contender"] == name for ms in row["ms"]]
+
+
+print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its floor | peak PSS |\n|---|---|---|---|---|---|---|")
+for name in dict.fromkeys(row["contender"] for row in rows):
+    if not times(name):
+        continue
+    median, floor = statistics.median(times(name)), times(floors.get(name, "module alone"))
+    print(f"| {name} | {sum(1 for row in rows if row['contender'] == name and row['ms'])} | {median:.0f} | {min(times(name)):.0f} "
+          f"| {1e3 * args.ranks * args.batch * args.context / median:.0f} "
+          f"| {median / statistics.median(floor) if floor else 0:.3f} "
+          f"| {max(row.get('pss_gib', 0) for row in rows if row['contender'] == name):.2f} GiB |")
