@@ -1,6 +1,7 @@
 #include "herd/program/simulate.h"
 
 #include <algorithm>
+#include <optional>
 #include <set>
 #include <tuple>
 
@@ -19,43 +20,58 @@ int64_t bytes_of(const Program& step, const std::vector<Value>& values) {
   return sum;
 }
 
-int64_t gradient_bytes(const Program& step, const Op& op) {
+int64_t bytes_of_gradients(const Program& step, const std::vector<Value>& values) {
   int64_t sum = 0;
-  for (const auto* side : {&op.reads, &op.writes}) {
-    for (const Value& value : *side) sum += value.kind == ValueKind::kGradient ? step.values.at(value).bytes : 0;
-  }
+  for (const Value& value : values) sum += value.kind == ValueKind::kGradient ? step.values.at(value).bytes : 0;
   return sum;
 }
 
 struct Work {
-  double flops_us = 0;
-  double bytes = 0;
-  bool computes = false;
+  double us = 0;     // on the rank's threads, alone
+  double bytes = 0;  // to and from memory meanwhile
 };
 
-Work work_of(const Program& step, const Op& op, const spec::ModelTable& model, const Calibration& machine) {
-  const auto pass = [&](const spec::Cost& cost) {
-    const double us =
-        cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us;
-    return Work{us / machine.threads, cost.memory_bytes + static_cast<double>(gradient_bytes(step, op)), true};
+// Empty for what takes no time of the rank's cores.
+std::optional<Work> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
+                            const Calibration& machine) {
+  const double rate = machine.core_bytes_per_us * machine.threads;
+  const auto stream = [&](double us, double bytes) {
+    return Work{machine.op_overhead_us + us / machine.threads + bytes / rate, bytes};
   };
+  const auto pass = [&](OpKind kind, const spec::Cost& cost) {
+    const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
+    const double bytes = cost.memory_bytes + so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
+    if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())
+      return Work{measured->second + so_far / rate, bytes};
+    return stream(
+        cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us, bytes);
+  };
+  const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
+  const double elements =
+      static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.compute));
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:
+      return pass(OpKind::kForward, model.blocks.at(static_cast<size_t>(op.block)).forward);
     case OpKind::kLoss:
-      return pass(model.blocks.at(static_cast<size_t>(op.block)).forward);
+      return pass(OpKind::kLoss, model.blocks.at(static_cast<size_t>(op.block)).forward);
     case OpKind::kBackward:
-      return pass(model.blocks.at(static_cast<size_t>(op.block)).backward);
-    case OpKind::kNorm:
+      return pass(OpKind::kBackward, model.blocks.at(static_cast<size_t>(op.block)).backward);
     case OpKind::kStep:
+      if (machine.update_us_per_element > 0)
+        return Work{elements * machine.update_us_per_element / machine.threads, bytes};
+      return stream(0, bytes);
+    case OpKind::kNorm:
+      if (machine.norm_us_per_element > 0) return Work{elements * machine.norm_us_per_element, bytes};
+      return stream(0, bytes);
     case OpKind::kFetch:
     case OpKind::kEvict:
-      return {0, static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes)), true};
+      return stream(0, bytes);
     case OpKind::kLoad:
     case OpKind::kClip:
-      return {0, 0, true};
+      return stream(0, 0);
     default:
-      return {};
+      return std::nullopt;
   }
 }
 
@@ -122,12 +138,9 @@ class Simulator {
         if (price.work_us > 0) task.uses = {{cores_, 1}, {bus_, price.host_bytes / price.work_us}};
         meeting.work.push_back(add_task(task));
       } else {
-        const Work work = work_of(step, op, model_, machine_);
-        if (work.computes) {
-          task.work_us =
-              machine_.op_overhead_us + work.flops_us + work.bytes / machine_.core_bytes_per_us / machine_.threads;
-          if (task.work_us > 0)
-            task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work.bytes / task.work_us}};
+        if (const auto work = work_of(step, op, model_, machine_); work && work->us > 0) {
+          task.work_us = work->us;
+          task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work->bytes / work->us}};
         }
         const int added = add_task(task);
         if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;
@@ -255,7 +268,10 @@ class Simulator {
 CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, int num_ranks) const {
   if (num_ranks < 2) return {};
   const double traffic = (kind == OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
-  return {.latency_us = 2, .work_us = traffic / machine_.core_bytes_per_us, .host_bytes = traffic};
+  const double measured = traffic / 2 * machine_.reduce_us_per_byte;
+  return {.latency_us = 2,
+          .work_us = measured > 0 ? measured : traffic / machine_.core_bytes_per_us,
+          .host_bytes = traffic};
 }
 
 Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,

@@ -1,6 +1,7 @@
 // Predicts a training step: how long, when what runs, and what memory holds, without a tensor.
-// Ops last as long as their arithmetic and their memory traffic need; cores and the memory bus of the host are shared
-// by all its ranks, communication included, so that more ranks than cores slow each other down.
+// Ops last as long as they were measured to last, or as their arithmetic and their memory traffic need; cores and the
+// memory bus of the host are shared by all its ranks, communication included, so that more ranks than cores slow each
+// other down.
 //   work = flops / (threads * FLOP/s of a core) + bytes / (bytes/s of a core) + overhead of the op
 // Threads: pure.
 #pragma once
@@ -24,6 +25,13 @@ struct Calibration {
   double core_bytes_per_us = 8'000;      // one core, streams in memory
   double host_bytes_per_us = 13'000;     // all cores together
   double op_overhead_us = 50;            // launching an op's kernels
+
+  // What was measured on the machine itself, with all ranks of the host at work but no lack of cores; it goes before
+  // the rates above. Work that waits for memory has waited for it here too.
+  std::map<std::pair<OpKind, int>, double> measured_us = {};  // forward, loss, backward of a block, one micro-batch
+  double update_us_per_element = 0;                           // of the optimizer, one thread; 0 = not measured
+  double norm_us_per_element = 0;
+  double reduce_us_per_byte = 0;  // of an all-reduce, S bytes on each rank
 };
 
 struct CollectivePrice {
@@ -40,7 +48,7 @@ class CollectiveCost {
 };
 
 // Ranks of one host reduce straight out of each other's memory. Of S bytes a rank reads S and writes S in an all-reduce
-// (its slice of n inputs, to n outputs), half of it in a gather.
+// (its slice of n inputs, to n outputs), half of it in a gather. Time: as measured, else that of the traffic.
 class SharedMemoryCost final : public CollectiveCost {
  public:
   explicit SharedMemoryCost(const Calibration& machine) : machine_(machine) {}

@@ -2,73 +2,237 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
+#include <ATen/ops/arange.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
-#include <ATen/ops/scaled_dot_product_attention.h>
+#include <ATen/ops/ones_like.h>
 
 #include <algorithm>
 #include <chrono>
 #include <functional>
+#include <numeric>
 
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/launch/cores.h"
+#include "herd/optim/clip.h"
 
 namespace herd::train {
 namespace {
 
-constexpr double kSeconds = 0.15;  // of each measurement
-constexpr int64_t kStreamElements = 8 << 20;
+using program::OpKind;
+using Clock = std::chrono::steady_clock;
 
-// Microseconds of the fastest call, after one that warms up.
+constexpr double kSeconds = 0.1;        // of a measurement; one call at least
+constexpr int64_t kElements = 4 << 20;  // of a stream through memory: far more than caches hold
+constexpr int kBlocks = 2;              // in turn, so that the weights of one don't stay in the cache
+
+double us_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
+}
+
+// Microseconds of the fastest call, after one that warms up: what the machine can do.
 double best_us(const std::function<void()>& work) {
-  using Clock = std::chrono::steady_clock;
   work();
   double best = 1e300;
-  const auto end = Clock::now() + std::chrono::duration<double>(kSeconds);
-  do {
+  for (const auto start = Clock::now(); us_since(start) < kSeconds * 1e6;) {
     const auto begin = Clock::now();
     work();
-    best = std::min(best, std::chrono::duration<double, std::micro>(Clock::now() - begin).count());
-  } while (Clock::now() < end);
+    best = std::min(best, us_since(begin));
+  }
   return best;
 }
 
-double stream_bytes_per_us() {
-  const at::Tensor a = at::ones({kStreamElements}), b = at::ones({kStreamElements});
-  at::Tensor c = at::empty({kStreamElements});
-  return 3.0 * static_cast<double>(c.nbytes()) / best_us([&] { at::add_out(c, a, b); });
+// Mean microseconds of a call. What runs once a step pays for cold caches each time, so the fastest call is not it.
+double mean_us(const std::function<void()>& work) {
+  const auto begin = Clock::now();
+  int64_t calls = 0;
+  do {
+    work();
+    ++calls;
+  } while (us_since(begin) < kSeconds * 1e6);
+  return us_since(begin) / static_cast<double>(calls);
 }
+
+class Measurements {
+ public:
+  Measurements(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
+               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer, Communicator& comm)
+      : run_(run), layout_(layout), chain_(chain), parameters_(parameters), optimizer_(optimizer), comm_(comm) {}
+
+  program::Calibration run() {
+    const int threads = at::get_num_threads();
+    program::Calibration machine;
+    machine.cores = launch::usable_cores();
+    machine.threads = threads;
+    const double matmul = on_all(matmul_flops_per_us()), stream = on_all(stream_bytes_per_us());
+    blocks();
+    const double update = on_all(update_us_per_element()), norm = on_all(norm_us_per_element());
+    const double reduce = on_all(reduce_us_per_byte());
+
+    machine.matmul_flops_per_us = matmul / threads;
+    machine.core_bytes_per_us = stream / threads;
+    machine.host_bytes_per_us = stream * comm_.size();
+    // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
+    const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * comm_.size()));
+    for (auto& [op, us] : figures_) machine.measured_us[op] = on_all(us) * alone;
+    machine.update_us_per_element = update * alone;
+    machine.norm_us_per_element = norm * alone;
+    machine.reduce_us_per_byte = reduce * alone;
+    return machine;
+  }
+
+ private:
+  using Op = std::pair<OpKind, int>;  // and its block
+
+  // The mean over ranks.
+  double on_all(double figure) {
+    std::vector<double> sum = {figure};
+    comm_.all_reduce(sum, {.name = "calibration"});
+    return sum[0] / comm_.size();
+  }
+  void together() { comm_.barrier({.name = "calibration"}); }
+
+  double matmul_flops_per_us() {
+    const int64_t rows = layout_.micro_batch * run_.model.context;
+    const at::Tensor x = at::ones({rows, run_.model.width}), w = at::ones({run_.model.width, run_.model.ffn});
+    at::Tensor y = at::empty({rows, run_.model.ffn});
+    together();
+    return 2.0 * static_cast<double>(rows * run_.model.width * run_.model.ffn) / best_us([&] { at::mm_out(y, x, w); });
+  }
+
+  // Reads one region, writes another.
+  double stream_bytes_per_us() {
+    const int64_t count = std::min(kElements, parameters_.elements() / 2);
+    at::Tensor to = parameters_.gradients().narrow(0, 0, count);
+    const at::Tensor from = parameters_.gradients().narrow(0, count, count);
+    together();
+    return 8.0 * static_cast<double>(count) / mean_us([&] { at::add_out(to, to, from, 0); });
+  }
+
+  // Times `work` as the op of a block and returns what it gives.
+  template <typename Work>
+  auto time(Op op, const Work& work) {
+    const auto begin = Clock::now();
+    auto result = work();
+    figures_[op] += us_since(begin);
+    return result;
+  }
+
+  nn::Context context(int block, int64_t rows) const {
+    nn::Context context;
+    context.training = true;
+    context.layer = block;
+    context.samples.resize(static_cast<size_t>(rows));
+    std::iota(context.samples.begin(), context.samples.end(), 0);
+    context.weight = 1e-3;
+    return context;
+  }
+  void begin_gradients(int block) const {
+    for (const auto& group : chain_[block]->groups()) group->begin_gradient();
+  }
+  at::Tensor made_up_tokens(int64_t rows) const {
+    const int64_t count = rows * run_.model.context;
+    return at::arange(count, at::kLong).mul_(7919).remainder_(run_.model.vocab).view({rows, -1});
+  }
+
+  // Forward, loss and backward of the first block, of a few in the middle, and of the last. What stands for several is
+  // entered for all of them.
+  void blocks() {
+    const int last = static_cast<int>(chain_.size()) - 1, middle = std::min(kBlocks, last - 1);
+    forward_and_backward(middle);  // pages, libraries and thread pools awake
+    figures_.clear();
+    together();
+    const nn::Tuple x = forward_and_backward(middle);
+    for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+      double sum = 0;
+      for (int b = 1; b <= middle; ++b) sum += figures_[{kind, b}];
+      for (int b = 1; b < last; ++b) figures_[{kind, b}] = sum / middle;
+    }
+    loss(x, last);
+  }
+
+  // Of block 0 and `middle` more, as a step runs them. Returns the last one's output.
+  nn::Tuple forward_and_backward(int middle) {
+    nn::Tuple x = {made_up_tokens(layout_.micro_batch)};
+    std::vector<nn::Graph> graphs;
+    for (int b = 0; b <= middle; ++b) {
+      const auto here = context(b, layout_.micro_batch);
+      graphs.push_back(time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); }));
+      x = nn::detached(graphs.back().outputs);
+    }
+    nn::Tuple dy;
+    for (const at::Tensor& tensor : x) dy.push_back(at::ones_like(tensor));
+    for (int b = middle; b >= 0; --b) {
+      dy = time({OpKind::kBackward, b}, [&] {
+        begin_gradients(b);
+        return nn::run_backward(std::move(graphs[static_cast<size_t>(b)]), dy);
+      });
+    }
+    return x;
+  }
+
+  // Of as many sequences as fill one chunk of rows; the rest of the micro-batch goes the same way.
+  void loss(const nn::Tuple& whole, int last) {
+    const int64_t chunk = spec::loss_chunk_rows(run_.model.vocab, layout_.micro_batch * run_.model.context);
+    const int64_t rows = std::clamp<int64_t>(chunk / run_.model.context, 1, layout_.micro_batch);
+    nn::Tuple x;
+    for (const at::Tensor& tensor : whole) x.push_back(tensor.narrow(0, 0, rows));
+    at::ones({chunk, run_.model.vocab});  // the pages of the logits; freed blocks are used again
+    together();
+    time({OpKind::kLoss, last}, [&] {
+      begin_gradients(last);
+      return dynamic_cast<nn::LossBlock&>(*chain_[last]).loss(x, made_up_tokens(rows), context(last, rows), true);
+    });
+    figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(rows);
+  }
+
+  // On gradients alone: what a gradient holds is void until the first step.
+  double update_us_per_element() {
+    const int64_t count = std::min(kElements, parameters_.elements() / 2);
+    optim::Shard shard{.weights = parameters_.gradients().narrow(0, 0, count),
+                       .gradient = parameters_.gradients().narrow(0, count, count),
+                       .states = {}};
+    for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
+    together();
+    const double us = mean_us([&] { optimizer_.step(shard, {.step = 0, .rate = 1e-3}); });
+    for (const at::Tensor& state : shard.states) state.zero_();
+    return us / static_cast<double>(count) / at::get_num_threads();
+  }
+  double norm_us_per_element() {
+    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, parameters_.elements()));
+    together();
+    return mean_us([&] { optim::gradient_squares(part); }) / static_cast<double>(part.numel());
+  }
+  // Of a bucket, where there is anybody to reduce with.
+  double reduce_us_per_byte() {
+    if (comm_.size() == 1) return 0;
+    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / 4, 1, parameters_.elements());
+    at::Tensor bucket = parameters_.gradients().narrow(0, 0, count);
+    bucket.zero_();
+    comm_.all_reduce(bucket, {.name = "calibration"});
+    together();
+    const auto begin = Clock::now();
+    constexpr int kTimes = 3;
+    for (int i = 0; i < kTimes; ++i) comm_.all_reduce(bucket, {.name = "calibration"});
+    return us_since(begin) / kTimes / static_cast<double>(4 * count);
+  }
+
+  const spec::RunFile& run_;
+  const spec::Layout& layout_;
+  const runtime::Chain& chain_;
+  runtime::FlatParameters& parameters_;
+  const optim::Optimizer& optimizer_;
+  Communicator& comm_;
+  std::map<Op, double> figures_;
+};
 
 }  // namespace
 
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, Communicator& comm) {
-  const int threads = at::get_num_threads();
-  const auto& m = run.model;
-  const int64_t rows = layout.micro_batch * m.context;
-  const at::Tensor x = at::ones({rows, m.width}), w = at::ones({m.width, m.ffn});
-  at::Tensor y = at::empty({rows, m.ffn});
-  const at::Tensor q = at::ones({layout.micro_batch, m.heads, m.context, m.width / m.heads});
-
-  comm.barrier({.name = "calibration"});
-  const double matmul = 2.0 * static_cast<double>(rows * m.width * m.ffn) / best_us([&] { at::mm_out(y, x, w); });
-  const double scores = 4.0 * static_cast<double>(layout.micro_batch * m.context * m.context * m.width);
-  const double attention = scores / 2 / best_us([&] { at::scaled_dot_product_attention(q, q, q, {}, 0.0, true); });
-  comm.barrier({.name = "calibration"});
-  const double alone = comm.rank() == 0 ? stream_bytes_per_us() : 0;
-  comm.barrier({.name = "calibration"});
-  std::vector<double> together = {stream_bytes_per_us()};
-  comm.all_reduce(together, {.name = "calibration"});
-
-  std::vector<double> figures = {matmul, attention, alone, together[0]};
-  comm.broadcast(figures, 0, {.name = "calibration"});
-  program::Calibration machine;
-  machine.cores = launch::usable_cores();
-  machine.threads = threads;
-  machine.matmul_flops_per_us = figures[0] / threads;
-  machine.attention_flops_per_us = figures[1] / threads;
-  machine.core_bytes_per_us = figures[2] / threads;
-  machine.host_bytes_per_us = std::max(figures[2], figures[3]);
-  return machine;
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
+                               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
+                               Communicator& comm) {
+  return Measurements(run, layout, chain, parameters, optimizer, comm).run();
 }
 
 }  // namespace herd::train

@@ -1,15 +1,23 @@
-// What this machine does with this model's shapes, measured in about a second, for predictions of a step.
+// What this machine does with this model, measured in a few seconds before the first step, for predictions of a step.
 #pragma once
 
 #include "herd/comm/communicator.h"
+#include "herd/optim/optimizer.h"
 #include "herd/program/simulate.h"
+#include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/model_bindings.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/run_file.h"
 
 namespace herd::train {
 
-// Matrix products and attention of one micro-batch's shapes on all ranks at once; memory streams on one rank alone,
-// then on all. Rank 0's figures go to every rank, so that all predict the same. Collective. Uses torch's threads.
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, Communicator& comm);
+// The blocks' own forward and backward on made-up tokens, the update, the norm and one bucket's reduction, on all ranks
+// at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. One transformer block
+// stands for all, and one chunk of rows for the whole loss. Every rank gets the mean over ranks, so that all predict
+// the same. Weights stay; gradients are void afterwards and states are zero, as before the first step. Collective.
+// Takes no more memory than a step does. Uses torch's threads.
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
+                               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
+                               Communicator& comm);
 
 }  // namespace herd::train

@@ -4,12 +4,14 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
+#include <map>
 
 #include "herd/base/units.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
 #include "herd/draw/timeline.h"
+#include "herd/program/names.h"
 
 namespace herd::train {
 namespace {
@@ -148,6 +150,24 @@ draw::Section timelines(const RunReport& report) {
 }
 
 }  // namespace
+
+std::vector<draw::Series> memory_series(const std::vector<program::MemoryPoint>& memory) {
+  std::map<program::ValueKind, draw::Series> kinds;
+  draw::Series scratch{"scratch", {}};
+  for (const auto& point : memory)
+    for (const auto& [kind, bytes] : point.by_kind) kinds[kind].name = program::kind_name(kind);
+  for (const auto& point : memory) {
+    for (auto& [kind, series] : kinds) {
+      const auto held = point.by_kind.find(kind);
+      series.points.emplace_back(point.at_us, held == point.by_kind.end() ? 0.0 : static_cast<double>(held->second));
+    }
+    scratch.points.emplace_back(point.at_us, static_cast<double>(point.scratch_bytes));
+  }
+  std::vector<draw::Series> all;
+  for (auto& [kind, series] : kinds) all.push_back(std::move(series));
+  if (!memory.empty()) all.push_back(std::move(scratch));
+  return all;
+}
 
 std::string run_report_html(const RunReport& report) {
   std::vector<draw::Section> sections = {summary(report)};

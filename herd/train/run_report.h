@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "herd/draw/chart.h"
+#include "herd/program/simulate.h"
 #include "herd/sim/timeline.h"
 #include "herd/storage/metrics.h"
 
@@ -28,5 +29,8 @@ struct RunReport {
 };
 
 std::string run_report_html(const RunReport& report);
+
+// RunReport::predicted_memory of a simulated step: what is used at all, scratch last.
+std::vector<draw::Series> memory_series(const std::vector<program::MemoryPoint>& memory);
 
 }  // namespace herd::train

@@ -121,15 +121,17 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
   std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank());
   s.flops_per_step = table.flops() * s.layout.micro_batches;
-  const program::Calibration machine = calibrate(run, s.layout, comm);
-  s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
-  s.predicted = program::simulate(programs, table, machine, program::SharedMemoryCost(machine));
 
   s.model = models::make_model(run.model);
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, comm, s.optimizer->num_states(), seed);
+  const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.optimizer, comm);
+  s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
+  s.predicted = program::simulate(programs, table, machine, program::SharedMemoryCost(machine));
+  s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
+        format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, comm, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
       runtime::ModelBindings::Options{
@@ -141,8 +143,6 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
     fs::create_directories(s.folder);
     std::ofstream(s.folder / "config.toml") << spec::to_toml(run);
   }
-  s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
-        format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
   s.saver = std::make_unique<CheckpointSaver>(CheckpointSaver::Options{.root = s.folder / "checkpoints",
                                                                        .keep = static_cast<int>(run.checkpoint.keep),
@@ -274,6 +274,7 @@ void Trainer::State::write_report() const {
                   {"predicted step", format_us(predicted.step_us)},
                   {"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))}};
   report.device_budget = run.memory.device_budget;
+  report.predicted_memory = memory_series(predicted.memory);
   report.predicted_step = predicted.timeline;
   if (!measured.spans.empty()) report.measured_step = measured;
   report.config = spec::to_toml(run);

@@ -35,6 +35,19 @@ TEST(Simulate, OneRankTakesTheSumOfItsOps) {
   EXPECT_NEAR(on(setup, machine).step_us, setup.model.flops() / machine.matmul_flops_per_us, 1);
 }
 
+TEST(Simulate, TakesWhatWasMeasured_InPlaceOfTheRates) {
+  const Example setup = gpt(1);
+  Calibration machine{.core_bytes_per_us = 1e12, .host_bytes_per_us = 1e15, .op_overhead_us = 0};
+  const int last = static_cast<int>(setup.model.blocks.size()) - 1;
+  for (int b = 0; b < last; ++b)
+    machine.measured_us[{OpKind::kForward, b}] = 100, machine.measured_us[{OpKind::kBackward, b}] = 200;
+  machine.measured_us[{OpKind::kLoss, last}] = 1000;
+  machine.update_us_per_element = 1e-3;
+  machine.norm_us_per_element = 1e-4;
+  const double elements = static_cast<double>(setup.model.parameters());
+  EXPECT_NEAR(on(setup, machine).step_us, 300.0 * last + 1000 + 1.1e-3 * elements, 1);
+}
+
 TEST(Simulate, RanksShareCores_SoTwoOnOneTakeTwiceAsLong) {
   const Example setup = gpt(2);
   const Calibration two_cores{.cores = 2}, one_core{.cores = 1};

@@ -32,15 +32,17 @@ TEST(StepLine, ShowsBudgetShareAndMatmulShare_WhereTheyAreKnown) {
   record.metrics.tokens_per_s = 5321;
   record.metrics.device_bytes_peak = 256 << 20;
   record.gflops = 42;
+  record.metrics.step_ms = 98.1;
   record.left_s = 90;
   EXPECT_THAT(step_line(record),
               testing::StartsWith("step 120/2000 | loss 4.8123 | norm 0.912 | lr 3.00e-04 | 256 MiB | "
-                                  "5321 tokens/s | 42.0 GFLOP/s | left "));
+                                  "5321 tokens/s | 42.0 GFLOP/s | 98.1 ms | left "));
   record.device_budget = 1 << 30;
   record.peak_gflops = 84;
   record.metrics.val_loss = 4.9;
+  record.metrics.predicted_step_ms = 95.4;
   EXPECT_THAT(step_line(record), testing::HasSubstr("256 MiB, 25 % of 1 GiB"));
-  EXPECT_THAT(step_line(record), testing::HasSubstr("50 % of matmul | val_loss 4.9000 |"));
+  EXPECT_THAT(step_line(record), testing::HasSubstr("50 % of matmul | 98.1 ms, predicted 95.4 ms | val_loss 4.9000 |"));
 }
 
 }  // namespace
