@@ -58,7 +58,7 @@ ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, Com
       parameters_(parameters),
       comm_(comm),
       update_(std::move(update)),
-      options_(options),
+      options_(std::move(options)),
       squares_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
 
 BindingTable ModelBindings::table() {
@@ -160,7 +160,9 @@ EventPtr ModelBindings::reduce(const Op& op) {
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1]);
-    works.push_back(comm_.all_reduce_async(range, {.op = ReduceOp::kSum, .name = "gradient"}));
+    works.push_back(comm_.all_reduce_async(
+        range,
+        {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline, .algorithm = options_.algorithm}));
     begin = end;
   }
   return std::make_shared<WorksEvent>(std::move(works));

@@ -6,8 +6,10 @@
 // Threads: bindings run on the compute lane, but for the reduce, which only starts an operation.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "herd/comm/communicator.h"
@@ -51,6 +53,8 @@ class ModelBindings {
     uint64_t seed = 0;
     double clip = 0;  // largest global norm; 0 = none
     bool stop_on_nonfinite = true;
+    std::string algorithm = {};             // of the gradients' reduction; empty = chosen
+    std::chrono::milliseconds deadline{0};  // of it; 0 = the group's
   };
   // Borrows all of them; they must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, Communicator& comm, GroupUpdate update,

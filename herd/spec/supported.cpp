@@ -28,6 +28,7 @@ const std::vector<Built>& built() {
       {"strategy.precision", {"\"fp32\""}},
       {"strategy.offload", {"\"none\""}},
       {"strategy.compression", {"\"none\""}},
+      {"comm.transport", {"\"auto\"", "\"shm\""}},
   };
   return list;
 }

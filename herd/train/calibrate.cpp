@@ -210,11 +210,13 @@ class Measurements {
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / 4, 1, parameters_.elements());
     at::Tensor bucket = parameters_.gradients().narrow(0, 0, count);
     bucket.zero_();
-    comm_.all_reduce(bucket, {.name = "calibration"});
+    const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
+    const auto reduce = [&] { comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm}); };
+    reduce();
     together();
     const auto begin = Clock::now();
     constexpr int kTimes = 3;
-    for (int i = 0; i < kTimes; ++i) comm_.all_reduce(bucket, {.name = "calibration"});
+    for (int i = 0; i < kTimes; ++i) reduce();
     return us_since(begin) / kTimes / static_cast<double>(4 * count);
   }
 

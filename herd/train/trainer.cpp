@@ -3,6 +3,9 @@
 #include <ATen/Parallel.h>
 #include <torch/version.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <fstream>
 
@@ -60,6 +63,10 @@ optim::LearningRate learning_rate(const spec::RunFile& run) {
           .warmup_steps = run.optimizer.warmup_steps,
           .total_steps = run.train.steps,
           .schedule = optim::parse_schedule(run.optimizer.schedule)};
+}
+
+std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
+  return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
 // The programs of all ranks, proved, which takes milliseconds; in large worlds this rank's alone.
@@ -134,8 +141,11 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
         format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, comm, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
-      runtime::ModelBindings::Options{
-          .seed = seed, .clip = run.optimizer.clip, .stop_on_nonfinite = run.health.check_finite});
+      runtime::ModelBindings::Options{.seed = seed,
+                                      .clip = run.optimizer.clip,
+                                      .stop_on_nonfinite = run.health.check_finite,
+                                      .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
+                                      .deadline = deadline_of(run)});
   s.executor = std::make_unique<runtime::Executor>(
       std::move(programs[programs.size() > 1 ? static_cast<size_t>(comm.rank()) : 0]), s.bindings->table());
 
@@ -204,7 +214,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const runtime::StepOutput& output = bindings->output();
   std::vector<double> totals = {output.loss_sum, static_cast<double>(output.count),
                                 StopSignal::requested() ? 1.0 : 0.0};
-  comm.all_reduce(totals, {.name = "end of step"});
+  comm.all_reduce(totals, {.name = "end of step", .deadline = deadline_of(run)});
   stop = totals[2] > 0;
 
   StepRecord record;

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cmath>
 
 #include "command.h"
@@ -88,6 +89,37 @@ TEST(TrainCommand, NamesBlockRankAndStep_WhenAGradientIsNotFinite) {
   EXPECT_THAT(ended.output, HasSubstr("step "));
   EXPECT_THAT(ended.output, HasSubstr("rank "));
   EXPECT_THAT(ended.output, testing::ContainsRegex("(output|loss|gradient|weights) of "));
+}
+
+TEST(TrainCommand, ReducesByTheAlgorithmThatTheRunFileNames) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, {"comm.algorithm=ring"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(slurp(folder.root / "run/run.json"), HasSubstr("\"ring\""));
+  const Ended unknown = folder.train("unknown", 2, {"comm.algorithm=rign"});
+  EXPECT_EQ(unknown.status, 2) << unknown.output;
+  EXPECT_THAT(unknown.output, HasSubstr("rign"));
+  EXPECT_THAT(unknown.output, HasSubstr("ring"));
+}
+
+TEST(TrainCommand, NamesTheRankThatIsStopped_WhenTheDeadlineHasPassed) {
+  RunFolder folder;
+  Command run =
+      folder.start("run", 2, {"train.steps=100000", "comm.deadline_s=2", "train.eval_every=0", "checkpoint.every=0"});
+  ASSERT_TRUE(run.wait_for("step 3/")) << run.output();
+  pid_t victim = -1;
+  for (pid_t pid : Command::processes_with(folder.root.string()))
+    if (slurp("/proc/" + std::to_string(pid) + "/environ").find("HERD_RANK=1") != std::string::npos &&
+        slurp("/proc/" + std::to_string(pid) + "/cmdline").find("herd-trainer") != std::string::npos)
+      victim = pid;
+  ASSERT_GT(victim, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  kill(victim, SIGSTOP);
+  EXPECT_NE(run.wait(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_THAT(run.output(), HasSubstr("rank 1"));
+  EXPECT_THAT(run.output(), HasSubstr("2000 ms"));
+  EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
 TEST(TrainCommand, SaysWhatDoesNotFit_BeforeAnythingStarts) {
