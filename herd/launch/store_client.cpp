@@ -13,6 +13,7 @@
 #include "herd/base/log.h"
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
+#include "herd/launch/poll_internal.h"
 #include "herd/launch/wire.h"
 
 namespace herd::launch {
@@ -139,7 +140,7 @@ void StoreClient::State::run() {
   auto next_beat = Clock::now() + kBeat;
   while (true) {
     const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_beat - Clock::now());
-    zmq::poll(items, 3, std::max(left, 0ms));
+    poll_sockets(items, std::max(left, 0ms));
     uint64_t drained;
     [[maybe_unused]] const auto count = read(wake_fd, &drained, sizeof drained);
     std::deque<Message> messages;

@@ -11,6 +11,7 @@
 #include "herd/base/log.h"
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
+#include "herd/launch/poll_internal.h"
 
 namespace herd::launch {
 
@@ -108,7 +109,7 @@ void StoreServer::State::serve() {
                              {monitor.handle(), 0, ZMQ_POLLIN, 0},
                              {nullptr, wake_fd, ZMQ_POLLIN, 0}};
   while (true) {
-    zmq::poll(items, 4, 1000ms);
+    poll_sockets(items, 1000ms);
     if (items[1].revents) authenticate();
     if (items[2].revents) watch_strangers();
     if (items[0].revents) receive();

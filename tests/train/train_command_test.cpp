@@ -27,6 +27,16 @@ void expect_same_losses(const fs::path& a, const fs::path& b, double tolerance) 
   for (size_t i = 0; i < x.size(); ++i) EXPECT_LT(std::abs(x[i] - y[i]) / x[i], tolerance) << "step " << i + 1;
 }
 
+pid_t process_of_rank(int rank, const RunFolder& folder) {  // -1 if there is none
+  for (const pid_t pid : Command::processes_with(folder.root.string())) {
+    const std::string process = "/proc/" + std::to_string(pid);
+    if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
+        slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
+      return pid;
+  }
+  return -1;
+}
+
 TEST(TrainCommand, GivesTheLossesOfOneRank_WithTwoRanksAndOtherMicroBatches) {
   RunFolder folder;
   const Ended one = folder.train("one", 1, {"train.micro_batch=6", "model.dropout=0.1"});
@@ -68,11 +78,7 @@ TEST(TrainCommand, NamesTheRankThatWasKilled_AndKeepsTheLastCheckpoint) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=10", "train.eval_every=0"});
   ASSERT_TRUE(run.wait_for("step 30/")) << run.output();
-  pid_t victim = -1;
-  for (pid_t pid : Command::processes_with(folder.root.string()))
-    if (slurp("/proc/" + std::to_string(pid) + "/environ").find("HERD_RANK=1") != std::string::npos &&
-        slurp("/proc/" + std::to_string(pid) + "/cmdline").find("herd-trainer") != std::string::npos)
-      victim = pid;
+  const pid_t victim = process_of_rank(1, folder);
   ASSERT_GT(victim, 0);
   kill(victim, SIGKILL);
   EXPECT_EQ(run.wait(), 137);
@@ -107,11 +113,7 @@ TEST(TrainCommand, NamesTheRankThatIsStopped_WhenTheDeadlineHasPassed) {
   Command run =
       folder.start("run", 2, {"train.steps=100000", "comm.deadline_s=2", "train.eval_every=0", "checkpoint.every=0"});
   ASSERT_TRUE(run.wait_for("step 3/")) << run.output();
-  pid_t victim = -1;
-  for (pid_t pid : Command::processes_with(folder.root.string()))
-    if (slurp("/proc/" + std::to_string(pid) + "/environ").find("HERD_RANK=1") != std::string::npos &&
-        slurp("/proc/" + std::to_string(pid) + "/cmdline").find("herd-trainer") != std::string::npos)
-      victim = pid;
+  const pid_t victim = process_of_rank(1, folder);
   ASSERT_GT(victim, 0);
   const auto begin = std::chrono::steady_clock::now();
   kill(victim, SIGSTOP);
@@ -120,6 +122,25 @@ TEST(TrainCommand, NamesTheRankThatIsStopped_WhenTheDeadlineHasPassed) {
   EXPECT_THAT(run.output(), HasSubstr("rank 1"));
   EXPECT_THAT(run.output(), HasSubstr("2000 ms"));
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
+}
+
+TEST(TrainCommand, GoesOn_WhenARankWasStoppedForAMoment) {
+  RunFolder folder;
+  Command run =
+      folder.start("run", 2, {"train.steps=100000", "train.eval_every=0", "checkpoint.every=0", "log.every=50"});
+  ASSERT_TRUE(run.wait_for("step 50/")) << run.output();
+  const pid_t victim = process_of_rank(1, folder);
+  ASSERT_GT(victim, 0);
+  kill(victim, SIGSTOP);
+  usleep(300'000);
+  kill(victim, SIGCONT);
+  const size_t before = run.output().size();
+  usleep(500'000);
+  kill(run.pid(), SIGTERM);
+  run.wait();
+  EXPECT_THAT(run.output().substr(before), HasSubstr("step "));
+  EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step"));
+  EXPECT_THAT(run.output(), testing::Not(HasSubstr("terminate called")));
 }
 
 TEST(TrainCommand, SaysWhatDoesNotFit_BeforeAnythingStarts) {
