@@ -22,6 +22,10 @@ std::string_view reduce_op_name(ReduceOp op) {
       return "and";
     case ReduceOp::kOr:
       return "or";
+    case ReduceOp::kXor:
+      return "xor";
+    case ReduceOp::kPremultipliedSum:
+      return "premultiplied_sum";
   }
   return "unknown op";
 }
@@ -44,10 +48,12 @@ bool supports(ReduceOp op, DType dtype) {
     case ReduceOp::kMax:
       return true;
     case ReduceOp::kAverage:
+    case ReduceOp::kPremultipliedSum:
       return is_floating(dtype);
     case ReduceOp::kAnd:
     case ReduceOp::kOr:
-      return dtype == DType::kBool;
+    case ReduceOp::kXor:
+      return !is_floating(dtype);
   }
   return false;
 }

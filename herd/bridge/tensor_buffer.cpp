@@ -57,6 +57,14 @@ at::ScalarType scalar_type_of(DType dtype) {
 }
 
 Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
+  const auto refuse = [](const std::string& what) {
+    throw Error(Code::kBadConfig,
+                "a collective can't take " + what + "\n  fix: make it an ordinary dense tensor first");
+  };
+  if (!tensor.defined()) refuse("a tensor that is not defined");
+  if (tensor.layout() != at::kStrided) refuse("a sparse tensor");
+  if (!tensor.is_cpu() && !tensor.is_cuda()) refuse("a tensor on device " + tensor.device().str());
+  if (tensor.is_neg() || tensor.is_conj()) refuse("a tensor whose negation or conjugation is still to be done");
   if (!tensor.is_non_overlapping_and_dense()) {
     std::ostringstream text;
     text << "a collective needs one dense piece of memory; this tensor has sizes " << tensor.sizes() << " and strides "
@@ -65,6 +73,11 @@ Buffer to_buffer(const at::Tensor& tensor, BufferTag) {
   }
   Buffer buffer;
   buffer.dtype = dtype_of(tensor.scalar_type());
+  if (!tensor.is_contiguous()) {
+    buffer.layout = 1;
+    for (const int64_t stride : tensor.strides())
+      buffer.layout = buffer.layout * 0x100000001b3ull + static_cast<uint64_t>(stride);
+  }
   buffer.count = tensor.numel();
   buffer.ptr = tensor.numel() == 0 ? nullptr : tensor.data_ptr();
   if (tensor.is_cuda()) buffer.device = {DeviceKind::kCuda, tensor.device().index()};

@@ -3,8 +3,8 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/schedule/layout.h"
 #include "herd/schedule/names.h"
-#include "herd/schedule/parts.h"
 
 namespace herd::comm {
 namespace {
@@ -22,42 +22,87 @@ CollectiveCall call_of(Collective collective, int64_t elements, DType dtype, con
   return call;
 }
 
+void set_input(CollectiveCall& call, const Buffer& in) {
+  call.input = static_cast<std::byte*>(in.ptr);
+  call.input_bytes = in.bytes();
+}
+void set_output(CollectiveCall& call, const Buffer& out) {
+  call.output = static_cast<std::byte*>(out.ptr);
+  call.output_bytes = out.bytes();
+}
+
+std::string named(const Buffer& x) { return std::string(dtype_name(x.dtype)) + " x " + std::to_string(x.count); }
+
+[[noreturn]] void refuse(const std::string& what, const std::string& rule) {
+  throw Error(Code::kBadConfig, what + ": " + rule);
+}
+
+void check_no_counts(const OpOptions& options, std::string_view what) {
+  if (!options.counts.empty()) refuse(std::string(what), "has no parts, so no counts");
+}
+
 CollectiveCall in_place_call(Collective collective, const Buffer& x, const OpOptions& options) {
   check_buffer(x, collective_name(collective));
+  check_no_counts(options, collective_name(collective));
   CollectiveCall call = call_of(collective, x.count, x.dtype, options);
   call.request.in_place = true;
-  call.output = static_cast<std::byte*>(x.ptr);
-  call.output_bytes = x.bytes();
+  call.shape = x.layout;
+  set_output(call, x);
   return call;
 }
 
-void check_reduces(CollectiveCall& call, DType dtype) {
-  check_supported(call.op, dtype);
+// The factor is applied to what this rank gives, before the operation.
+void set_reduction(CollectiveCall& call, const OpOptions& options) {
+  const DType dtype = call.request.dtype;
+  check_supported(options.op, dtype);
   call.reduces = true;
+  if (options.op == ReduceOp::kPremultipliedSum) {
+    // Whatever this rank's factor: all ranks have to use the same kind of memory.
+    call.packing = std::make_shared<Packing>(dtype, options.factor);
+  } else if (options.factor != 1) {
+    refuse(std::string(collective_name(call.request.collective)),
+           "a factor of " + std::to_string(options.factor) + " with op " + std::string(reduce_op_name(options.op)) +
+               "\n  fix: op = ReduceOp::kPremultipliedSum");
+  }
 }
 
-// `part` is rank self's part of `whole`: its size has to be right, and where they share memory, its place.
-bool check_part(Collective collective, const Buffer& part, const Buffer& whole, Rank self, int num_ranks) {
-  const std::string what(collective_name(collective));
-  check_buffer(part, what);
-  check_buffer(whole, what);
-  const Range range = part_of(whole.count, num_ranks, self);
-  if (part.dtype != whole.dtype || part.count != range.size()) {
-    throw Error(Code::kBadConfig, what + ": the whole is " + std::string(dtype_name(whole.dtype)) + " x " +
-                                      std::to_string(whole.count) + ", so the part of rank " + std::to_string(self) +
-                                      " of " + std::to_string(num_ranks) + " is " + std::to_string(range.size()) +
-                                      " of them, but it is given " + std::string(dtype_name(part.dtype)) + " x " +
-                                      std::to_string(part.count));
-  }
+// The parts of a message of `elements`, or of the options' counts, which then make up its elements.
+Layout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) {
+  CollectiveRequest& request = call.request;
+  request.counts.assign(options.counts.begin(), options.counts.end());
+  Schedule header;
+  header.collective = request.collective;
+  header.num_ranks = num_ranks;
+  header.counts = request.counts;
+  const size_t wanted = static_cast<size_t>(num_ranks) *
+                        (request.collective == Collective::kAllToAll ? static_cast<size_t>(num_ranks) : 1);
+  if (request.counts.size() == wanted)
+    request.elements = elements_of_counts(request.collective, num_ranks, request.counts);
+  header.elements = request.elements;
+  check_counts(header);
+  return Layout(header);
+}
+
+void check_size(const CollectiveCall& call, const Buffer& x, const char* which, int64_t count) {
+  const std::string what(collective_name(call.request.collective));
+  check_buffer(x, what);
+  check_in_order(x, what);
+  if (x.dtype == call.request.dtype && x.count == count) return;
+  refuse(what, std::string(which) + " has to be " + std::string(dtype_name(call.request.dtype)) + " x " +
+                   std::to_string(count) + ", but it is " + named(x));
+}
+
+// Whether the part lies at its own place in the whole; throws where it lies elsewhere in it.
+bool at_its_place(const std::string& what, const Buffer& part, const Buffer& whole, Range range) {
   const auto* first = static_cast<const std::byte*>(whole.ptr);
   const auto* mine = static_cast<const std::byte*>(part.ptr);
   const auto* place = first + range.begin * size_of(whole.dtype);
   if (range.size() == 0) return mine != nullptr && mine >= first && mine <= first + whole.bytes();
   if (mine == place) return true;
   if (mine + part.bytes() <= first || mine >= first + whole.bytes()) return false;
-  throw Error(Code::kBadConfig, what + ": the part of rank " + std::to_string(self) + " overlaps the whole at byte " +
-                                    std::to_string(mine - first) + "\n  fix: in place it starts at byte " +
-                                    std::to_string(place - first) + "; otherwise it lies outside");
+  refuse(what, "this rank's part overlaps the whole at byte " + std::to_string(mine - first) +
+                   "\n  fix: in place it starts at byte " + std::to_string(place - first) +
+                   "; otherwise it lies outside");
 }
 
 }  // namespace
@@ -74,6 +119,13 @@ void check_buffer(const Buffer& buffer, std::string_view what) {
   }
 }
 
+void check_in_order(const Buffer& buffer, std::string_view what) {
+  if (buffer.layout == 0) return;
+  refuse(std::string(what),
+         "its elements do not lie in their logical order (a transposed tensor)"
+         "\n  fix: pass tensor.contiguous()");
+}
+
 void check_rank(Rank rank, int num_ranks, std::string_view what) {
   if (rank >= 0 && rank < num_ranks) return;
   throw Error(Code::kBadConfig, std::string(what) + " " + std::to_string(rank) +
@@ -82,7 +134,8 @@ void check_rank(Rank rank, int num_ranks, std::string_view what) {
 
 CollectiveCall all_reduce_call(const Buffer& x, const OpOptions& options) {
   CollectiveCall call = in_place_call(Collective::kAllReduce, x, options);
-  check_reduces(call, x.dtype);
+  set_reduction(call, options);
+  if (call.packing != nullptr) call.packing->load(x.ptr, x.ptr, x.bytes());
   return call;
 }
 
@@ -93,40 +146,98 @@ CollectiveCall broadcast_call(const Buffer& x, Rank root, int num_ranks, const O
   return call;
 }
 
-CollectiveCall reduce_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options) {
+CollectiveCall reduce_call(const Buffer& x, Rank root, Rank self, int num_ranks, const OpOptions& options) {
   check_rank(root, num_ranks, "reduce: root");
   CollectiveCall call = in_place_call(Collective::kReduce, x, options);
   call.request.root = root;
-  check_reduces(call, x.dtype);
+  set_reduction(call, options);
+  if (call.packing != nullptr) {  // what others than root hold stays as it was
+    call.output = call.packing->reserve(x.bytes());
+    call.packing->load(x.ptr, call.output, x.bytes());
+    if (self == root) call.packing->store(call.output, x.ptr, x.bytes());
+  }
   return call;
 }
 
 CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
                                const OpOptions& options) {
   CollectiveCall call = call_of(Collective::kAllGather, out.count, out.dtype, options);
-  call.request.in_place = check_part(Collective::kAllGather, in, out, self, num_ranks);
-  call.output = static_cast<std::byte*>(out.ptr);
-  call.output_bytes = out.bytes();
-  if (call.request.in_place) return call;
-  call.input = static_cast<std::byte*>(in.ptr);
-  call.input_bytes = in.bytes();
+  const Layout layout = layout_of(call, num_ranks, options);
+  check_size(call, out, "the whole", call.request.elements);
+  check_size(call, in, "this rank's part", layout.part(self).size());
+  call.request.in_place = at_its_place("all_gather", in, out, layout.part(self));
+  set_output(call, out);
+  if (!call.request.in_place) set_input(call, in);
   return call;
 }
 
 CollectiveCall reduce_scatter_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
                                    const OpOptions& options) {
   CollectiveCall call = call_of(Collective::kReduceScatter, in.count, in.dtype, options);
-  check_reduces(call, in.dtype);
-  call.request.in_place = check_part(Collective::kReduceScatter, out, in, self, num_ranks);
-  if (call.request.in_place) {
-    call.output = static_cast<std::byte*>(in.ptr);
-    call.output_bytes = in.bytes();
-    return call;
+  const Layout layout = layout_of(call, num_ranks, options);
+  check_size(call, in, "the whole", call.request.elements);
+  check_size(call, out, "this rank's part", layout.part(self).size());
+  set_reduction(call, options);
+  call.request.in_place = at_its_place("reduce_scatter", out, in, layout.part(self));
+  set_output(call, call.request.in_place ? in : out);
+  if (!call.request.in_place) set_input(call, in);
+  if (call.packing != nullptr) {
+    std::byte*& given = call.request.in_place ? call.output : call.input;
+    if (!call.request.in_place) given = call.packing->reserve(in.bytes());
+    call.packing->load(in.ptr, given, in.bytes());
   }
-  call.input = static_cast<std::byte*>(in.ptr);
-  call.input_bytes = in.bytes();
-  call.output = static_cast<std::byte*>(out.ptr);
-  call.output_bytes = out.bytes();
+  return call;
+}
+
+// Root's part may lie at its place in the whole: it is then copied onto itself, so the ranks need not agree on that.
+CollectiveCall gather_call(const Buffer& in, const Buffer& out, Rank root, Rank self, int num_ranks,
+                           const OpOptions& options) {
+  check_rank(root, num_ranks, "gather: root");
+  CollectiveCall call = call_of(Collective::kGather, in.count * num_ranks, in.dtype, options);
+  const Layout layout = layout_of(call, num_ranks, options);
+  call.request.root = root;
+  check_size(call, in, "this rank's part", layout.part(self).size());
+  set_input(call, in);
+  if (self != root) return call;
+  check_size(call, out, "the whole", call.request.elements);
+  at_its_place("gather", in, out, layout.part(self));
+  set_output(call, out);
+  return call;
+}
+
+CollectiveCall scatter_call(const Buffer& in, const Buffer& out, Rank root, Rank self, int num_ranks,
+                            const OpOptions& options) {
+  check_rank(root, num_ranks, "scatter: root");
+  CollectiveCall call = call_of(Collective::kScatter, out.count * num_ranks, out.dtype, options);
+  const Layout layout = layout_of(call, num_ranks, options);
+  call.request.root = root;
+  check_size(call, out, "this rank's part", layout.part(self).size());
+  set_output(call, out);
+  if (self != root) return call;
+  check_size(call, in, "the whole", call.request.elements);
+  at_its_place("scatter", out, in, layout.part(self));
+  set_input(call, in);
+  return call;
+}
+
+CollectiveCall all_to_all_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
+                               const OpOptions& options) {
+  CollectiveCall call = call_of(Collective::kAllToAll, in.count, in.dtype, options);
+  if (options.counts.empty() && in.count % num_ranks != 0) {
+    refuse("all_to_all", "blocks are of one size, but " + std::to_string(in.count) + " elements % " +
+                             std::to_string(num_ranks) + " ranks = " + std::to_string(in.count % num_ranks) +
+                             "\n  fix: give counts");
+  }
+  const Layout layout = layout_of(call, num_ranks, options);
+  check_size(call, in, "what this rank sends", layout.num_sent(self));
+  check_size(call, out, "what this rank receives", layout.num_received(self));
+  call.request.in_place = in.ptr == out.ptr && in.count > 0;
+  if (!call.request.in_place && in.count > 0 && out.count > 0) {
+    const auto *a = static_cast<const std::byte*>(in.ptr), *b = static_cast<const std::byte*>(out.ptr);
+    if (a < b + out.bytes() && b < a + in.bytes()) refuse("all_to_all", "input and output overlap in part");
+  }
+  set_output(call, out);
+  if (!call.request.in_place) set_input(call, in);
   return call;
 }
 

@@ -1,6 +1,8 @@
-// From buffers to a checked request: what each collective means for counts and in-place use, stated once.
+// From buffers to a checked request: what each collective means for counts, parts and in-place use, stated once.
 // Threads: pure.
 #pragma once
+
+#include <span>
 
 #include "herd/base/buffer.h"
 #include "herd/comm/communicator.h"
@@ -11,12 +13,29 @@ namespace herd::comm {
 // All throw kBadConfig with the rule and its values.
 CollectiveCall all_reduce_call(const Buffer& x, const OpOptions& options);
 CollectiveCall broadcast_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options);
-CollectiveCall reduce_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options);
+CollectiveCall reduce_call(const Buffer& x, Rank root, Rank self, int num_ranks, const OpOptions& options);
 CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks, const OpOptions& options);
 CollectiveCall reduce_scatter_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
                                    const OpOptions& options);
+CollectiveCall gather_call(const Buffer& in, const Buffer& out, Rank root, Rank self, int num_ranks,
+                           const OpOptions& options);
+CollectiveCall scatter_call(const Buffer& in, const Buffer& out, Rank root, Rank self, int num_ranks,
+                            const OpOptions& options);
+CollectiveCall all_to_all_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks, const OpOptions& options);
 CollectiveCall barrier_call(const OpOptions& options);
+
+// Lists as one message (list_call.cpp): see packing.h.
+using BufferList = std::span<const Buffer>;
+CollectiveCall all_reduce_list_call(BufferList xs, const OpOptions& options);
+CollectiveCall broadcast_list_call(BufferList xs, Rank root, Rank self, int num_ranks, const OpOptions& options);
+CollectiveCall reduce_list_call(BufferList xs, Rank root, Rank self, int num_ranks, const OpOptions& options);
+CollectiveCall all_gather_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
+                                    const OpOptions& options);
+CollectiveCall reduce_scatter_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
+                                        const OpOptions& options);
+
 void check_buffer(const Buffer& buffer, std::string_view what);
+void check_in_order(const Buffer& buffer, std::string_view what);  // elements lie in their logical order
 void check_rank(Rank rank, int num_ranks, std::string_view what);
 
 }  // namespace herd::comm

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <numeric>
 #include <thread>
 #include <tuple>
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/comm/agreement.h"
 #include "herd/comm/collective_call.h"
 #include "herd/comm/context.h"
 #include "herd/launch/environment.h"
@@ -40,6 +42,8 @@ void Work::wait() {
 
 bool Work::done() const { return state_ == nullptr || state_->done.load(std::memory_order_acquire); }
 
+Rank Work::source() const { return state_ == nullptr ? kAnySource : state_->message.peer; }
+
 std::chrono::steady_clock::time_point Work::finished_at() const {
   return state_ == nullptr ? std::chrono::steady_clock::time_point{} : state_->finished_at;
 }
@@ -64,6 +68,7 @@ struct Communicator::State {
   std::shared_ptr<Context> context;
   std::unique_ptr<GroupState> group;  // null: no member
   uint64_t allocations = 0;
+  uint64_t rounds = 0;  // of agreements on who is left
 
   GroupState& member() {
     if (group == nullptr)
@@ -94,7 +99,9 @@ std::unique_ptr<transport::Courier> courier_of(const launch::Environment& enviro
 void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
                    const OpOptions& options) {
   comm::check_buffer(x, kind == TaskKind::kSend ? "send" : "receive");
-  comm::check_rank(peer, group.size(), kind == TaskKind::kSend ? "send: rank" : "receive: rank");
+  comm::check_in_order(x, kind == TaskKind::kSend ? "send" : "receive");
+  if (kind == TaskKind::kSend || peer != kAnySource)
+    comm::check_rank(peer, group.size(), kind == TaskKind::kSend ? "send: rank" : "receive: rank");
   task.kind = kind;
   task.group = &group;
   task.where = options.where;
@@ -248,6 +255,47 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   return handle;
 }
 
+Communicator Communicator::shrink(std::string_view name, OpOptions options) {
+  GroupState& group = state_->member();
+  const comm::GroupSettings& old = group.settings();
+  const auto deadline =
+      std::chrono::steady_clock::now() + (options.deadline.count() > 0 ? options.deadline : old.deadline);
+  transport::Transport& transport = *state_->context->transport;
+  comm::Agreement agreement(group.channel(), [&](Rank rank) {
+    return group.channel().board(rank).left.load(std::memory_order_acquire) != 0 ||
+           transport.state(old.members[static_cast<size_t>(rank)]) == transport::PeerState::kGone;
+  });
+  abort("the group ends, its survivors go on in another");
+  std::vector<Rank> members(static_cast<size_t>(group.size()));
+  std::iota(members.begin(), members.end(), 0);
+  auto state = std::make_unique<State>();
+  state->context = state_->context;
+  while (true) {
+    const uint64_t round = state_->rounds + 1;
+    state_->rounds += 2;
+    members = agreement.decide(round, true, members, deadline).voters;
+    std::string failure;
+    try {
+      comm::GroupSettings settings;
+      settings.name = name;
+      settings.id = comm::mix(old.id, round);
+      settings.deadline = old.deadline;
+      settings.schedules = old.schedules;
+      settings.show_status = old.show_status;
+      for (Rank rank : members) settings.members.push_back(old.members[static_cast<size_t>(rank)]);
+      state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
+    } catch (const Error& error) {
+      failure = error.message();
+    }
+    // Whoever dies meanwhile: all have the new group, or all try again with those that are left.
+    const comm::Decision made = agreement.decide(round + 1, failure.empty(), members, deadline);
+    if (made.unanimous) return Communicator(std::move(state));
+    state->group.reset();
+    if (made.voters == members) throw Error(Code::kStorage, "the survivors' group can't be made: " + failure);
+    members = made.voters;
+  }
+}
+
 uint64_t Communicator::bytes_sent() const { return state_->context->engine->bytes_sent(); }
 
 std::vector<AlgorithmUse> Communicator::algorithms_used() const {
@@ -262,70 +310,104 @@ void Communicator::abort(const std::string& reason) {
       [&] { group.fail(Code::kAborted, "rank " + std::to_string(group.rank()) + " aborted: " + reason); });
 }
 
-void Communicator::run(CollectiveCall call) {
-  GroupState& group = state_->member();
-  Task task;
-  group.prepare(task, call);
-  group.engine().run(task);
-}
-
-Work Communicator::start(CollectiveCall call, const Buffer& in, const Buffer& out) {
+Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held) {
   GroupState& group = state_->member();
   Work work;
+  if (wait == Wait::kHere) {
+    Task task;
+    group.prepare(task, call);
+    group.engine().run(task);
+    return work;
+  }
   work.state_ = std::make_shared<Work::State>();
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
-  work.state_->keep_alive[0] = in.keep_alive;
-  work.state_->keep_alive[1] = out.keep_alive;
+  for (const auto& buffers : held) {
+    work.state_->keep_alive.insert(work.state_->keep_alive.end(), buffers.begin(), buffers.end());
+  }
   group.prepare(*work.state_, call);
   group.engine().start(work.state_);
   return work;
 }
 
-void Communicator::barrier(OpOptions o) { run(comm::barrier_call(o)); }
-void Communicator::run_all_reduce(const Buffer& x, const OpOptions& o) { run(comm::all_reduce_call(x, o)); }
-void Communicator::run_broadcast(const Buffer& x, Rank root, const OpOptions& o) {
-  run(comm::broadcast_call(x, root, size(), o));
+void Communicator::barrier(OpOptions o) { issue(comm::barrier_call(o), Wait::kHere, {}); }
+Work Communicator::issue_all_reduce(const Buffer& x, const OpOptions& o, Wait wait) {
+  return issue(comm::all_reduce_call(x, o), wait, {{&x, 1}});
 }
-void Communicator::run_reduce(const Buffer& x, Rank root, const OpOptions& o) {
-  run(comm::reduce_call(x, root, size(), o));
+Work Communicator::issue_broadcast(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::broadcast_call(x, root, size(), o), wait, {{&x, 1}});
 }
-void Communicator::run_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o) {
-  run(comm::all_gather_call(in, out, rank(), size(), o));
+Work Communicator::issue_reduce(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::reduce_call(x, root, rank(), size(), o), wait, {{&x, 1}});
 }
-void Communicator::run_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o) {
-  run(comm::reduce_scatter_call(in, out, rank(), size(), o));
+Work Communicator::issue_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
+  return issue(comm::all_gather_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+}
+Work Communicator::issue_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
+  return issue(comm::reduce_scatter_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+}
+Work Communicator::issue_gather(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::gather_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+}
+Work Communicator::issue_scatter(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::scatter_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+}
+Work Communicator::issue_all_to_all(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
+  return issue(comm::all_to_all_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+}
+Work Communicator::issue_all_reduce_list(const Buffers& xs, const OpOptions& o, Wait wait) {
+  return issue(comm::all_reduce_list_call(xs, o), wait, {xs});
+}
+Work Communicator::issue_broadcast_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::broadcast_list_call(xs, root, rank(), size(), o), wait, {xs});
+}
+Work Communicator::issue_reduce_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
+  return issue(comm::reduce_list_call(xs, root, rank(), size(), o), wait, {xs});
+}
+Work Communicator::issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
+  return issue(comm::all_gather_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+}
+Work Communicator::issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
+  return issue(comm::reduce_scatter_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
 }
 
-Work Communicator::start_all_reduce(const Buffer& x, const OpOptions& o) {
-  return start(comm::all_reduce_call(x, o), x, x);
-}
-Work Communicator::start_broadcast(const Buffer& x, Rank root, const OpOptions& o) {
-  return start(comm::broadcast_call(x, root, size(), o), x, x);
-}
-Work Communicator::start_reduce(const Buffer& x, Rank root, const OpOptions& o) {
-  return start(comm::reduce_call(x, root, size(), o), x, x);
-}
-Work Communicator::start_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o) {
-  return start(comm::all_gather_call(in, out, rank(), size(), o), in, out);
-}
-Work Communicator::start_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o) {
-  return start(comm::reduce_scatter_call(in, out, rank(), size(), o), in, out);
+std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> sends, OpOptions o) {
+  if (static_cast<int>(sends.size()) != size()) {
+    throw Error(Code::kBadConfig, "exchange_counts: a rank says what it sends to each of " + std::to_string(size()) +
+                                      " ranks, but gives " + std::to_string(sends.size()) + " counts");
+  }
+  std::vector<int64_t> all(sends.size() * sends.size());
+  all_gather(sends, all, o);
+  return all;
 }
 
-void Communicator::run_send(const Buffer& x, Rank to, int tag, const OpOptions& o) {
-  Task task;
-  fill_transfer(task, state_->member(), TaskKind::kSend, x, to, tag, o);
-  task.group->engine().run(task);
-}
-
-void Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
+Rank Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
   Task task;
   fill_transfer(task, state_->member(), TaskKind::kReceive, x, from, tag, o);
   task.group->engine().run(task);
+  return task.message.peer;
 }
 
-void Communicator::signal(Rank to, int tag, OpOptions o) { run_send({nullptr, 0, DType::kU8}, to, tag, o); }
+Work Communicator::issue_send(const Buffer& x, Rank to, int tag, const OpOptions& o, Wait wait) {
+  if (wait == Wait::kHere) {
+    Task task;
+    fill_transfer(task, state_->member(), TaskKind::kSend, x, to, tag, o);
+    task.group->engine().run(task);
+    return {};
+  }
+  Work work;
+  work.state_ = std::make_shared<Work::State>();
+  fill_transfer(*work.state_, state_->member(), TaskKind::kSend, x, to, tag, o);
+  work.state_->engine = state_->context->engine;
+  work.state_->issued = std::chrono::steady_clock::now();
+  work.state_->keep_alive = {x};
+  work.state_->engine->start(work.state_);
+  return work;
+}
+
+void Communicator::signal(Rank to, int tag, OpOptions o) {
+  issue_send({nullptr, 0, DType::kU8}, to, tag, o, Wait::kHere);
+}
 void Communicator::wait(Rank from, int tag, OpOptions o) { run_receive({nullptr, 0, DType::kU8}, from, tag, o); }
 
 void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset) {
@@ -345,24 +427,13 @@ void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank
   if (to != rank()) group.engine().count_sent(static_cast<uint64_t>(x.bytes()));
 }
 
-Work Communicator::start_send(const Buffer& x, Rank to, int tag, const OpOptions& o) {
-  Work work;
-  work.state_ = std::make_shared<Work::State>();
-  fill_transfer(*work.state_, state_->member(), TaskKind::kSend, x, to, tag, o);
-  work.state_->engine = state_->context->engine;
-  work.state_->issued = std::chrono::steady_clock::now();
-  work.state_->keep_alive[0] = x.keep_alive;
-  work.state_->engine->start(work.state_);
-  return work;
-}
-
 Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
   Work work;
   work.state_ = std::make_shared<Work::State>();
   fill_transfer(*work.state_, state_->member(), TaskKind::kReceive, x, from, tag, o);
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
-  work.state_->keep_alive[0] = x.keep_alive;
+  work.state_->keep_alive = {x};
   work.state_->engine->start(work.state_);
   return work;
 }

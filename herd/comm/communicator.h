@@ -13,8 +13,10 @@
 #pragma once
 
 #include <chrono>
+#include <initializer_list>
 #include <memory>
 #include <source_location>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -27,9 +29,13 @@ namespace herd {
 
 struct OpOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::string_view name = {};                                    // shown in reports, part of the fingerprint
-  std::chrono::milliseconds deadline{0};                         // from local issue; 0 = the group's default (60 s)
-  std::string_view algorithm = {};                               // empty = chosen; see `herd explain`
+  std::string_view name = {};             // shown in reports, part of the fingerprint
+  std::chrono::milliseconds deadline{0};  // from local issue; 0 = the group's default (60 s)
+  std::string_view algorithm = {};        // empty = chosen; see `herd explain`
+  // Elements of each rank's part where they are uneven (the "v" forms of gather, all_gather, scatter, reduce_scatter),
+  // the same on all ranks; for all_to_all what rank f sends to rank t at [f * size + t], see exchange_counts().
+  std::span<const int64_t> counts = {};
+  double factor = 1;                                             // of this rank's input; op = kPremultipliedSum only
   std::source_location where = std::source_location::current();  // shown in reports
 };
 
@@ -41,6 +47,7 @@ class Work {
   bool done() const;
   // When it completed or failed, on the steady clock; the epoch for a Work of no operation. REQUIRES done().
   std::chrono::steady_clock::time_point finished_at() const;
+  Rank source() const;  // of a receive, from whom it came. REQUIRES done()
 
  private:
   friend class Communicator;
@@ -84,6 +91,14 @@ struct Context;
 struct Task;
 }  // namespace comm
 
+// A list of what to_buffer() takes, as buffers.
+template <typename List>
+std::vector<Buffer> to_buffers(List&& list) {
+  std::vector<Buffer> buffers;
+  for (auto&& one : list) buffers.push_back(to_buffer(one, BufferTag{}));
+  return buffers;
+}
+
 class Communicator {
  public:
   // The world, from the environment that herd run, torchrun, srun or mpirun sets; alone without one.
@@ -109,65 +124,152 @@ class Communicator {
   std::vector<AlgorithmUse> algorithms_used() const;
   // The topology that the choice of algorithms rests on, as text (docs/formats/topology.md): the same on all ranks.
   std::string topology() const;
-  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks.
+  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks. Any thread.
   void abort(const std::string& reason);
+  // A new group of those members that are alive, in the same order, for instance after an operation failed with
+  // kPeerLost; collective over them. This group is over: what is in flight fails with kAborted. All survivors get the
+  // same group, also where another one dies meanwhile. Symmetric memory that this group allocated serves the new one.
+  // Throws kTimeout naming a member that lives and does not come within the deadline, kBadConfig where the group spans
+  // hosts. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink: Bland et al. 2013, doi:10.1177/1094342013488238.)
+  Communicator shrink(std::string_view name = "survivors", OpOptions options = {});
 
-  // Collectives, synchronous. Buffers as in herd/schedule/schedule.h; a single buffer means in place.
+  // Collectives. The first form returns when it is done, the _async form at once. Buffers and parts are those of
+  // herd/schedule/schedule.h. A single buffer means in place; with two, a rank's part may lie at its own place in the
+  // whole, for all_to_all input and output may be the same. Throw kBadConfig with the rule where buffers do not fit.
   template <typename T>
   void all_reduce(T&& x, OpOptions o = {}) {
-    run_all_reduce(to_buffer(x, BufferTag{}), o);
+    issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kHere);
+  }
+  template <typename T>
+  Work all_reduce_async(T&& x, OpOptions o = {}) {
+    return issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kLater);
   }
   template <typename T>
   void broadcast(T&& x, Rank root, OpOptions o = {}) {
-    run_broadcast(to_buffer(x, BufferTag{}), root, o);
-  }
-  template <typename T>
-  void reduce(T&& x, Rank root, OpOptions o = {}) {
-    run_reduce(to_buffer(x, BufferTag{}), root, o);
-  }
-  template <typename In, typename Out>
-  void all_gather(In&& in, Out&& out, OpOptions o = {}) {
-    run_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
-  }
-  template <typename In, typename Out>
-  void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) {
-    run_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
-  }
-  void barrier(OpOptions o = {});
-
-  template <typename T>
-  Work all_reduce_async(T&& x, OpOptions o = {}) {
-    return start_all_reduce(to_buffer(x, BufferTag{}), o);
+    issue_broadcast(to_buffer(x, BufferTag{}), root, o, Wait::kHere);
   }
   template <typename T>
   Work broadcast_async(T&& x, Rank root, OpOptions o = {}) {
-    return start_broadcast(to_buffer(x, BufferTag{}), root, o);
+    return issue_broadcast(to_buffer(x, BufferTag{}), root, o, Wait::kLater);
+  }
+  template <typename T>
+  void reduce(T&& x, Rank root, OpOptions o = {}) {
+    issue_reduce(to_buffer(x, BufferTag{}), root, o, Wait::kHere);
   }
   template <typename T>
   Work reduce_async(T&& x, Rank root, OpOptions o = {}) {
-    return start_reduce(to_buffer(x, BufferTag{}), root, o);
+    return issue_reduce(to_buffer(x, BufferTag{}), root, o, Wait::kLater);
+  }
+  template <typename In, typename Out>
+  void all_gather(In&& in, Out&& out, OpOptions o = {}) {
+    issue_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
   }
   template <typename In, typename Out>
   Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) {
-    return start_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+    return issue_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
+  }
+  template <typename In, typename Out>
+  void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) {
+    issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
   }
   template <typename In, typename Out>
   Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
-    return start_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o);
+    return issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
+  }
+  // Every rank gives a part of one size, or of counts[rank] elements; `out` is read at root only, where it is the
+  // whole.
+  template <typename In, typename Out>
+  void gather(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+    issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
+  }
+  template <typename In, typename Out>
+  Work gather_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+    return issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
+  }
+  // The reverse; `in` is read at root only.
+  template <typename In, typename Out>
+  void scatter(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+    issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
+  }
+  template <typename In, typename Out>
+  Work scatter_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+    return issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
+  }
+  // Every rank gives a block to each rank, in rank order, and gets one from each.
+  template <typename In, typename Out>
+  void all_to_all(In&& in, Out&& out, OpOptions o = {}) {
+    issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
+  }
+  template <typename In, typename Out>
+  Work all_to_all_async(In&& in, Out&& out, OpOptions o = {}) {
+    return issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
+  }
+  // OpOptions::counts for all_to_all, from what each rank alone knows: what it sends to each. Collective.
+  std::vector<int64_t> exchange_counts(std::span<const int64_t> sends, OpOptions o = {});
+  void barrier(OpOptions o = {});
+
+  // Lists of buffers of one dtype as one operation. Buffers that follow each other in memory cost nothing extra, others
+  // are copied into one message and out of it. all_gather and reduce_scatter work on each buffer of the list.
+  template <typename List>
+  void all_reduce_list(List&& xs, OpOptions o = {}) {
+    issue_all_reduce_list(to_buffers(xs), o, Wait::kHere);
+  }
+  template <typename List>
+  Work all_reduce_list_async(List&& xs, OpOptions o = {}) {
+    return issue_all_reduce_list(to_buffers(xs), o, Wait::kLater);
+  }
+  template <typename List>
+  void broadcast_list(List&& xs, Rank root, OpOptions o = {}) {
+    issue_broadcast_list(to_buffers(xs), root, o, Wait::kHere);
+  }
+  template <typename List>
+  Work broadcast_list_async(List&& xs, Rank root, OpOptions o = {}) {
+    return issue_broadcast_list(to_buffers(xs), root, o, Wait::kLater);
+  }
+  template <typename List>
+  void reduce_list(List&& xs, Rank root, OpOptions o = {}) {
+    issue_reduce_list(to_buffers(xs), root, o, Wait::kHere);
+  }
+  template <typename List>
+  Work reduce_list_async(List&& xs, Rank root, OpOptions o = {}) {
+    return issue_reduce_list(to_buffers(xs), root, o, Wait::kLater);
+  }
+  template <typename Ins, typename Outs>
+  void all_gather_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    issue_all_gather_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
+  }
+  template <typename Ins, typename Outs>
+  Work all_gather_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    return issue_all_gather_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
+  }
+  template <typename Ins, typename Outs>
+  void reduce_scatter_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
+  }
+  template <typename Ins, typename Outs>
+  Work reduce_scatter_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    return issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
 
-  // Point to point; messages between two ranks with one tag arrive in order.
+  // Point to point; messages between two ranks with one tag arrive in order, tags in any. A rank may send to itself.
   template <typename T>
   void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
-    run_send(to_buffer(x, BufferTag{}), to, tag, o);
+    issue_send(to_buffer(x, BufferTag{}), to, tag, o, Wait::kHere);
+  }
+  template <typename T>
+  Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
+    return issue_send(to_buffer(x, BufferTag{}), to, tag, o, Wait::kLater);
   }
   template <typename T>
   void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
     run_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
+  // The first message with this tag from any rank, those that receives from a named rank wait for excepted. Returns its
+  // rank (receive_async from kAnySource: Work::source()). Fails with kPeerLost when any rank is lost, since it may have
+  // been the sender.
   template <typename T>
-  Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
-    return start_send(to_buffer(x, BufferTag{}), to, tag, o);
+  Rank receive_from_any(T&& x, int tag = 0, OpOptions o = {}) {
+    return run_receive(to_buffer(x, BufferTag{}), kAnySource, tag, o);
   }
   template <typename T>
   Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
@@ -191,25 +293,27 @@ class Communicator {
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
 
-  // run: on the calling thread, returns when done. start: on the progress thread.
-  void run_all_reduce(const Buffer& x, const OpOptions&);
-  void run_broadcast(const Buffer& x, Rank root, const OpOptions&);
-  void run_reduce(const Buffer& x, Rank root, const OpOptions&);
-  void run_all_gather(const Buffer& in, const Buffer& out, const OpOptions&);
-  void run_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&);
-  void run_send(const Buffer& x, Rank to, int tag, const OpOptions&);
-  void run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
-  void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
-  Work start_all_reduce(const Buffer& x, const OpOptions&);
-  Work start_broadcast(const Buffer& x, Rank root, const OpOptions&);
-  Work start_reduce(const Buffer& x, Rank root, const OpOptions&);
-  Work start_all_gather(const Buffer& in, const Buffer& out, const OpOptions&);
-  Work start_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&);
-  Work start_send(const Buffer& x, Rank to, int tag, const OpOptions&);
-  Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+  enum class Wait { kHere, kLater };  // on the calling thread until it is done; or the progress thread does it
+  using Buffers = std::vector<Buffer>;
 
-  void run(comm::CollectiveCall call);
-  Work start(comm::CollectiveCall call, const Buffer& in, const Buffer& out);
+  Work issue_all_reduce(const Buffer& x, const OpOptions&, Wait);
+  Work issue_broadcast(const Buffer& x, Rank root, const OpOptions&, Wait);
+  Work issue_reduce(const Buffer& x, Rank root, const OpOptions&, Wait);
+  Work issue_all_gather(const Buffer& in, const Buffer& out, const OpOptions&, Wait);
+  Work issue_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions&, Wait);
+  Work issue_gather(const Buffer& in, const Buffer& out, Rank root, const OpOptions&, Wait);
+  Work issue_scatter(const Buffer& in, const Buffer& out, Rank root, const OpOptions&, Wait);
+  Work issue_all_to_all(const Buffer& in, const Buffer& out, const OpOptions&, Wait);
+  Work issue_all_reduce_list(const Buffers& xs, const OpOptions&, Wait);
+  Work issue_broadcast_list(const Buffers& xs, Rank root, const OpOptions&, Wait);
+  Work issue_reduce_list(const Buffers& xs, Rank root, const OpOptions&, Wait);
+  Work issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions&, Wait);
+  Work issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions&, Wait);
+  Work issue_send(const Buffer& x, Rank to, int tag, const OpOptions&, Wait);
+  Rank run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+  Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
+  void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
+  Work issue(comm::CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
 
   std::unique_ptr<State> state_;
 };

@@ -87,7 +87,7 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   call.request.self = rank();
   call.request.num_ranks = size();
   call.request.same_host = true;
-  call.request.direct = (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
+  call.request.direct = !call.ordinary && (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
   if (plans_.size() > kMaxPlans) {
     engine_->locked([&] {
       if (idle()) plans_.clear();
@@ -98,6 +98,7 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   task.group = this;
   task.patience = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
   task.where = call.where;
+  task.packing = std::move(call.packing);
   task.call.program = &plan.compiled;
   task.call.op = call.op;
   task.call.input = call.input;
@@ -106,6 +107,7 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   if (out) task.call.header.output_region = out->region, task.call.header.output_offset = out->offset;
   transport::OperationRecord& record = task.record;
   record.fingerprint = mix(plan.hash, static_cast<uint64_t>(call.op));
+  if (call.shape != 0) record.fingerprint = mix(record.fingerprint, call.shape);
   if (!call.name.empty()) record.fingerprint = mix(record.fingerprint, hash_text(call.name));
   record.count = call.request.elements;
   record.collective = static_cast<uint8_t>(call.request.collective);
@@ -137,6 +139,8 @@ void GroupState::submit(Task& task) {
 
 void GroupState::submit_transfer(Task& task) {
   transfers_.push_back(&task);
+  task.seeks = task.message.peer == kAnySource;
+  if (task.seeks) return;
   try {
     task.kind == TaskKind::kSend ? channel_->post_send(task.message) : channel_->post_receive(task.message);
   } catch (const std::exception& error) {
@@ -154,7 +158,7 @@ bool GroupState::poll() {
     bool moved = current_ != nullptr && advance_current();
     if (failure_) return true;
     moved |= channel_->progress();
-    if (!transfers_.empty()) moved |= sweep_transfers();
+    if (!transfers_.empty()) moved |= seek_sources() | sweep_transfers();
     return moved;
   } catch (const std::exception& error) {
     fail_of(error);
@@ -164,12 +168,14 @@ bool GroupState::poll() {
 
 bool GroupState::advance_current() {
   if (!current_->begun && !try_begin(*current_)) return false;
+  if (current_->packing != nullptr && current_->packing->load_some()) return true;
   const bool moved = operation_.advance();
   if (operation_.mismatched_peer() >= 0) {
     fail(Code::kBadConfig, mismatch_report(*this, *current_, operation_.mismatched_peer()));
     return true;
   }
   if (operation_.done()) {
+    if (current_->packing != nullptr && current_->packing->store_some()) return true;
     finish_current();
     return true;
   }
@@ -231,6 +237,21 @@ void GroupState::finish_current() {
   }
   engine_->count_sent(task.call.program->sent_bytes());
   engine_->completed(task);
+}
+
+// Each receive from any source takes the first rank that has something for it.
+bool GroupState::seek_sources() {
+  bool found = false;
+  for (Task* task : transfers_) {
+    for (Rank peer = 0; peer < size() && task->seeks; ++peer) {
+      if (!channel_->seek(peer, task->message.envelope.tag)) continue;
+      task->seeks = false;
+      task->message.peer = peer;
+      channel_->post_receive(task->message);
+      found = true;
+    }
+  }
+  return found;
 }
 
 bool GroupState::sweep_transfers() {
@@ -379,18 +400,40 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
   }
 }
 
+bool GroupState::has_gone(Rank peer) {
+  return engine_->transport().gone(settings_.members[static_cast<size_t>(peer)]) ||
+         channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+}
+
+// Who makes a receive from any source hopeless: a rank that is lost, since it may have been the sender; or the last of
+// all peers to have left in good order. This rank itself where there is none.
+Rank GroupState::missing_source() {
+  Rank last = rank();
+  bool all_gone = true;
+  for (Rank peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    if (!has_gone(peer))
+      all_gone = false;
+    else if (channel_->board(peer).left.load(std::memory_order_acquire) == 0)
+      return peer;
+    else
+      last = peer;
+  }
+  return all_gone ? last : rank();
+}
+
 void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
   const auto transfers = transfers_;
   for (Task* task : transfers) {
     if (failure_) return;
     if (task->issued == SteadyTime{}) task->issued = now;
-    const Rank peer = task->message.peer;
-    if (now >= task->issued + task->patience) return fail(Code::kTimeout, timeout_report(*this, *task, {peer}));
+    const Rank peer = task->seeks ? missing_source() : task->message.peer;
+    if (now >= task->issued + task->patience) {
+      const auto awaited = task->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
+      return fail(Code::kTimeout, timeout_report(*this, *task, awaited));
+    }
     wake_at = std::min(wake_at, task->issued + task->patience);
-    if (peer == rank()) continue;
-    const bool gone = engine_->transport().gone(settings_.members[static_cast<size_t>(peer)]) ||
-                      channel_->board(peer).left.load(std::memory_order_acquire) != 0;
-    if (!gone) continue;
+    if (peer == rank() || !has_gone(peer)) continue;
     // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
     if (task->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *task, peer));
     task->peer_seen_gone = true;

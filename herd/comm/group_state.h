@@ -13,6 +13,7 @@
 
 #include "herd/comm/engine.h"
 #include "herd/comm/operation.h"
+#include "herd/comm/packing.h"
 #include "herd/comm/plan_cache.h"
 #include "herd/comm/region_table.h"
 #include "herd/comm/task.h"
@@ -37,6 +38,9 @@ struct CollectiveCall {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t input_bytes = 0, output_bytes = 0;
+  uint64_t shape = 0;                // of how the message is made up: part of the fingerprint
+  std::shared_ptr<Packing> packing;  // may be null
+  bool ordinary = false;             // not to be used as symmetric memory: other ranks' messages may lie elsewhere
   std::string_view name, algorithm;
   std::chrono::milliseconds deadline{0};
   std::source_location where;
@@ -70,6 +74,7 @@ class GroupState {
   bool try_begin(Task& task);
   void finish_current();
   bool sweep_transfers();
+  bool seek_sources();
   void fail_of(const std::exception& error);
   void adopt_failure();
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
@@ -80,6 +85,8 @@ class GroupState {
   void check_peers(Task& task, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   void check_writer();
+  bool has_gone(Rank peer);
+  Rank missing_source();
   std::vector<Rank> awaited() const;
   uint64_t finished_by(Rank peer, uint64_t at_least);
 

@@ -80,6 +80,7 @@ bool Operation::advance_lane(size_t index) {
     if (!lane.begun) {
       if (fault_.stop_before_step >= 0 && number >= fault_.stop_before_step) return moved;
       if (!ready(lane, step)) return moved;
+      if (fault_.before_step) fault_.before_step(number);
       lane.begun = true;
     }
     const Turn turn = run(index, step);

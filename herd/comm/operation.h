@@ -30,8 +30,9 @@ struct OperationCall {
 
 // What tests do to a rank in the middle of an operation.
 struct OperationFault {
-  int64_t stop_before_step = -1;    // this step and all later ones are never begun
-  std::function<bool()> skip_turn;  // true: the lane stops here this time (shuffles the interleaving)
+  int64_t stop_before_step = -1;                   // this step and all later ones are never begun
+  std::function<void(uint32_t step)> before_step;  // when it is about to begin
+  std::function<bool()> skip_turn;                 // true: the lane stops here this time (shuffles the interleaving)
 };
 
 class Operation {

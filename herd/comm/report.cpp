@@ -118,7 +118,9 @@ std::string describe(const OperationRecord& record) {
 std::string describe_transfer(const Task& task) {
   const transport::Envelope& envelope = task.message.envelope;
   std::string text =
-      (task.kind == TaskKind::kSend ? "send to rank " : "receive from rank ") + std::to_string(task.message.peer);
+      task.message.peer == kAnySource
+          ? "receive from any rank"
+          : (task.kind == TaskKind::kSend ? "send to rank " : "receive from rank ") + std::to_string(task.message.peer);
   if (!task.name.empty()) text += " \"" + task.name + "\"";
   return text + " (tag " + std::to_string(static_cast<int64_t>(envelope.tag)) + ", " +
          std::string(dtype_name(task.dtype)) + " x " +

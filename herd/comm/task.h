@@ -10,6 +10,7 @@
 #include <optional>
 #include <source_location>
 #include <string>
+#include <vector>
 
 #include "herd/base/buffer.h"
 #include "herd/base/error.h"
@@ -22,6 +23,7 @@ namespace herd::comm {
 
 class GroupState;
 class MappedRegions;
+class Packing;
 
 enum class TaskKind : uint8_t { kCollective, kSend, kReceive };
 
@@ -31,17 +33,19 @@ struct Task {
   std::chrono::milliseconds patience{60000};  // deadline - issue
   SteadyTime issued{};                        // 0 until it is first looked at, for synchronous ones
   std::source_location where;
-  std::shared_ptr<void> keep_alive[2];
+  std::vector<Buffer> keep_alive;  // asynchronous ones: what its memory belongs to
 
   // kCollective
   OperationCall call;
   std::shared_ptr<const MappedRegions> regions;  // where its buffers are in symmetric memory
+  std::shared_ptr<Packing> packing;              // may be null
   transport::OperationRecord record;
   bool begun = false;
   // kSend, kReceive
   transport::Message message;
   DType dtype = DType::kF32;
   bool peer_seen_gone = false;
+  bool seeks = false;  // from any source, and none has been found yet
   std::string name;
 
   std::atomic<bool> done{false};  // read without the lock by Work::done()

@@ -18,6 +18,7 @@ void reduce_floating(const ReduceCall& call, ReduceOp op) {
   switch (op) {
     case ReduceOp::kSum:
     case ReduceOp::kAverage:
+    case ReduceOp::kPremultipliedSum:
       return reduce_lanes<Lane, Sum>(call);
     case ReduceOp::kProduct:
       return reduce_lanes<Lane, Product>(call);
@@ -41,6 +42,12 @@ void reduce_integer(const ReduceCall& call, ReduceOp op) {
       return reduce_lanes<PlainLane<T>, Min>(call);
     case ReduceOp::kMax:
       return reduce_lanes<PlainLane<T>, Max>(call);
+    case ReduceOp::kAnd:
+      return reduce_lanes<PlainLane<T>, And>(call);
+    case ReduceOp::kOr:
+      return reduce_lanes<PlainLane<T>, Or>(call);
+    case ReduceOp::kXor:
+      return reduce_lanes<PlainLane<T>, Xor>(call);
     default:
       return;
   }
@@ -64,6 +71,7 @@ void reduce_any(const ReduceCall& call, DType dtype, ReduceOp op) {
       reduce_integer<int8_t>(call, op);
       break;
     case DType::kU8:
+    case DType::kBool:  // bytes 0 and 1
       reduce_integer<uint8_t>(call, op);
       break;
     case DType::kI32:
@@ -72,11 +80,6 @@ void reduce_any(const ReduceCall& call, DType dtype, ReduceOp op) {
     case DType::kI64:
       reduce_integer<int64_t>(call, op);
       break;
-    case DType::kBool: {
-      const bool both = op == ReduceOp::kMin || op == ReduceOp::kAnd;
-      reduce_integer<uint8_t>(call, both ? ReduceOp::kMin : ReduceOp::kMax);
-      break;
-    }
   }
 }
 

@@ -3,9 +3,11 @@
 //   fp16, bf16   accumulated in fp32, rounded once to nearest even
 //   fp32, fp64   accumulated in their own type
 //   integers     sum and product wrap
+//   and, or, xor bit by bit
 //   bool         bytes 0 and 1; min = and, max = or
 //   min, max     NaN propagates
 //   average      is the sum; the caller passes scale = 1/ranks where the last contribution is added
+//   premultiplied_sum  is the sum; the caller has multiplied (one source, scale = factor)
 // Order: source 0, 1, .., n-1, so the same inputs give the same bits on every machine, at any alignment or split.
 // Traffic: (n + m) * count * size_of(dtype) bytes, plus m * count * size_of(dtype) read for ownership when kCached.
 #pragma once

@@ -131,6 +131,24 @@ struct Max {
     return hn::Max(a, b);
   }
 };
+struct And {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::And(a, b);
+  }
+};
+struct Or {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Or(a, b);
+  }
+};
+struct Xor {
+  template <class V>
+  static HWY_INLINE V apply(V a, V b) {
+    return hn::Xor(a, b);
+  }
+};
 // A NaN in b is taken by the second comparison, one in a by both comparisons being false.
 struct MinOrNan {
   template <class V>

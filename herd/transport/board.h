@@ -63,6 +63,7 @@ struct alignas(64) RankBoard {
   std::atomic<int64_t> awaits{-1};                     // a rank that it waits for, -1 = none
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
   alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: ring when you finish an operation
+  std::atomic<uint64_t> vote{0};                       // in the group's agreements: round << 1 | yes
   alignas(64) RecordSlot records[kRecords];
 };
 

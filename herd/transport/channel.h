@@ -9,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/ids.h"
+#include "herd/transport/agreement_board.h"
 #include "herd/transport/board.h"
 #include "herd/transport/message.h"
 
@@ -31,6 +32,10 @@ class Channel {
   // Two-sided. Messages between two ranks on lane kCollective meet in order; on kPointToPoint in order within a tag.
   virtual void post_send(Message& message) = 0;
   virtual void post_receive(Message& message) = 0;
+  // True once a point-to-point message with this tag has begun to arrive from the peer that no posted receive will
+  // take; what is in its way is kept. For receives from any source: the caller posts one to the peer that has
+  // something.
+  virtual bool seek(Rank peer, uint64_t tag);
   virtual bool progress() = 0;       // moves what can move, a piece per peer at most; true if anything did
   virtual void drop_messages() = 0;  // forgets all that is posted; the channel is of no use afterwards
 
@@ -51,8 +56,9 @@ class Channel {
 
   virtual RankBoard& board(Rank peer) = 0;
   virtual FailureBoard& failure() = 0;
-  virtual void ring(Rank peer) = 0;  // wakes the peer if it sleeps
-  virtual void ring_all() = 0;       // wakes every peer that sleeps
+  virtual AgreementBoard& agreements() = 0;  // REQUIRES maps() of all ranks
+  virtual void ring(Rank peer) = 0;          // wakes the peer if it sleeps
+  virtual void ring_all() = 0;               // wakes every peer that sleeps
 };
 
 }  // namespace herd::transport

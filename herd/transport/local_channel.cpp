@@ -31,7 +31,8 @@ LocalLayout::LocalLayout(int n) {
                 power_of_two(kRingsBudget / 4 / pairs, 16 << 10, 1 << 18)};
   stage_bytes = n == 1 ? kPageBytes : kStage;
   failure = round_up(sizeof(RankBoard), kPageBytes);
-  slots = failure + round_up(sizeof(FailureBoard), kPageBytes);
+  agreements = failure + round_up(sizeof(FailureBoard), kPageBytes);
+  slots = agreements + round_up(sizeof(AgreementBoard), kPageBytes);
   counters = slots + n * static_cast<int64_t>(Channel::kHeaders) * 64;
   rings = round_up(counters + n * 2 * static_cast<int64_t>(sizeof(RingCounters)), kPageBytes);
   stage = rings + n * (ring_bytes[0] + ring_bytes[1]);
@@ -261,6 +262,30 @@ bool LocalChannel::move_point_to_point(Pair& pair, Rank peer) {
   return take > 0 || take == left;
 }
 
+bool LocalChannel::seek(Rank peer, uint64_t tag) {
+  Pair& pair = pairs_[static_cast<size_t>(peer)];
+  for (const Stash& stash : pair.stashes) {
+    if (stash.envelope.tag == tag) return true;
+  }
+  for (const Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
+    if (at->envelope.tag == tag && !at->mismatch) return false;  // it takes the next one
+  }
+  while (true) {
+    const Incoming& incoming = pair.incoming;
+    if (incoming.active) {
+      if (incoming.into == nullptr && !incoming.dropped && incoming.envelope.tag == tag) return true;
+      if (!move_point_to_point(pair, peer)) return false;
+      continue;
+    }
+    const std::span<const std::byte> here = pair.reader[1].available(kFrame);
+    if (here.empty()) return false;
+    Envelope next;
+    std::memcpy(&next, here.data(), sizeof next);
+    if (next.tag == tag) return true;
+    begin_incoming(pair);
+  }
+}
+
 LocalChannel::SignalSlot& LocalChannel::slot(Rank from, Rank to, uint64_t sequence) const {
   auto* slots = reinterpret_cast<SignalSlot*>(region_->of(from) + layout_.slots);
   return slots[static_cast<uint64_t>(to) * kHeaders + sequence % kHeaders];
@@ -291,6 +316,10 @@ std::byte* LocalChannel::stage(Rank peer, int copy) const {
 RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(region_->of(peer)); }
 
 FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(region_->of(0) + layout_.failure); }
+
+AgreementBoard& LocalChannel::agreements() {
+  return *reinterpret_cast<AgreementBoard*>(region_->of(0) + layout_.agreements);
+}
 
 void LocalChannel::ring_all() {
   for (Rank peer = 0; peer < size_; ++peer) {

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <chrono>
 #include <numeric>
+#include <optional>
 #include <utility>
 
 #include "herd/base/check.h"
@@ -15,6 +16,8 @@
 
 namespace herd::transport {
 namespace {
+
+const std::string kLost = "lost: ";  // before the verdict where a member did not come
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
 
@@ -118,7 +121,12 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     } catch (const Error& error) {
       parcel.text = error.message();
     }
-    for (size_t i = 1; i < members.size(); ++i) courier_->send(members[i], key + "/memory", parcel);
+    for (size_t i = 1; i < members.size(); ++i) {
+      try {
+        courier_->send(members[i], key + "/memory", parcel);
+      } catch (const Error&) {  // gone: the others hear it below
+      }
+    }
   } else {
     parcel = courier_->receive(leader, key + "/memory", deadline);
   }
@@ -138,15 +146,29 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   // All members succeed or none does.
   std::string verdict = parcel.text;
   if (rank() == leader) {
+    std::optional<Error> lost;  // the others wait for the verdict, not for who is lost
     for (size_t i = 1; i < members.size(); ++i) {
-      const std::string said = courier_->receive(members[i], key + "/done", deadline).text;
-      if (verdict.empty()) verdict = said;
+      try {
+        const std::string said = courier_->receive(members[i], key + "/done", deadline).text;
+        if (verdict.empty()) verdict = said;
+      } catch (const Error& error) {
+        lost = error;
+      }
     }
-    for (size_t i = 1; i < members.size(); ++i) courier_->send(members[i], key + "/verdict", {.text = verdict});
+    if (lost) verdict = kLost + lost->message();
+    for (size_t i = 1; i < members.size(); ++i) {
+      try {
+        courier_->send(members[i], key + "/verdict", {.text = verdict});
+      } catch (const Error& error) {
+        if (!lost) lost = error;
+      }
+    }
+    if (lost) throw *lost;
   } else {
     courier_->send(leader, key + "/done", {.text = parcel.text});
     verdict = courier_->receive(leader, key + "/verdict", deadline).text;
   }
+  if (verdict.starts_with(kLost)) throw Error(Code::kPeerLost, verdict.substr(kLost.size()));
   if (!verdict.empty()) throw Error(Code::kStorage, verdict);
   if (courier_->name() == "shm") parcel.memory->close_descriptor();
   return std::make_shared<LocalRegion>(std::move(parcel.memory), stride, bytes);

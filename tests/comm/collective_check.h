@@ -105,18 +105,26 @@ inline double reduced(ReduceOp op, DType dtype, int n, int64_t element) {
     switch (op) {
       case ReduceOp::kSum:
       case ReduceOp::kAverage:
+      case ReduceOp::kPremultipliedSum:  // without factors
         result += next;
         break;
       case ReduceOp::kProduct:
         result *= next;
         break;
       case ReduceOp::kMin:
-      case ReduceOp::kAnd:
         result = std::min(result, next);
         break;
-      case ReduceOp::kMax:
+      case ReduceOp::kAnd:
+        result = static_cast<double>(static_cast<int64_t>(result) & static_cast<int64_t>(next));
+        break;
       case ReduceOp::kOr:
+        result = static_cast<double>(static_cast<int64_t>(result) | static_cast<int64_t>(next));
+        break;
+      case ReduceOp::kMax:
         result = std::max(result, next);
+        break;
+      case ReduceOp::kXor:
+        result = static_cast<double>(static_cast<int64_t>(result) ^ static_cast<int64_t>(next));
         break;
     }
   }

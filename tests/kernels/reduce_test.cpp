@@ -47,7 +47,7 @@ T expected(const std::vector<T>& inputs, ReduceOp op, double scale) {
     Wide value = static_cast<Wide>(widen(inputs[0]));
     for (size_t k = 1; k < inputs.size(); ++k) {
       const Wide next = static_cast<Wide>(widen(inputs[k]));
-      if (op == ReduceOp::kSum || op == ReduceOp::kAverage) value += next;
+      if (op == ReduceOp::kSum || op == ReduceOp::kAverage || op == ReduceOp::kPremultipliedSum) value += next;
       if (op == ReduceOp::kProduct) value *= next;
       if (op == ReduceOp::kMin && !std::isnan(value) && (std::isnan(next) || next < value)) value = next;
       if (op == ReduceOp::kMax && !std::isnan(value) && (std::isnan(next) || next > value)) value = next;
@@ -68,7 +68,16 @@ T expected(const std::vector<T>& inputs, ReduceOp op, double scale) {
     }
     if (op == ReduceOp::kSum) return static_cast<T>(sum);
     if (op == ReduceOp::kProduct) return static_cast<T>(product);
-    return op == ReduceOp::kMin || op == ReduceOp::kAnd ? least : most;
+    T both = inputs[0], either = inputs[0], odd = inputs[0];
+    for (size_t k = 1; k < inputs.size(); ++k) {
+      both = static_cast<T>(both & inputs[k]);
+      either = static_cast<T>(either | inputs[k]);
+      odd = static_cast<T>(odd ^ inputs[k]);
+    }
+    if (op == ReduceOp::kAnd) return both;
+    if (op == ReduceOp::kOr) return either;
+    if (op == ReduceOp::kXor) return odd;
+    return op == ReduceOp::kMin ? least : most;
   }
 }
 

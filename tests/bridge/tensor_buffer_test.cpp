@@ -1,0 +1,118 @@
+// Tensors of every layout in collectives: right, or refused.
+#include "herd/bridge/tensor_buffer.h"
+
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+#include "herd/comm/inproc_world.h"
+
+namespace herd {
+namespace {
+
+using testing::HasSubstr;
+
+// The sum of all ranks, or what the refusal says.
+std::string all_reduced(const std::function<at::Tensor(Rank)>& make) {
+  std::string result = "right";
+  run_inproc(2, [&](Communicator& comm) {
+    at::Tensor x = make(comm.rank());
+    const at::Tensor want = make(0) + make(1);
+    try {
+      comm.all_reduce(x);
+    } catch (const Error& error) {
+      if (error.code() != Code::kBadConfig) throw;
+      if (comm.rank() == 0) result = error.message();
+      return;
+    }
+    if (!at::equal(x, want)) result = "wrong";
+  });
+  return result;
+}
+
+at::Tensor numbers(Rank rank, at::IntArrayRef sizes, at::ScalarType type = at::kFloat) {
+  int64_t count = 1;
+  for (int64_t size : sizes) count *= size;
+  return ((at::arange(count) * 3 + rank) % 7).reshape(sizes).to(type);
+}
+
+TEST(TensorBuffer, DenseTensorsAreSummedRight) {
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {6, 8}); }), "right");
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {6, 8}).t(); }), "right") << "transposed on all ranks alike";
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {6, 8}).slice(0, 2, 5); }), "right") << "some rows";
+  EXPECT_EQ(all_reduced([](Rank r) {
+              return numbers(r, {2, 3, 4, 5}).contiguous(at::MemoryFormat::ChannelsLast);
+            }),
+            "right");
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {}); }), "right") << "no dimensions";
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {0, 5}); }), "right") << "no elements";
+  EXPECT_EQ(all_reduced([](Rank r) { return numbers(r, {3, 1, 4}).transpose(0, 1); }), "right") << "still in order";
+}
+
+TEST(TensorBuffer, TensorsWithGapsOrSharedElementsAreRefused) {
+  const auto refused = HasSubstr("fix: pass tensor.contiguous()");
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {6, 8}).slice(1, 0, 8, 2); }), refused) << "x[:, ::2]";
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {6, 8}).slice(1, 2, 5); }), refused) << "some columns";
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {6, 1}).expand({6, 8}); }), refused) << "expanded";
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {8}).as_strided({3, 4}, {1, 1}); }), refused) << "overlapping";
+}
+
+TEST(TensorBuffer, ATensorTransposedOnOneRankOnlyIsRefusedOnBoth) {
+  for (const Rank turned : {0, 1}) {
+    EXPECT_THAT(all_reduced([&](Rank r) {
+                  return r == turned ? numbers(r, {4, 4}).t() : numbers(r, {4, 4});
+                }),
+                HasSubstr("differs between ranks"));
+  }
+}
+
+TEST(TensorBuffer, OperationsThatMovePartsRefuseTransposedTensors) {
+  run_inproc(2, [](Communicator& comm) {
+    at::Tensor turned = at::ones({3, 4}).t(), whole = at::ones({8, 3});
+    for (const bool in : {true, false}) {
+      try {
+        in ? comm.all_gather(turned, whole) : comm.all_gather(at::ones({4, 3}), whole.t());
+        ADD_FAILURE() << "accepted";
+      } catch (const Error& error) {
+        EXPECT_THAT(error.what(), HasSubstr("logical order"));
+      }
+    }
+    EXPECT_THROW(comm.send(turned, comm.rank()), Error);
+  });
+}
+
+TEST(TensorBuffer, EveryDTypeIsRightOrRefusedByName) {
+  for (const at::ScalarType type :
+       {at::kFloat, at::kDouble, at::kHalf, at::kBFloat16, at::kChar, at::kByte, at::kInt, at::kLong}) {
+    EXPECT_EQ(all_reduced([&](Rank r) { return numbers(r, {5, 7}, type); }), "right") << type;
+  }
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {4}).to(at::kBool); }),
+              HasSubstr("\"sum\" is not defined for bool"));
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {4}, at::kComplexFloat); }), HasSubstr("type ComplexFloat"));
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {4}, at::kShort); }), HasSubstr("type Short"));
+}
+
+TEST(TensorBuffer, WhatIsNoPlainMemoryIsRefused) {
+  EXPECT_THAT(all_reduced([](Rank r) { return numbers(r, {4, 4}).to_sparse(); }), HasSubstr("a sparse tensor"));
+  EXPECT_THAT(all_reduced([](Rank r) { return at::imag(at::conj(numbers(r, {4}, at::kComplexFloat))); }),
+              HasSubstr("negation"));
+  run_inproc(1, [](Communicator& comm) {
+    EXPECT_THROW(comm.all_reduce(at::Tensor()), Error);
+    EXPECT_THROW(comm.all_reduce(at::empty({4}, at::TensorOptions().device(at::kMeta))), Error);
+  });
+}
+
+TEST(TensorBuffer, ListsOfTensorsAreOneOperation) {
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<at::Tensor> list = {numbers(comm.rank(), {3, 4}), numbers(comm.rank(), {}),
+                                    numbers(comm.rank(), {0, 2})};
+    comm.all_reduce_list(list);
+    EXPECT_TRUE(at::equal(list[0], numbers(0, {3, 4}) + numbers(1, {3, 4})));
+    EXPECT_TRUE(at::equal(list[1], numbers(0, {}) + numbers(1, {})));
+    EXPECT_EQ(comm.algorithms_used().size(), 1u);
+  });
+}
+
+}  // namespace
+}  // namespace herd
