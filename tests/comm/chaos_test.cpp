@@ -66,6 +66,7 @@ void survive(Communicator& world, const Schedule& schedule, std::byte* in, std::
   const auto begin = steady_clock::now();
   const std::string rank = "rank " + std::to_string(victim);
   try {
+    world.barrier();  // no rank is late; the victim may be through first
     operate(world, schedule, in, out);
     if (chaos != Chaos::kDelay) throw std::runtime_error("nothing was noticed");
     return;
@@ -102,8 +103,8 @@ bool strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
     const Schedule& schedule = all[static_cast<size_t>(world.rank())];
     SymmetricMemory memory = world.allocate_symmetric(1 << 16);
     auto* in = static_cast<std::byte*>(memory.data());
-    world.barrier();
     if (world.rank() != victim) return survive(world, schedule, in, in + (1 << 15), chaos, victim, measured);
+    world.barrier();
     comm::Access::group(world).operation().fault().before_step = [&, begun = false](uint32_t now) mutable {
       if (now != step || begun) return;
       begun = true;
