@@ -12,6 +12,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/tune.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
@@ -245,10 +246,16 @@ void add_bench_command(CLI::App& app) {
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
   command->add_flag("--json", options->json, "one object per line");
   command->add_option("--seconds", options->seconds, "about, per size")->capture_default_str();
-  command->callback([options, sizes] {
+  auto tuning = std::make_shared<std::string>();
+  command->add_option("--tune", *tuning, "time every algorithm, write the fastest into this file");
+  command->callback([options, sizes, tuning] {
     options->bytes.clear();
     std::istringstream list(*sizes);
     for (std::string size; std::getline(list, size, ',');) options->bytes.push_back(parse_bytes(size));
+    if (!tuning->empty()) {
+      run_tune({options->op, options->ranks, options->bytes, options->symmetric, options->seconds, *tuning});
+      return;
+    }
     if (const int status = run_bench(*options); status != 0) throw CLI::RuntimeError(status);
   });
 }

@@ -14,7 +14,9 @@
 namespace herd::cli {
 
 void add_collective_options(CLI::App& app, CollectiveOptions& o) {
-  app.add_option("OP", o.op, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, all_to_all or barrier")->required();
+  app.add_option("OP", o.op,
+                 "all_reduce, all_gather, reduce_scatter, broadcast, reduce, gather, scatter, all_to_all or barrier")
+      ->required();
   app.add_option("--ranks", o.ranks, "number of ranks")->capture_default_str();
   app.add_option("--bytes", o.bytes, "the whole message: 4KiB, 64MiB, ..")->capture_default_str();
   app.add_option("--dtype", o.dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")->capture_default_str();

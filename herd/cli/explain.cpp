@@ -2,17 +2,45 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/measure.h"
+#include "herd/collectives/all_workers.h"
 #include "herd/collectives/choose.h"
 #include "herd/draw/table.h"
 
 namespace herd::cli {
 namespace {
 
-std::string as_json(const CollectiveRequest& request, const Topology& topology, const Choice& choice) {
+using Measured = std::map<std::string_view, double>;  // us, by algorithm
+
+Measured measure_all(const ExplainOptions& options, const CollectiveRequest& request, const Choice& choice) {
+  Measured measured;
+  if (!options.measure) return measured;
+  if (!options.collective.topology_file.empty()) {
+    throw Error(Code::kBadConfig, "--measure is for this host, so not with --topology\n  fix: leave one of them out");
+  }
+  for (const Candidate& c : choice.candidates) {
+    if (c.us <= 0) continue;
+    if (const auto us = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *us;
+  }
+  return measured;
+}
+
+Tuning tuning_of(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw Error(Code::kBadConfig, "--tuning " + path + ": no such file");
+  return parse_tuning(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
+}
+
+std::string as_json(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
+                    const Measured& measured) {
   nlohmann::ordered_json object = {{"op", collective_name(request.collective)},
                                    {"ranks", request.num_ranks},
                                    {"bytes", request.bytes()},
@@ -22,34 +50,73 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
                                    {"reason", choice.reason},
                                    {"candidates", nlohmann::ordered_json::array()}};
   for (const Candidate& c : choice.candidates) {
-    nlohmann::ordered_json one = {{"algorithm", c.algorithm.name}};
-    if (c.why_not.empty()) {
-      one.update({{"us", c.us}, {"bytes_sent", c.bytes_sent}, {"messages", c.messages}, {"busiest", c.busiest}});
-    } else {
-      one["why_not"] = c.why_not;
+    nlohmann::ordered_json one = {{"algorithm", c.algorithm.name}, {"how", c.algorithm.description}};
+    if (c.why_not.empty() || c.us > 0) {
+      one.update({{"us", c.us},
+                  {"bytes_sent", c.bytes_sent},
+                  {"steps", c.rounds},
+                  {"messages", c.messages},
+                  {"bytes_by_distance", c.bytes_by_distance},
+                  {"busiest", c.busiest}});
     }
+    if (!c.why_not.empty()) one["why_not"] = c.why_not;
+    if (measured.contains(c.algorithm.name)) one["measured_us"] = measured.at(c.algorithm.name);
     object["candidates"].push_back(std::move(one));
   }
   return object.dump() + "\n";
 }
 
-std::string as_text(const CollectiveRequest& request, const Topology& topology, const Choice& choice) {
+std::string tier_name(size_t far, const Topology& topology) {
+  if (far == 0) return "in host";
+  if (far == 1) return topology.fabric == Fabric::kSwitch ? "between hosts" : "over links";
+  return "above tier " + std::to_string(far - 1);
+}
+
+std::string as_text(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
+                    const Measured& measured) {
   std::string text = std::string(collective_name(request.collective)) + " of " +
                      format_bytes(static_cast<double>(request.bytes())) + " " + std::string(dtype_name(request.dtype)) +
                      " over " + std::to_string(request.num_ranks) + (request.num_ranks == 1 ? " rank, " : " ranks, ") +
                      topology.name + "\n\n";
-  draw::Table table{
-      {{"algorithm"}, {"predicted", true}, {"sent per rank", true}, {"messages", true}, {"busiest"}, {"how"}}, {}};
+  const bool one_host = topology.hosts.size() == 1;
+  draw::Table table{{{"algorithm"}, {"predicted", true}}, {}};
+  if (!measured.empty()) table.columns.push_back({"measured", true});
+  for (const char* name : {"steps", "sent per rank"}) table.columns.push_back({name, true});
+  const size_t distances = one_host ? 0 : static_cast<size_t>(num_distances(topology));
+  for (size_t far = 0; far < distances; ++far) table.columns.push_back({tier_name(far, topology), true});
+  for (const char* name : {"messages", "busiest", "how"}) table.columns.push_back({name, name[0] == 'm'});
   for (const Candidate& c : choice.candidates) {
-    const std::string name(c.algorithm.name), how(c.algorithm.description);
-    if (c.why_not.empty()) {
-      table.rows.push_back({name, format_us(c.us), format_bytes(static_cast<double>(c.bytes_sent)),
-                            std::to_string(c.messages), c.busiest, how});
+    std::vector<std::string> row = {std::string(c.algorithm.name)};
+    if (c.us > 0 || c.why_not.empty()) {
+      row.insert(row.end(),
+                 {format_us(c.us), std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
+      for (size_t far = 0; far < distances; ++far) {
+        row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[far])));
+      }
+      row.insert(row.end(), {std::to_string(c.messages), c.busiest});
     } else {
-      table.rows.push_back({name, "-", "", "", "", c.why_not});
+      row.push_back("-");
+      row.resize(table.columns.size() - 1);
     }
+    row.push_back(c.why_not.empty() ? std::string(c.algorithm.description) : c.why_not);
+    table.rows.push_back(std::move(row));
   }
   return text + draw::text_table(table) + "\nchoice: " + choice.reason + "\n";
+}
+
+std::string all_workers_text(const CollectiveRequest& request, const Topology& topology) {
+  const Host& host = topology.hosts[0];
+  const bool wire = topology.hosts.size() > 1;
+  const double rate = wire ? host.uplink.bytes_per_us : host.memory_bytes_per_us / 2;
+  draw::Table table{{{"all workers together"}, {"sent", true}, {"equation"}, {"time", true}, {"herd's algorithm"}}, {}};
+  for (const AllWorkersRow& row : all_workers_view(request.num_ranks, request.bytes(), rate)) {
+    table.rows.push_back({std::string(row.pattern), format_bytes(row.total_bytes), std::string(row.total),
+                          format_us(row.us),
+                          std::string(row.algorithm.empty() ? "herd::param_server" : row.algorithm)});
+  }
+  return "\n" + draw::text_table(table) + "\nN = " + std::to_string(request.num_ranks) +
+         " workers, M = " + format_bytes(static_cast<double>(request.bytes())) + ", B = " + format_bytes(rate * 1e6) +
+         "/s (" + (wire ? "the uplink" : "half of what memory reads and writes") + "), latencies left out\n";
 }
 
 }  // namespace
@@ -57,8 +124,19 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
 std::string explain(const ExplainOptions& options) {
   const Topology topology = topology_of(options.collective);
   const CollectiveRequest request = request_of(options.collective, topology);
-  const Choice choice = choose(request, topology);
-  return options.json ? as_json(request, topology, choice) : as_text(request, topology, choice);
+  Tuning tuning;
+  if (!options.tuning_file.empty()) tuning = tuning_of(options.tuning_file);
+  const Choice choice = choose(request, topology, {.time_all = options.all, .tuning = &tuning});
+  const Measured measured = measure_all(options, request, choice);
+  if (options.json) return as_json(request, topology, choice, measured);
+  std::string text = as_text(request, topology, choice, measured);
+  if (options.all_workers) {
+    if (request.collective != Collective::kAllReduce) {
+      throw Error(Code::kBadConfig, "--all-workers is about all_reduce, not " + options.collective.op);
+    }
+    text += all_workers_text(request, topology);
+  }
+  return text;
 }
 
 void add_explain_command(CLI::App& app) {
@@ -66,6 +144,10 @@ void add_explain_command(CLI::App& app) {
   CLI::App* command =
       app.add_subcommand("explain", "Every algorithm for a collective, its predicted time, the choice and why");
   add_collective_options(*command, options->collective);
+  command->add_flag("--all", options->all, "time algorithms of messages inside a host, too");
+  command->add_flag("--all-workers", options->all_workers, "and what all ranks together send, as lectures count it");
+  command->add_flag("--measure", options->measure, "and the time measured here, by herd bench");
+  command->add_option("--tuning", options->tuning_file, "file of docs/formats/tuning.md, which overrides the model");
   command->add_flag("--json", options->json, "one JSON object");
   command->callback([options] { std::fputs(explain(*options).c_str(), stdout); });
 }

@@ -1,5 +1,5 @@
-// herd explain OP --ranks N --bytes B [--topology FILE] [--json]: every algorithm with its messages, bytes and
-// predicted time; the choice and why.
+// herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]:
+// every algorithm with its messages, bytes and predicted time; the choice and why.
 #pragma once
 
 #include <string>
@@ -10,6 +10,10 @@ namespace herd::cli {
 
 struct ExplainOptions {
   CollectiveOptions collective;
+  bool all = false;          // also what is never chosen inside a host
+  bool all_workers = false;  // and the view that counts all ranks together
+  bool measure = false;      // and what `herd bench` takes here
+  std::string tuning_file = {};
   bool json = false;
 };
 

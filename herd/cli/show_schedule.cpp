@@ -52,6 +52,7 @@ int run_show_schedule(const ShowScheduleOptions& options) {
                 "--rank < --ranks, but " + std::to_string(options.rank) + " >= " + std::to_string(request.num_ranks));
   }
   const std::string algorithm = options.algorithm.empty() ? choose(request, topology).algorithm : options.algorithm;
+  request = placed_on(request, topology);
   std::vector<Schedule> all;
   for (request.self = 0; request.self < request.num_ranks; ++request.self) {
     all.push_back(build_schedule(algorithm, request));

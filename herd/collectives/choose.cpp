@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstdio>
 #include <set>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
@@ -22,10 +23,11 @@ std::vector<Schedule> build_all(std::string_view name, CollectiveRequest request
 }
 
 // Time of a message that is too long to simulate step by step: the line through two shorter ones that use memory alike.
-ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, const Topology& topology) {
+ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, const std::vector<Schedule>& all,
+                       const Topology& topology) {
   const CostOptions options{request.elements};
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  if (request.elements <= most) return time_schedules(build_all(name, request), topology, options);
+  if (request.elements <= most) return time_schedules(all, topology, options);
   const CollectiveRequest half = resized(request, most / 2), whole = resized(request, most);
   const double half_us = time_schedules(build_all(name, half), topology, options).end_us;
   ScheduleTimes times = time_schedules(build_all(name, whole), topology, options);
@@ -34,10 +36,23 @@ ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, 
   return times;
 }
 
-Rank first_rank(const Topology& topology, int host) {
-  Rank first = 0;
-  for (int before = 0; before < host; ++before) first += topology.hosts[before].ranks;
-  return first;
+std::vector<int64_t> bytes_by_distance(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
+  std::vector<int64_t> bytes(static_cast<size_t>(num_distances(topology)), 0);
+  const int own = host_of[static_cast<size_t>(s.self)];
+  for (const Step& step : s.steps) {
+    if (step.kind != StepKind::kSend) continue;
+    const int far = distance(topology, own, host_of[static_cast<size_t>(step.peer)]);
+    bytes[static_cast<size_t>(far)] += step.sources[0].size() * size_of(s.dtype);
+  }
+  int64_t sent = 0;
+  for (const int64_t grade : bytes) sent += grade;
+  bytes[0] += bytes_sent(s) - sent;  // what goes through peers' memory
+  return bytes;
+}
+
+void keep_most(std::vector<int64_t>& most, const std::vector<int64_t>& bytes) {
+  most.resize(bytes.size(), 0);
+  for (size_t i = 0; i < bytes.size(); ++i) most[i] = std::max(most[i], bytes[i]);
 }
 
 // Bytes that the rank's own core reads and writes for a step. A message within a host is copied into shared memory and
@@ -66,35 +81,92 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
   return static_cast<double>(slices * elements * size_of(dtype));
 }
 
+double latency_us(const Topology& topology, int from, int to) {
+  const Host& host = topology.hosts[static_cast<size_t>(to)];
+  if (from == to) return host.signal_us;
+  if (topology.fabric != Fabric::kSwitch) {
+    return host.uplink.latency_us * static_cast<double>(route(topology, from, to).size());
+  }
+  double us = host.uplink.latency_us;
+  for (int tier = 0; tier + 1 < distance(topology, from, to); ++tier) {
+    us += topology.tiers[static_cast<size_t>(tier)].uplink.latency_us;
+  }
+  return us;
+}
+
 // One rank's steps one after another, with its share of its host's cores and memory: latency per message, bytes at the
-// slowest rate on their way.
-double estimate_us(const Schedule& s, const Topology& topology) {
-  const int own_host = topology.host_of(s.self);
-  const Host& host = topology.hosts[own_host];
+// rate of its memory. What the ways out of its host take stands in way_out_us().
+double estimate_us(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
+  const int own = host_of[static_cast<size_t>(s.self)];
+  const Host& host = topology.hosts[static_cast<size_t>(own)];
   const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
                                host.memory_bytes_per_us / host.ranks);
-  const Rank first = first_rank(topology, own_host);
   double us = 0;
   for (const Step& step : s.steps) {
-    const bool near = step.peer < 0 || (step.peer >= first && step.peer < first + host.ranks);
-    us += host.step_us + moved_bytes(step, s.dtype, near) / rate;
+    const int other = step.peer < 0 ? own : host_of[static_cast<size_t>(step.peer)];
+    us += host.step_us + moved_bytes(step, s.dtype, other == own) / rate;
     if (step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce) {
-      us += near ? host.signal_us : host.uplink.latency_us;
+      us += latency_us(topology, other, own);
     }
-    if (step.kind == StepKind::kSend && !near) {
-      us += static_cast<double>(step.sources[0].size() * size_of(s.dtype)) / host.uplink.bytes_per_us;
+    if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
+      const auto hops = static_cast<double>(route(topology, own, other).size());
+      us += hops * static_cast<double>(step.sources[0].size() * size_of(s.dtype)) / host.uplink.bytes_per_us;
     }
   }
   return us;
 }
 
+// Until all that the ranks of this rank's host send elsewhere has passed its uplink, the tiers and the spine; every
+// host is taken to send as much.
+double way_out_us(std::string_view name, const CollectiveRequest& own, const Topology& topology,
+                  const std::vector<int>& host_of) {
+  if (topology.fabric != Fabric::kSwitch || topology.hosts.size() < 2) return 0;
+  const int host = host_of[static_cast<size_t>(own.self)];
+  std::vector<double> out(static_cast<size_t>(num_distances(topology)), 0);
+  for (Rank rank = 0; rank < own.num_ranks; ++rank) {
+    if (host_of[static_cast<size_t>(rank)] != host) continue;
+    CollectiveRequest theirs = own;
+    theirs.self = rank;
+    const std::vector<int64_t> bytes = bytes_by_distance(build_schedule(name, theirs), topology, host_of);
+    for (size_t far = 0; far < bytes.size(); ++far) out[far] += static_cast<double>(bytes[far]);
+  }
+  double beyond = 0, hosts = 1;
+  for (size_t far = 1; far < out.size(); ++far) beyond += out[far];
+  double us = beyond / topology.hosts[static_cast<size_t>(host)].uplink.bytes_per_us;
+  for (size_t tier = 0; tier < topology.tiers.size(); ++tier) {
+    beyond -= out[tier + 1];
+    hosts *= topology.tiers[tier].size;
+    us = std::max(us, beyond * hosts / topology.tiers[tier].uplink.bytes_per_us);
+  }
+  const auto all_hosts = static_cast<double>(topology.hosts.size());
+  return topology.spine_bytes_per_us > 0 ? std::max(us, beyond * all_hosts / topology.spine_bytes_per_us) : us;
+}
+
 struct OwnSteps {
   double us = 0, bytes = 0, messages = 0;
+  int rounds = 0;  // messages and signals that this rank waits for
+  std::vector<int64_t> by_distance = {};
 };
 
-OwnSteps own_steps(std::string_view name, const CollectiveRequest& own, int64_t elements, const Topology& topology) {
-  const Schedule s = build_schedule(name, elements == own.elements ? own : resized(own, elements));
-  return {estimate_us(s, topology), static_cast<double>(bytes_sent(s)), static_cast<double>(num_messages(s))};
+OwnSteps own_steps(const AlgorithmInfo& algorithm, const CollectiveRequest& request, int64_t elements,
+                   const Topology& topology, const std::vector<int>& host_of) {
+  const CollectiveRequest own = elements == request.elements ? request : resized(request, elements);
+  const Schedule s = build_schedule(algorithm.name, own);
+  OwnSteps steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
+                 static_cast<double>(num_messages(s)), 0, bytes_by_distance(s, topology, host_of)};
+  for (const Step& step : s.steps) {
+    steps.rounds +=
+        step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
+  }
+  if (algorithm.depth != nullptr) {  // what passes others before and after it passes this rank
+    const int depth = algorithm.depth(own.num_ranks);
+    const Host& host = topology.hosts[static_cast<size_t>(host_of[static_cast<size_t>(own.self)])];
+    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us;
+    steps.us += std::max(0, depth - 1) * each;
+    steps.rounds = std::max(steps.rounds, depth);
+  }
+  steps.us += way_out_us(algorithm.name, own, topology, host_of);
+  return steps;
 }
 
 std::string busiest_of(const ScheduleTimes& times) {
@@ -106,18 +178,24 @@ std::string busiest_of(const ScheduleTimes& times) {
   return most->name + share;
 }
 
+void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology) {
+  const std::vector<int> host_of = topology.host_of_ranks();
+  const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
+  const ScheduleTimes times = simulate(candidate.algorithm.name, request, all, topology);
+  candidate.us = times.end_us;
+  candidate.busiest = busiest_of(times);
+  candidate.rounds = num_rounds(all);
+  for (const Schedule& s : all) {
+    candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
+    candidate.messages = std::max(candidate.messages, num_messages(s));
+    keep_most(candidate.bytes_by_distance, bytes_by_distance(s, topology, host_of));
+  }
+}
+
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology) {
   const int n = request.num_ranks;
-  if (n <= kMaxSimulatedRanks) {
-    const ScheduleTimes times = simulate(candidate.algorithm.name, request, topology);
-    candidate.us = times.end_us;
-    candidate.busiest = busiest_of(times);
-    for (const Schedule& s : build_all(candidate.algorithm.name, request)) {
-      candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
-      candidate.messages = std::max(candidate.messages, num_messages(s));
-    }
-    return;
-  }
+  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology);
+  const std::vector<int> host_of = topology.host_of_ranks();
   // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
@@ -126,18 +204,23 @@ void predict(Candidate& candidate, const CollectiveRequest& request, const Topol
   for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    const OwnSteps whole = own_steps(candidate.algorithm.name, own, grows ? most : request.elements, topology);
-    OwnSteps cost = whole;
+    OwnSteps cost = own_steps(candidate.algorithm, own, grows ? most : request.elements, topology, host_of);
     if (grows) {
-      const OwnSteps half = own_steps(candidate.algorithm.name, own, most / 2, topology);
+      const OwnSteps whole = cost, half = own_steps(candidate.algorithm, own, most / 2, topology, host_of);
       const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
       cost.us += ratio * (whole.us - half.us);
       cost.bytes += ratio * (whole.bytes - half.bytes);
       cost.messages += ratio * (whole.messages - half.messages);
+      for (size_t far = 0; far < cost.by_distance.size(); ++far) {
+        cost.by_distance[far] +=
+            std::llround(ratio * static_cast<double>(whole.by_distance[far] - half.by_distance[far]));
+      }
     }
     candidate.us = std::max(candidate.us, cost.us);
     candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(cost.bytes));
     candidate.messages = std::max(candidate.messages, static_cast<int>(std::lround(cost.messages)));
+    candidate.rounds = std::max(candidate.rounds, cost.rounds);
+    keep_most(candidate.bytes_by_distance, cost.by_distance);
   }
 }
 
@@ -153,18 +236,48 @@ std::string reason_of(const Choice& choice) {
   return text + ", the only one that can serve this request";
 }
 
+void apply(const Tuning& tuning, const CollectiveRequest& request, Choice& choice) {
+  const std::optional<TunedSize> measured = tuned(tuning, request);
+  if (!measured) return;
+  for (const Candidate& candidate : choice.candidates) {
+    if (candidate.algorithm.name != measured->algorithm) continue;
+    if (!why_not(candidate.algorithm, request).empty()) return;
+    choice.algorithm = measured->algorithm;
+    choice.reason = measured->algorithm + ": " + format_us(measured->us) + " measured at " +
+                    format_bytes(static_cast<double>(measured->bytes)) + ", which overrides the model";
+    return;
+  }
+}
+
 }  // namespace
 
-Choice choose(const CollectiveRequest& request, const Topology& topology) {
+CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology) {
+  request.same_host = topology.hosts.size() == 1;
+  request.hosts.clear();
+  request.grid.clear();
+  if (request.same_host) return request;
+  request.hosts = topology.host_of_ranks();
+  request.grid = grid_of(topology);
+  return request;
+}
+
+Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOptions options) {
   check(topology);
-  if (topology.num_ranks() != request.num_ranks) {
+  if (topology.num_ranks() != asked.num_ranks) {
     throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has " + std::to_string(topology.num_ranks()) +
-                                      " ranks, but the collective has " + std::to_string(request.num_ranks));
+                                      " ranks, but the collective has " + std::to_string(asked.num_ranks));
   }
+  const CollectiveRequest request = placed_on(asked, topology);
   Choice choice;
+  bool has_messages = false;
   for (const AlgorithmInfo& info : algorithms(request.collective)) {
-    Candidate candidate{info, why_not(info, request), 0, 0, 0, ""};
-    if (candidate.why_not.empty()) predict(candidate, request, topology);
+    Candidate candidate{info, why_not(info, request)};
+    const bool messages = info.needs == Needs::kMessages;
+    const bool left_out = request.same_host && messages && std::exchange(has_messages, true);
+    if (left_out && candidate.why_not.empty()) candidate.why_not = "inside a host its memory serves better";
+    if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
+      predict(candidate, request, topology);
+    }
     choice.candidates.push_back(std::move(candidate));
   }
   std::stable_sort(choice.candidates.begin(), choice.candidates.end(), [](const Candidate& a, const Candidate& b) {
@@ -173,6 +286,7 @@ Choice choose(const CollectiveRequest& request, const Topology& topology) {
   });
   choice.algorithm = choice.candidates[0].algorithm.name;
   choice.reason = reason_of(choice);
+  if (options.tuning != nullptr) apply(*options.tuning, request, choice);
   return choice;
 }
 

@@ -7,17 +7,22 @@
 #include <vector>
 
 #include "herd/collectives/registry.h"
+#include "herd/collectives/tuning.h"
 #include "herd/topology/topology.h"
 
 namespace herd {
 
 struct Candidate {
   AlgorithmInfo algorithm;
-  std::string why_not;     // empty = it can serve the request; else the numbers below are 0
+  std::string why_not;     // empty = it can serve the request and is timed; else the numbers below are 0
   double us = 0;           // predicted, until the last rank is done
   int64_t bytes_sent = 0;  // of the rank that sends most; a direct algorithm's reads and writes of peers' memory count
   int messages = 0;        // of the same rank: messages and signals
-  std::string busiest;     // the resource that is used most, "memory 97 %"
+  int rounds = 0;          // messages and signals that follow each other; beyond kMaxSimulatedRanks those of one rank
+  // What a rank sends inside its host, to other hosts, above the first tier of switches, .. (topology.h: distance); for
+  // each the most of any rank. As many as num_distances().
+  std::vector<int64_t> bytes_by_distance = {};
+  std::string busiest = {};  // the resource that is used most, "memory 97 %"
 };
 
 struct Choice {
@@ -26,11 +31,22 @@ struct Choice {
   std::string reason;  // one line
 };
 
+struct ChooseOptions {
+  // Inside of one host the algorithms of messages are left out but for the first of the table: shared memory serves
+  // better, and each costs time to simulate. true: time them all the same (they are never chosen there).
+  bool time_all = false;
+  const Tuning* tuning = nullptr;  // what was measured overrides the model; borrowed
+};
+
 // Up to this many ranks all of them are simulated; beyond, the busiest of a few ranks' own steps are added up.
 inline constexpr int kMaxSimulatedRanks = 32;
 
-// Throws kBadConfig if the topology has other ranks than the request, or the numbers make no sense. request.self is
-// ignored. Of two that are equally fast the first in the registry wins.
-Choice choose(const CollectiveRequest& request, const Topology& topology);
+// The request with the topology's hosts and grid filled in, for compositions; same_host where there is one host alone.
+CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology);
+
+// Throws kBadConfig if the topology has other ranks than the request, or the numbers make no sense. request.self, hosts
+// and grid are ignored: build the schedule from placed_on(request, topology). Of two that are equally fast the first in
+// the registry wins.
+Choice choose(const CollectiveRequest& request, const Topology& topology, ChooseOptions options = {});
 
 }  // namespace herd

@@ -20,11 +20,13 @@ struct Pieces {
 void build_root(Builder& b, const Pieces& pieces) {
   b.copy(b.input(b.part(b.self())), {b.output(b.part(b.self()))});
   for (int k = 0; k < pieces.count; ++k) {
+    std::vector<Slice> taken;  // so that each answer follows what everybody gave, be it nothing
     for (const Rank peer : peers_of(b)) {
-      b.wait(peer, {pieces.held(b, k, peer)});
+      taken.push_back(Builder::of(pieces.slots[k % kSlots], peer));
+      b.wait(peer, {taken.back()});
       b.copy(pieces.held(b, k, peer), {b.output(pieces.range(b, k, peer))});
     }
-    for (const Rank peer : peers_of(b)) b.signal(peer, {pieces.held(b, k, peer)});
+    for (const Rank peer : peers_of(b)) b.signal(peer, taken);
   }
 }
 

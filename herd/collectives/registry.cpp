@@ -1,14 +1,23 @@
 #include "herd/collectives/registry.h"
 
+#include <bit>
+
 #include "herd/base/error.h"
 #include "herd/collectives/all_gather.h"
+#include "herd/collectives/all_reduce_butterfly.h"
+#include "herd/collectives/all_reduce_circulant.h"
 #include "herd/collectives/all_reduce_direct.h"
+#include "herd/collectives/all_reduce_naive.h"
 #include "herd/collectives/all_reduce_ring.h"
 #include "herd/collectives/all_reduce_staged.h"
+#include "herd/collectives/all_reduce_tree.h"
 #include "herd/collectives/all_to_all.h"
 #include "herd/collectives/barrier.h"
 #include "herd/collectives/broadcast.h"
+#include "herd/collectives/composed.h"
 #include "herd/collectives/gather.h"
+#include "herd/collectives/grid.h"
+#include "herd/collectives/path.h"
 #include "herd/collectives/reduce.h"
 #include "herd/collectives/reduce_scatter.h"
 #include "herd/collectives/scatter.h"
@@ -28,6 +37,23 @@ std::string not_in_place(const CollectiveRequest& request) {
 
 using enum Needs;
 
+int along_a_path(int num_ranks) { return num_ranks; }
+int up_and_down_a_tree(int num_ranks) { return 2 * std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
+
+template <Schedule (*build)(const CollectiveRequest&, const AxisStyle&), const AxisStyle& style>
+Schedule on_grid(const CollectiveRequest& request) {
+  return build(request, style);
+}
+
+std::string not_on_tiers(const CollectiveRequest& request) { return grid_why_not(request, 0, true); }
+std::string not_on_two_axes(const CollectiveRequest& request) { return grid_why_not(request, 2, false); }
+std::string not_on_three_axes(const CollectiveRequest& request) { return grid_why_not(request, 3, false); }
+std::string not_on_a_grid(const CollectiveRequest& request) { return grid_why_not(request, 0, false); }
+std::string not_on_hosts(const CollectiveRequest& request) {
+  const size_t hosts = ranks_by_host(request).size();
+  return hosts > 1 && hosts < static_cast<size_t>(request.num_ranks) ? "" : "needs several hosts of several ranks";
+}
+
 const Entry kTable[] = {
     {{Collective::kAllReduce, "ring", kMessages, "reduce-scatter and all-gather around a ring"}, all_reduce_ring},
     {{Collective::kAllReduce, "direct_pull", kSymmetricMemory, "reduce own part out of peers' memory, copy the others"},
@@ -37,20 +63,102 @@ const Entry kTable[] = {
     {{Collective::kAllReduce, "staged", kStage,
       "through stage memory; one synchronisation when small, pieces when large"},
      all_reduce_staged},
+    {{Collective::kAllReduce, "naive", kMessages, "every rank sends all to every other"}, all_reduce_naive},
+    {{Collective::kAllReduce, "binomial_tree", kMessages, "segments up and down a binomial tree", up_and_down_a_tree},
+     all_reduce_binomial_tree},
+    {{Collective::kAllReduce, "double_tree", kMessages, "segments up and down two binary trees, half each",
+      up_and_down_a_tree},
+     all_reduce_double_tree},
+    {{Collective::kAllReduce, "butterfly", kMessages, "exchange of everything over doubling distances"},
+     all_reduce_butterfly},
+    {{Collective::kAllReduce, "halving_doubling", kMessages, "recursive halving, then recursive doubling"},
+     all_reduce_halving_doubling},
+    {{Collective::kAllReduce, "circulant", kMessages,
+      "halving and doubling over circulant distances, any number of ranks"},
+     all_reduce_circulant},
+    {{Collective::kAllReduce, "path", kMessages, "segments along a path to the middle and back", along_a_path},
+     all_reduce_path},
+    {{Collective::kAllReduce, "hierarchical_tree", kMessages,
+      "reduce to one rank of each host, these all-reduce, broadcast"},
+     all_reduce_hierarchical_tree,
+     not_on_hosts},
+    {{Collective::kAllReduce, "hierarchical", kMessages, "by tiers: through memory inside hosts, circulant between"},
+     on_grid<all_reduce_on_grid, kHierarchical>,
+     not_on_tiers},
+    {{Collective::kAllReduce, "torus_2d", kMessages, "rings on both axes"},
+     on_grid<all_reduce_on_grid, kTorus2d>,
+     not_on_two_axes},
+    {{Collective::kAllReduce, "torus_3d", kMessages, "rings on three axes"},
+     on_grid<all_reduce_on_grid, kTorus3d>,
+     not_on_three_axes},
+    {{Collective::kAllReduce, "torus_nd", kMessages, "rings on every axis"},
+     on_grid<all_reduce_on_grid, kTorusNd>,
+     not_on_a_grid},
+    {{Collective::kAllReduce, "mesh_2d", kMessages, "paths on both axes"},
+     on_grid<all_reduce_on_grid, kMesh2d>,
+     not_on_two_axes},
     {{Collective::kAllGather, "ring", kMessages, "parts travel around a ring"}, all_gather_ring},
     {{Collective::kAllGather, "direct_pull", kSymmetricMemory, "read each part out of its owner's memory"},
      all_gather_direct_pull},
     {{Collective::kAllGather, "direct_push", kSymmetricMemory, "write own part into everybody's memory in one pass"},
      all_gather_direct_push},
     {{Collective::kAllGather, "staged", kStage, "pieces through two stage slots"}, all_gather_staged},
+    {{Collective::kAllGather, "bruck", kMessages, "packed parts over doubling distances"}, all_gather_bruck},
+    {{Collective::kAllGather, "recursive_doubling", kMessages, "exchange of all parts held over doubling distances"},
+     all_gather_recursive_doubling},
+    {{Collective::kAllGather, "circulant", kMessages, "parts over circulant distances, any number of ranks"},
+     all_gather_circulant},
+    {{Collective::kAllGather, "path", kMessages, "parts travel along a path both ways"}, all_gather_path},
+    {{Collective::kAllGather, "hierarchical", kMessages, "by tiers: through memory inside hosts, circulant between"},
+     on_grid<all_gather_on_grid, kHierarchical>,
+     not_on_tiers},
+    {{Collective::kAllGather, "torus_2d", kMessages, "rings on both axes"},
+     on_grid<all_gather_on_grid, kTorus2d>,
+     not_on_two_axes},
+    {{Collective::kAllGather, "torus_3d", kMessages, "rings on three axes"},
+     on_grid<all_gather_on_grid, kTorus3d>,
+     not_on_three_axes},
+    {{Collective::kAllGather, "torus_nd", kMessages, "rings on every axis"},
+     on_grid<all_gather_on_grid, kTorusNd>,
+     not_on_a_grid},
+    {{Collective::kAllGather, "mesh_2d", kMessages, "paths on both axes"},
+     on_grid<all_gather_on_grid, kMesh2d>,
+     not_on_two_axes},
     {{Collective::kReduceScatter, "ring", kMessages, "partial sums travel around a ring"}, reduce_scatter_ring},
     {{Collective::kReduceScatter, "direct_pull", kSymmetricMemory, "reduce own part out of peers' memory"},
      reduce_scatter_direct_pull},
     {{Collective::kReduceScatter, "staged", kStage, "pieces through two stage slots"}, reduce_scatter_staged},
+    {{Collective::kReduceScatter, "halving", kMessages, "one half of the partial sums over halving distances"},
+     reduce_scatter_halving},
+    {{Collective::kReduceScatter, "pairwise", kMessages, "each step sends one part to its owner"},
+     reduce_scatter_pairwise},
+    {{Collective::kReduceScatter, "circulant", kMessages, "partial sums over circulant distances, any number of ranks"},
+     reduce_scatter_circulant},
+    {{Collective::kReduceScatter, "path", kMessages, "partial sums travel along a path from both ends"},
+     reduce_scatter_path},
+    {{Collective::kReduceScatter, "hierarchical", kMessages,
+      "by tiers: through memory inside hosts, circulant between"},
+     on_grid<reduce_scatter_on_grid, kHierarchical>,
+     not_on_tiers},
+    {{Collective::kReduceScatter, "torus_2d", kMessages, "rings on both axes"},
+     on_grid<reduce_scatter_on_grid, kTorus2d>,
+     not_on_two_axes},
+    {{Collective::kReduceScatter, "torus_3d", kMessages, "rings on three axes"},
+     on_grid<reduce_scatter_on_grid, kTorus3d>,
+     not_on_three_axes},
+    {{Collective::kReduceScatter, "torus_nd", kMessages, "rings on every axis"},
+     on_grid<reduce_scatter_on_grid, kTorusNd>,
+     not_on_a_grid},
+    {{Collective::kReduceScatter, "mesh_2d", kMessages, "paths on both axes"},
+     on_grid<reduce_scatter_on_grid, kMesh2d>,
+     not_on_two_axes},
     {{Collective::kBroadcast, "binomial", kMessages, "holders of the message double each round"}, broadcast_binomial},
     {{Collective::kBroadcast, "direct_pull", kSymmetricMemory, "every rank copies out of root's memory"},
      broadcast_direct_pull},
     {{Collective::kBroadcast, "staged", kStage, "pieces through two slots of root's stage"}, broadcast_staged},
+    {{Collective::kBroadcast, "scatter_all_gather", kMessages, "parts down a tree, then around a ring"},
+     broadcast_scatter_all_gather},
+    {{Collective::kBroadcast, "chain", kMessages, "segments from rank to rank", along_a_path}, broadcast_chain},
     {{Collective::kReduce, "binomial", kMessages, "partial sums go up a binomial tree"}, reduce_binomial},
     {{Collective::kReduce, "direct_push", kSymmetricMemory, "reduce own part into root's memory"}, reduce_direct_push},
     {{Collective::kReduce, "staged", kStage, "pieces through two stage slots, summed by root"}, reduce_staged},
@@ -75,6 +183,10 @@ const Entry kTable[] = {
      all_to_all_direct_pull,
      not_in_place},
     {{Collective::kAllToAll, "staged", kStage, "pieces of all blocks through two stage slots"}, all_to_all_staged},
+    {{Collective::kAllToAll, "hierarchical", kMessages,
+      "inside hosts to the rank that stands like the owner, then between hosts"},
+     all_to_all_hierarchical,
+     not_on_tiers},
 };
 
 }  // namespace
@@ -89,7 +201,8 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
 
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request) {
   if (algorithm.needs == kStage && !request.same_host) return "needs all ranks on one host";
-  if (algorithm.needs == kSymmetricMemory && !request.direct) return "needs buffers in symmetric memory";
+  if (algorithm.needs == kSymmetricMemory && !(request.direct && request.same_host))
+    return "needs buffers in symmetric memory";
   for (const Entry& entry : kTable) {
     const bool meant = entry.info.collective == algorithm.collective && entry.info.name == algorithm.name;
     if (meant && entry.limits) return entry.limits(request);

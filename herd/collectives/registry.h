@@ -22,6 +22,9 @@ struct AlgorithmInfo {
   std::string_view name;
   Needs needs;
   std::string_view description;  // one line
+  // Pipelines: messages that follow each other from the first rank to the last, for one segment. Null where a rank's
+  // own messages are as many.
+  int (*depth)(int num_ranks) = nullptr;
 };
 
 // The algorithms of a collective, in the order of the table.

@@ -64,6 +64,10 @@ std::string timeline_svg(const sim::Timeline& timeline) {
     svg.rectangle(left, top, std::max(width - (width > 3 ? 0.6 : 0), 0.8), kRow - 4,
                   colour_class(colours.at(span.category)), hover);
   }
+  for (const sim::Link& link : timeline.links) {
+    svg.line(kLeft + link.from_us * scale, places[link.from_row] + kRow / 2, kLeft + link.to_us * scale,
+             places[link.to_row] + kRow / 2, "axis");
+  }
   return svg.finish(timeline.title);
 }
 

@@ -28,6 +28,7 @@ class Model {
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
     for (Rank rank = 0; rank < n; ++rank)
       threads_.push_back(engine_.add_resource("thread of rank " + std::to_string(rank), 1));
+    add_tiers();
     if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
     tasks_.resize(n);
   }
@@ -66,10 +67,63 @@ class Model {
     const std::string name = topology_.hosts.size() > 1 ? " of host " + std::to_string(h) : "";
     cores_.push_back(add_shared("cores" + name, host.cores));
     buses_.push_back(add_shared((cached ? "cache" : "memory") + name, rates_.back().bus));
-    if (topology_.hosts.size() > 1) {
+    if (topology_.fabric != Fabric::kSwitch) {
+      for (size_t axis = 0; axis < topology_.axes.size(); ++axis) {
+        for (const char* way : {"+", "-"}) {
+          links_.push_back(add_shared("link" + name + " axis " + std::to_string(axis) + way, host.uplink.bytes_per_us));
+        }
+      }
+    } else if (topology_.hosts.size() > 1) {
       up_.push_back(add_shared("uplink out" + name, host.uplink.bytes_per_us));
       down_.push_back(add_shared("uplink in" + name, host.uplink.bytes_per_us));
     }
+  }
+
+  void add_tiers() {
+    int group = 1;
+    for (const Tier& tier : topology_.tiers) {
+      group *= tier.size;
+      std::vector<int>& up = tier_up_.emplace_back();
+      std::vector<int>& down = tier_down_.emplace_back();
+      for (size_t first = 0; first < topology_.hosts.size(); first += static_cast<size_t>(group)) {
+        const std::string name =
+            " of hosts " + std::to_string(first) + " to " + std::to_string(first + static_cast<size_t>(group) - 1);
+        up.push_back(add_shared("way up" + name, tier.uplink.bytes_per_us));
+        down.push_back(add_shared("way down" + name, tier.uplink.bytes_per_us));
+      }
+    }
+  }
+
+  // What a message between hosts passes, all at once.
+  std::vector<int> resources_between(int from, int to) const {
+    std::vector<int> passed;
+    if (topology_.fabric != Fabric::kSwitch) {
+      const auto axes = static_cast<int>(topology_.axes.size());
+      for (const Hop& hop : route(topology_, from, to)) {
+        passed.push_back(links_[static_cast<size_t>((hop.host * axes + hop.axis) * 2 + (hop.direction < 0))]);
+      }
+      return passed;
+    }
+    passed = {up_[from], down_[to]};
+    int group = 1;
+    for (size_t tier = 0; tier < topology_.tiers.size(); ++tier) {
+      group *= topology_.tiers[tier].size;
+      if (from / group == to / group) return passed;
+      passed.push_back(tier_up_[tier][from / group]);
+      passed.push_back(tier_down_[tier][to / group]);
+    }
+    if (spine_ >= 0) passed.push_back(spine_);
+    return passed;
+  }
+
+  double latency_between(int from, int to) const {
+    const double once = topology_.hosts[to].uplink.latency_us;
+    if (topology_.fabric != Fabric::kSwitch) return once * static_cast<double>(route(topology_, from, to).size());
+    double latency = once;
+    for (int tier = 0; tier < distance(topology_, from, to) - 1; ++tier) {
+      latency += topology_.tiers[static_cast<size_t>(tier)].uplink.latency_us;
+    }
+    return latency;
   }
 
   int add_shared(const std::string& name, double capacity) {
@@ -158,7 +212,7 @@ class Model {
     const int count = pieces_of(message);
     sim::Task task = cpu(rank, per_byte * message / count, 2);
     std::vector<sim::Task> tasks(count, task);
-    tasks[0].latency_us = near ? host.signal_us : host.uplink.latency_us;
+    tasks[0].latency_us = near ? host.signal_us : latency_between(host_of_[step.peer], host_of_[rank]);
     return tasks;
   }
 
@@ -172,8 +226,7 @@ class Model {
     task.latency_us = 0;
     task.work_us = topology_.hosts[from].step_us + message / count / rate;
     const double used = message / count / task.work_us;
-    task.uses = {{up_[from], used}, {down_[to], used}};
-    if (spine_ >= 0) task.uses.push_back({spine_, used});
+    for (const int resource : resources_between(from, to)) task.uses.push_back({resource, used});
     return std::vector<sim::Task>(count, task);
   }
 
@@ -184,6 +237,8 @@ class Model {
   std::vector<int> host_of_;
   std::vector<Rates> rates_;
   std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
+  std::vector<int> links_;                             // of a torus or mesh: per host, axis and direction
+  std::vector<std::vector<int>> tier_up_, tier_down_;  // per tier and group
   int spine_ = -1;
   std::map<std::pair<Rank, LaneId>, int> lanes_;
   std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces

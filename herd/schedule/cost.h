@@ -3,7 +3,8 @@
 //   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
 //                      schedules touch on a host fits)
 //   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces
-//   message, between   the sender's uplink, the receiver's, the spine; then a copy out
+//   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
+//                      route on a torus or mesh; then a copy out
 //   signal             the host's signal_us until the wait sees it
 // Threads: pure.
 #pragma once

@@ -5,6 +5,7 @@
 #include "herd/base/units.h"
 #include "herd/schedule/dependencies.h"
 #include "herd/schedule/names.h"
+#include "herd/schedule/structure_internal.h"
 
 namespace herd {
 namespace {
@@ -21,6 +22,33 @@ std::string lane_name(const LaneId& lane) {
       return "wait for " + std::to_string(lane.peer);
   }
   return "";
+}
+
+// Beyond this many lines a picture shows nothing.
+constexpr size_t kMaxLinks = 400;
+
+// From the end of each send or signal to the end of what it met.
+void add_links(std::span<const Schedule> all, const ScheduleTimes& times, sim::Timeline& timeline) {
+  const auto meets = verify_detail::match_steps(all);
+  std::vector<int> first_span;
+  int spans = 0;
+  for (const Schedule& own : all) {
+    first_span.push_back(spans);
+    spans += static_cast<int>(own.steps.size());
+  }
+  const auto row = [&](Rank rank, int step) {
+    return timeline.spans[static_cast<size_t>(first_span[static_cast<size_t>(rank)] + step)].row;
+  };
+  for (const Schedule& own : all) {
+    for (int i = 0; i < static_cast<int>(own.steps.size()); ++i) {
+      const Step& step = own.steps[static_cast<size_t>(i)];
+      if (step.kind != StepKind::kSend && step.kind != StepKind::kSignal) continue;
+      const int met = meets[own.self][i];
+      timeline.links.push_back(
+          {row(own.self, i), times.steps[own.self][i].end_us, row(step.peer, met), times.steps[step.peer][met].end_us});
+    }
+  }
+  if (timeline.links.size() > kMaxLinks) timeline.links.clear();
 }
 
 }  // namespace
@@ -46,6 +74,7 @@ sim::Timeline timeline_of(std::span<const Schedule> all, const ScheduleTimes& ti
                                 "step " + std::to_string(i) + ": " + describe(step)});
     }
   }
+  add_links(all, times, timeline);
   return timeline;
 }
 

@@ -29,7 +29,6 @@ std::string header_difference(const Schedule& a, const Schedule& b) {
   if (a.dtype != b.dtype) return "dtype";
   if (a.accumulate != b.accumulate) return "accumulate";
   if (a.in_place != b.in_place) return "in_place";
-  if (a.stage_elements != b.stage_elements) return "stage_elements";
   if (a.algorithm != b.algorithm) return "algorithm";
   return "";
 }
@@ -68,11 +67,13 @@ std::string broken_shape(const Schedule& s, const Step& step) {
   return "";
 }
 
-std::string broken_slice(const Schedule& s, const Step& step, const Slice& slice, bool written) {
+std::string broken_slice(std::span<const Schedule> all, const Schedule& s, const Step& step, const Slice& slice,
+                         bool written) {
   if (slice.rank < 0 || slice.rank >= s.num_ranks) return "has no such rank";
   if (slice.rank != s.self && slice.space == Space::kScratch) return "is another rank's private memory";
   if (slice.rank != s.self && is_message(step.kind)) return "is not this rank's, so no message can use it";
-  const int64_t size = space_size(s, slice.rank, slice.space);
+  const Schedule& owner = slice.space == Space::kStage ? all[static_cast<size_t>(slice.rank)] : s;
+  const int64_t size = space_size(owner, slice.rank, slice.space);
   if (slice.begin < 0 || slice.end < slice.begin || slice.end > size) {
     return "is not within [0," + std::to_string(size) + ")";
   }
@@ -80,10 +81,11 @@ std::string broken_slice(const Schedule& s, const Step& step, const Slice& slice
   return "";
 }
 
-std::string broken_slices(const Schedule& s, const Step& step) {
+std::string broken_slices(std::span<const Schedule> all, const Schedule& s, const Step& step) {
   for (const bool written : {false, true}) {
     for (const Slice& slice : written ? step.targets : step.sources) {
-      if (const auto rule = broken_slice(s, step, slice, written); !rule.empty()) return describe(slice) + " " + rule;
+      if (const auto rule = broken_slice(all, s, step, slice, written); !rule.empty())
+        return describe(slice) + " " + rule;
     }
   }
   if (is_flag(step.kind) || step.kind == StepKind::kSend || step.kind == StepKind::kReceive) return "";
@@ -186,7 +188,7 @@ std::vector<Finding> check_structure(std::span<const Schedule> all) {
   for (const Schedule& s : all) {
     for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
       std::string rule = broken_shape(s, s.steps[i]);
-      if (rule.empty()) rule = broken_slices(s, s.steps[i]);
+      if (rule.empty()) rule = broken_slices(all, s, s.steps[i]);
       if (!rule.empty()) findings.push_back({s.self, i, describe(s.steps[i]) + ": " + rule});
     }
   }

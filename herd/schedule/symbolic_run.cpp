@@ -14,9 +14,32 @@ SymbolicRun::SymbolicRun(std::span<const Schedule> all)
       meets_(match_steps(all)),
       symbols_(n_),
       memory_(n_, [this](const Event& event, const std::string& what) { report(event.rank, event.step, what); }),
-      everyone_meets_(all[0].collective == Collective::kBarrier || uses_stage(all)),
+      meeting_(all.size(), -1),
       operations_(uses_stage(all) ? 3 : 2) {
+  find_meetings();
   prepare();
+}
+
+// A barrier is one meeting; else the ranks that touch each other's stage memory, directly or through others.
+void SymbolicRun::find_meetings() {
+  if (all_[0].collective == Collective::kBarrier) meeting_.assign(all_.size(), 0);
+  const auto merge = [this](Rank a, Rank b) {
+    for (const Rank rank : {a, b}) {
+      if (meeting_[rank] < 0) meeting_[rank] = rank;
+    }
+    const int from = std::max(meeting_[a], meeting_[b]), to = std::min(meeting_[a], meeting_[b]);
+    if (from != to) std::replace(meeting_.begin(), meeting_.end(), from, to);
+  };
+  for (const Schedule& s : all_) {
+    for (const Step& step : s.steps) {
+      for (const auto* slices : {&step.sources, &step.targets}) {
+        for (const Slice& slice : *slices) {
+          if (slice.space == Space::kStage && meeting_[slice.rank] != meeting_[s.self]) merge(s.self, slice.rank);
+          if (slice.space == Space::kStage && meeting_[s.self] < 0) merge(s.self, slice.rank);
+        }
+      }
+    }
+  }
 }
 
 std::vector<Finding> SymbolicRun::run() {

@@ -41,6 +41,7 @@ class SymbolicRun {
   };
 
   static bool uses_stage(std::span<const Schedule> all);
+  void find_meetings();
   void prepare();
   void report(Rank rank, int step, const std::string& what);
   static void join(std::vector<int>& into, const std::vector<int>& other);
@@ -76,7 +77,7 @@ class SymbolicRun {
   std::vector<std::vector<int>> meets_;
   Symbols symbols_;
   SymbolicMemory memory_;
-  bool everyone_meets_;
+  std::vector<int> meeting_;  // ranks of the same number have to hear from each other; -1: from nobody
   int operations_;
   int num_lanes_ = 0;
   std::vector<int> ticks_;

@@ -21,9 +21,10 @@ void SymbolicRun::rewrite(const Event& event) {
 }
 
 void SymbolicRun::check_everyone_began(Rank rank) {
-  if (!everyone_meets_) return;
+  if (meeting_[rank] < 0) return;
   for (Rank peer = 0; peer < n_; ++peer) {
-    if (peer != rank && states_[rank].begin_clock[states_[peer].user_lane] <= states_[rank].operation) {
+    if (meeting_[peer] == meeting_[rank] && peer != rank &&
+        states_[rank].begin_clock[states_[peer].user_lane] <= states_[rank].operation) {
       report(rank, -1, "can be done before rank " + std::to_string(peer) + " has begun");
     }
   }

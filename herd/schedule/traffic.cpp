@@ -1,5 +1,12 @@
 #include "herd/schedule/traffic.h"
 
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "herd/schedule/dependencies.h"
+#include "herd/schedule/structure_internal.h"
+
 namespace herd {
 
 int64_t bytes_sent(const Schedule& s) {
@@ -12,6 +19,47 @@ int64_t bytes_sent(const Schedule& s) {
     }
   }
   return elements * size_of(s.dtype);
+}
+
+int num_rounds(std::span<const Schedule> all) {
+  const auto meets = verify_detail::match_steps(all);
+  const size_t n = all.size();
+  std::vector<std::vector<int>> rounds(n), missing(n);  // of each step; what it still waits for
+  std::vector<std::vector<std::vector<int>>> after(n);
+  std::vector<std::pair<size_t, int>> ready;
+  const auto hears = [](StepKind kind) {
+    return kind == StepKind::kReceive || kind == StepKind::kReceiveReduce || kind == StepKind::kWait;
+  };
+  for (size_t rank = 0; rank < n; ++rank) {
+    const auto before = derive_dependencies(all[rank]);
+    const size_t steps = before.size();
+    rounds[rank].assign(steps, 0);
+    after[rank].resize(steps);
+    for (size_t i = 0; i < steps; ++i) {
+      for (const int earlier : before[i]) after[rank][static_cast<size_t>(earlier)].push_back(static_cast<int>(i));
+      missing[rank].push_back(static_cast<int>(before[i].size()) + hears(all[rank].steps[i].kind));
+      if (missing[rank][i] == 0) ready.push_back({rank, static_cast<int>(i)});
+    }
+  }
+  int most = 0;
+  const auto release = [&](size_t rank, int step, int round) {
+    const auto at = static_cast<size_t>(step);
+    rounds[rank][at] = std::max(rounds[rank][at], round);
+    if (--missing[rank][at] == 0) ready.push_back({rank, step});
+  };
+  while (!ready.empty()) {
+    const auto [rank, step] = ready.back();
+    ready.pop_back();
+    const auto at = static_cast<size_t>(step);
+    const Step& what = all[rank].steps[at];
+    const int round = rounds[rank][at];
+    most = std::max(most, round);
+    for (const int later : after[rank][at]) release(rank, later, round);
+    if (what.kind == StepKind::kSend || what.kind == StepKind::kSignal) {
+      release(static_cast<size_t>(what.peer), meets[rank][at], round + 1);
+    }
+  }
+  return most;
 }
 
 int num_messages(const Schedule& s) {

@@ -7,7 +7,8 @@
 //   definition nothing is read that this operation did not write or was not given; inputs stay as they were
 //   progress   no deadlock, even if a send ends only when its receive takes it
 //   matching   every send meets a receive of the same size, every signal a wait
-//   stage      where stage memory is used, and in a barrier, no rank is done before every rank has begun
+//   stage      in a barrier no rank is done before every rank has begun; nor, among ranks that touch each other's stage
+//              memory, directly or through others, before these have
 // What is expected comes from collective, elements, num_ranks, root and in_place, never from the steps.
 //   Cost: about steps * lanes of all ranks; counts of elements cost nothing.
 // Threads: pure.

@@ -20,10 +20,18 @@ struct Row {
   std::string name;   // "compute"
 };
 
+struct Link {  // something that leaves one row and arrives in another: a message, a signal
+  int from_row = 0;
+  double from_us = 0;
+  int to_row = 0;
+  double to_us = 0;
+};
+
 struct Timeline {
   std::string title;
   std::vector<Row> rows;
   std::vector<Span> spans;
+  std::vector<Link> links = {};  // drawn as lines
 };
 
 double end_of(const Timeline& timeline);  // us, 0 when empty

@@ -1,6 +1,7 @@
 #include "herd/topology/presets.h"
 
 #include <algorithm>
+#include <numeric>
 
 #include "herd/base/error.h"
 
@@ -28,19 +29,86 @@ Topology spine_leaf(int num_hosts, const Host& host, double oversubscription) {
   return topology;
 }
 
+Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription, double rack_latency_us) {
+  Topology topology = spine_leaf(num_racks * hosts_per_rack, host);
+  topology.name = std::to_string(num_racks) + " racks of " + std::to_string(hosts_per_rack) + " hosts of " +
+                  std::to_string(host.ranks);
+  topology.tiers = {{hosts_per_rack, {rack_latency_us, hosts_per_rack * host.uplink.bytes_per_us / oversubscription}}};
+  check(topology);
+  return topology;
+}
+
+namespace {
+
+Topology grid_of_hosts(Fabric fabric, const std::vector<int>& axes, Host host) {
+  Topology topology;
+  host.ranks = 1;
+  int hosts = 1;
+  for (const int size : axes) {
+    if (size < 1) throw Error(Code::kBadConfig, "an axis has size >= 1, but one has " + std::to_string(size));
+    hosts *= size;
+    topology.name += (topology.name.empty() ? "" : " x ") + std::to_string(size);
+  }
+  topology.name += fabric == Fabric::kTorus ? " torus" : " mesh";
+  topology.hosts.assign(static_cast<size_t>(hosts), host);
+  topology.fabric = fabric;
+  topology.axes = axes;
+  check(topology);
+  return topology;
+}
+
+}  // namespace
+
+Topology torus(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kTorus, axes, host); }
+Topology mesh(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kMesh, axes, host); }
+
+Topology placed_cyclically(Topology topology) {
+  const int ranks = topology.num_ranks(), hosts = static_cast<int>(topology.hosts.size());
+  topology.placement.clear();
+  for (Rank rank = 0; rank < ranks; ++rank) topology.placement.push_back(rank % hosts);
+  topology.name += ", ranks placed cyclically";
+  check(topology);
+  return topology;
+}
+
 Topology first_ranks(const Topology& topology, int count) {
   if (count > topology.num_ranks()) {
     throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has " + std::to_string(topology.num_ranks()) +
                                       " ranks, but " + std::to_string(count) + " are asked for\n  fix: --ranks " +
                                       std::to_string(topology.num_ranks()) + ", or more hosts in the file");
   }
-  Topology cut = topology;
-  cut.hosts.clear();
-  for (Host host : topology.hosts) {
-    host.ranks = std::min(host.ranks, count);
-    count -= host.ranks;
-    if (host.ranks > 0) cut.hosts.push_back(host);
+  if (count == topology.num_ranks()) return topology;
+  if (topology.fabric != Fabric::kSwitch || !topology.tiers.empty()) {
+    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" is a grid or has tiers, so all its " +
+                                      std::to_string(topology.num_ranks()) + " ranks take part, not " +
+                                      std::to_string(count) + "\n  fix: --ranks " +
+                                      std::to_string(topology.num_ranks()));
   }
+  std::vector<Rank> ranks(static_cast<size_t>(count));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return only_ranks(topology, ranks);
+}
+
+Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks) {
+  std::vector<Rank> all(static_cast<size_t>(topology.num_ranks()));
+  std::iota(all.begin(), all.end(), 0);
+  if (ranks == all) return topology;
+  const std::vector<int> host_of = topology.host_of_ranks();
+  Topology cut;
+  cut.name = topology.name;
+  cut.spine_bytes_per_us = topology.spine_bytes_per_us;
+  std::vector<int> index(topology.hosts.size(), -1);
+  for (const Rank rank : ranks) {
+    const auto host = static_cast<size_t>(host_of[static_cast<size_t>(rank)]);
+    if (index[host] < 0) {
+      index[host] = static_cast<int>(cut.hosts.size());
+      cut.hosts.push_back(topology.hosts[host]);
+      cut.hosts.back().ranks = 0;
+    }
+    ++cut.hosts[static_cast<size_t>(index[host])].ranks;
+    cut.placement.push_back(index[host]);
+  }
+  if (std::is_sorted(cut.placement.begin(), cut.placement.end())) cut.placement.clear();
   return cut;
 }
 

@@ -1,6 +1,8 @@
 // Common topologies by a few numbers. Threads: pure.
 #pragma once
 
+#include <vector>
+
 #include "herd/topology/topology.h"
 
 namespace herd {
@@ -11,7 +13,25 @@ Topology one_host(int ranks, int cores);
 // Equal hosts below leaf switches; `oversubscription` o >= 1: the spine carries 1/o of what all uplinks together can.
 Topology spine_leaf(int num_hosts, const Host& host, double oversubscription = 1);
 
-// Ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer.
+// Hosts below leaf switches (racks) of `hosts_per_rack`, these below a spine: the way up from a rack carries what its
+// hosts can, divided by oversubscription, and adds `rack_latency_us`.
+Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription = 1,
+               double rack_latency_us = 2);
+
+// One rank per host on a grid, the fastest axis first, every link as fast as host.uplink. torus({4, 4}) is a 2D torus,
+// torus({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a line.
+Topology torus(const std::vector<int>& axes, const Host& host);
+Topology mesh(const std::vector<int>& axes, const Host& host);
+
+// The same with rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
+Topology placed_cyclically(Topology topology);
+
+// What a group of these ranks sees, numbered from 0 in this order: their hosts, in the order of first ranks. Tiers,
+// tori and meshes stay only where all ranks are in their old order; else hosts are joined by their uplinks alone.
+Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
+
+// Ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part of a
+// torus, of a mesh or of tiers.
 Topology first_ranks(const Topology& topology, int count);
 
 }  // namespace herd

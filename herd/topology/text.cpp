@@ -91,6 +91,37 @@ void parse_hosts(std::istringstream& words, int line, Topology& topology) {
   topology.hosts.insert(topology.hosts.end(), count, host);
 }
 
+std::vector<int> parse_numbers(std::istringstream& words, int line) {
+  std::vector<int> numbers;
+  for (std::string word; words >> word;) numbers.push_back(parse_number<int>(word, line));
+  return numbers;
+}
+
+void parse_tier(std::istringstream& words, int line, Topology& topology) {
+  std::string size, latency, rate, word;
+  words >> size >> word >> latency;
+  if (word != "latency_us") fail(line, "a tier is: tier SIZE latency_us NUMBER bytes_per_us NUMBER");
+  words >> word >> rate;
+  if (word != "bytes_per_us") fail(line, "a tier is: tier SIZE latency_us NUMBER bytes_per_us NUMBER");
+  topology.tiers.push_back(
+      {parse_number<int>(size, line), {parse_number<double>(latency, line), parse_number<double>(rate, line)}});
+  if (words >> word) fail(line, "\"" + word.substr(0, 40) + "\" is too much");
+}
+
+void parse_fabric(std::istringstream& words, int line, Topology& topology) {
+  std::string kind;
+  words >> kind;
+  if (kind != "torus" && kind != "mesh") fail(line, "a fabric is torus or mesh, not \"" + kind.substr(0, 40) + "\"");
+  topology.fabric = kind == "torus" ? Fabric::kTorus : Fabric::kMesh;
+  topology.axes = parse_numbers(words, line);
+}
+
+std::string numbers_text(const std::vector<int>& numbers) {
+  std::string text;
+  for (const int number : numbers) text += " " + std::to_string(number);
+  return text;
+}
+
 }  // namespace
 
 std::string to_text(const Topology& topology) {
@@ -116,6 +147,14 @@ std::string to_text(const Topology& topology) {
     text += "\n";
     i = equal;
   }
+  for (const Tier& tier : topology.tiers) {
+    text += "tier " + std::to_string(tier.size) + " latency_us " + number_text(tier.uplink.latency_us) +
+            " bytes_per_us " + number_text(tier.uplink.bytes_per_us) + "\n";
+  }
+  if (topology.fabric != Fabric::kSwitch) {
+    text += (topology.fabric == Fabric::kTorus ? "fabric torus" : "fabric mesh") + numbers_text(topology.axes) + "\n";
+  }
+  if (!topology.placement.empty()) text += "placement" + numbers_text(topology.placement) + "\n";
   return text;
 }
 
@@ -136,8 +175,15 @@ Topology parse_topology(std::string_view text) {
       if (words >> value) fail(number, "\"" + value.substr(0, 40) + "\" is too much");
     } else if (key == "hosts") {
       parse_hosts(words, number, topology);
+    } else if (key == "tier") {
+      parse_tier(words, number, topology);
+    } else if (key == "fabric") {
+      parse_fabric(words, number, topology);
+    } else if (key == "placement") {
+      topology.placement = parse_numbers(words, number);
     } else {
-      fail(number, "no key \"" + key.substr(0, 40) + "\"; there are name, spine_bytes_per_us, hosts");
+      fail(number,
+           "no key \"" + key.substr(0, 40) + "\"; there are name, spine_bytes_per_us, hosts, tier, fabric, placement");
     }
   }
   try {

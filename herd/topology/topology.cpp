@@ -1,5 +1,6 @@
 #include "herd/topology/topology.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "herd/base/check.h"
@@ -13,13 +14,126 @@ int Topology::num_ranks() const {
   return ranks;
 }
 
+std::vector<int> Topology::host_of_ranks() const {
+  if (!placement.empty()) return placement;
+  std::vector<int> of_ranks;
+  for (size_t host = 0; host < hosts.size(); ++host) {
+    of_ranks.insert(of_ranks.end(), static_cast<size_t>(hosts[host].ranks), static_cast<int>(host));
+  }
+  return of_ranks;
+}
+
 int Topology::host_of(Rank rank) const {
+  if (!placement.empty()) return placement[static_cast<size_t>(rank)];
   int first = 0;
   for (int host = 0; host < static_cast<int>(hosts.size()); ++host) {
     first += hosts[host].ranks;
     if (rank < first) return host;
   }
   check_failed(__FILE__, __LINE__, "rank " + std::to_string(rank) + " of " + std::to_string(first));
+}
+
+namespace {
+
+int product(const std::vector<int>& factors) {
+  int64_t all = 1;
+  for (const int factor : factors) all = std::min<int64_t>(all * std::max(factor, 0), 1 << 30);
+  return static_cast<int>(all);
+}
+
+void check_fabric(const Topology& t) {
+  const auto fail = [](const std::string& rule) { throw Error(Code::kBadConfig, "topology: " + rule); };
+  const std::string hosts = std::to_string(t.hosts.size());
+  if (t.fabric == Fabric::kSwitch && !t.axes.empty()) fail("only a torus or mesh has axes");
+  if (t.fabric != Fabric::kSwitch) {
+    if (product(t.axes) != static_cast<int>(t.hosts.size())) {
+      fail("the axes of a torus or mesh multiply to its hosts, but they make " + std::to_string(product(t.axes)) +
+           ", and there are " + hosts);
+    }
+    if (!t.tiers.empty()) fail("a torus or mesh has no tiers of switches");
+  }
+  int64_t group = 1;
+  for (const Tier& tier : t.tiers) {
+    if (tier.size < 1) fail("a tier has size >= 1, but one has " + std::to_string(tier.size));
+    if (!std::isfinite(tier.uplink.bytes_per_us) || tier.uplink.bytes_per_us <= 0) fail("a tier's bytes_per_us > 0");
+    if (!std::isfinite(tier.uplink.latency_us) || tier.uplink.latency_us < 0) fail("a tier's latency_us >= 0");
+    group *= tier.size;
+    if (static_cast<int64_t>(t.hosts.size()) % group != 0) {
+      fail("groups of " + std::to_string(group) + " hosts divide the hosts, but there are " + hosts);
+    }
+  }
+  if (t.placement.empty()) return;
+  std::vector<int> ranks(t.hosts.size(), 0);
+  if (static_cast<int>(t.placement.size()) != t.num_ranks()) {
+    fail("placement names a host for each of " + std::to_string(t.num_ranks()) + " ranks, but for " +
+         std::to_string(t.placement.size()));
+  }
+  for (const int host : t.placement) {
+    if (host < 0 || host >= static_cast<int>(t.hosts.size())) {
+      fail("placement names hosts below " + hosts + ", but one is " + std::to_string(host));
+    }
+    ++ranks[static_cast<size_t>(host)];
+  }
+  for (size_t host = 0; host < ranks.size(); ++host) {
+    if (ranks[host] == t.hosts[host].ranks) continue;
+    fail("host " + std::to_string(host) + " has " + std::to_string(t.hosts[host].ranks) +
+         " ranks, but placement puts " + std::to_string(ranks[host]) + " there");
+  }
+}
+
+}  // namespace
+
+int num_distances(const Topology& topology) { return 2 + static_cast<int>(topology.tiers.size()); }
+
+int distance(const Topology& topology, int from, int to) {
+  if (from == to) return 0;
+  int grade = 1;
+  for (const Tier& tier : topology.tiers) {
+    from /= tier.size;
+    to /= tier.size;
+    if (from == to) return grade;
+    ++grade;
+  }
+  return grade;
+}
+
+std::vector<Hop> route(const Topology& topology, int from, int to) {
+  std::vector<Hop> hops;
+  int stride = 1;
+  for (size_t axis = 0; axis < topology.axes.size(); ++axis) {
+    const int size = topology.axes[axis];
+    int left = to / stride % size - from / stride % size;
+    if (topology.fabric == Fabric::kTorus && 2 * left > size) left -= size;
+    if (topology.fabric == Fabric::kTorus && 2 * left < -size) left += size;
+    for (const int direction = left < 0 ? -1 : 1; left != 0; left -= direction) {
+      hops.push_back({from, static_cast<int>(axis), direction});
+      const int at = from / stride % size, next = (at + direction + size) % size;
+      from += (next - at) * stride;
+    }
+    stride *= size;
+  }
+  return hops;
+}
+
+std::vector<int> grid_of(const Topology& topology) {
+  for (const Host& host : topology.hosts) {
+    if (host.ranks != topology.hosts[0].ranks) return {};
+  }
+  std::vector<int> grid;
+  if (topology.hosts[0].ranks > 1) grid.push_back(topology.hosts[0].ranks);
+  if (topology.fabric != Fabric::kSwitch) {
+    grid.insert(grid.end(), topology.axes.begin(), topology.axes.end());
+  } else {
+    if (topology.tiers.empty()) return {};
+    int groups = static_cast<int>(topology.hosts.size());
+    for (const Tier& tier : topology.tiers) {
+      grid.push_back(tier.size);
+      groups /= tier.size;
+    }
+    grid.push_back(groups);
+  }
+  std::erase(grid, 1);
+  return grid.size() < 2 ? std::vector<int>{} : grid;
 }
 
 void check(const Topology& topology) {
@@ -40,6 +154,7 @@ void check(const Topology& topology) {
       if (!std::isfinite(time) || time < 0) fail(i, "every time >= 0, but one is " + std::to_string(time));
     }
   }
+  check_fabric(topology);
   if (!std::isfinite(topology.spine_bytes_per_us) || topology.spine_bytes_per_us < 0) {
     throw Error(Code::kBadConfig, "topology: spine_bytes_per_us >= 0");
   }

@@ -32,15 +32,52 @@ struct Host {
   bool operator==(const Host&) const = default;
 };
 
+// Switches above the hosts, innermost first: groups of `size` hosts (or of the groups below) share one way up.
+struct Tier {
+  int size = 1;
+  Link uplink = {};  // each way, of the whole group; its latency is added to messages that go up
+  bool operator==(const Tier&) const = default;
+};
+
+enum class Fabric : uint8_t {
+  kSwitch,  // every host reaches every other over its uplink, the tiers and the spine
+  kTorus,   // hosts stand on a grid; links join neighbours, and both ends of every line
+  kMesh,    // the same without the links that join the ends
+};
+
 struct Topology {
   std::string name;
-  std::vector<Host> hosts;        // ranks are numbered host by host
+  std::vector<Host> hosts;        // ranks are numbered host by host, but where `placement` says otherwise
   double spine_bytes_per_us = 0;  // all traffic between hosts together; 0 = no limit (a full spine)
+  std::vector<Tier> tiers = {};   // of kSwitch
+  Fabric fabric = Fabric::kSwitch;
+  std::vector<int> axes = {};       // of kTorus and kMesh: the grid of hosts, the fastest axis first. A link to a
+                                    // neighbour is as fast as the host's uplink, in each direction of each axis
+  std::vector<int> placement = {};  // host of each rank; empty = host by host
   bool operator==(const Topology&) const = default;
 
   int num_ranks() const;
   int host_of(Rank rank) const;  // index in hosts. REQUIRES 0 <= rank < num_ranks()
+  std::vector<int> host_of_ranks() const;
 };
+
+// How many grades of distance there are: inside a host, between hosts, and one more for each tier.
+int num_distances(const Topology& topology);
+// 0 inside a host, 1 between hosts below the same switch, 2 above the first tier, ..
+int distance(const Topology& topology, int from_host, int to_host);
+
+// The links that a message crosses on a torus or mesh, axis by axis, the short way round: (host, axis, +1 or -1) each.
+struct Hop {
+  int host = 0;
+  int axis = 0;
+  int direction = 1;
+};
+std::vector<Hop> route(const Topology& topology, int from_host, int to_host);
+
+// The axes of the ranks' grid (collectives/grid.h), if the topology has one: those of a torus or mesh below the ranks
+// of a host, or ranks of a host, hosts of a group, groups, ... Empty for hosts of different sizes and where nothing but
+// hosts divides the ranks.
+std::vector<int> grid_of(const Topology& topology);
 
 // Throws kBadConfig, naming the rule, for a topology that can't be: no rank, a rate or a time below zero, ...
 void check(const Topology& topology);

@@ -7,6 +7,8 @@
 #include "herd/base/error.h"
 #include "herd/cli/explain.h"
 #include "herd/cli/show_schedule.h"
+#include "herd/cli/tune.h"
+#include "herd/collectives/registry.h"
 #include "herd/schedule/text.h"
 #include "tests/support/temporary_folder.h"
 
@@ -24,12 +26,32 @@ TEST(Explain, ListsEveryAlgorithmAndTheChoice) {
   }
 }
 
+TEST(Explain, CountsAllWorkersTogetherOnRequest) {
+  const std::string text =
+      explain({.collective = {.op = "all_reduce", .ranks = 4, .bytes = "1MiB"}, .all_workers = true});
+  for (const char* words : {"parameter server       8 MiB  2 N M", "naive                 12 MiB  N (N-1) M",
+                            "ring                   6 MiB  2 (N-1) M", "butterfly              8 MiB  N M log N"}) {
+    EXPECT_THAT(text, HasSubstr(words));
+  }
+}
+
 TEST(Explain, PrintsOneJsonObject) {
   const auto json = nlohmann::json::parse(
       explain({.collective = {.op = "broadcast", .ranks = 3, .bytes = "1KiB", .ordinary_memory = true}, .json = true}));
   EXPECT_EQ(json["bytes"], 1024);
-  EXPECT_EQ(json["candidates"].size(), 3u);
-  EXPECT_EQ(json["candidates"][2]["why_not"], "needs buffers in symmetric memory");
+  EXPECT_EQ(json["candidates"].size(), algorithms(Collective::kBroadcast).size());
+  for (const auto& one : json["candidates"]) {
+    const std::string why = one.value("why_not", "");
+    if (one["algorithm"] == "direct_pull") {
+      EXPECT_EQ(why, "needs buffers in symmetric memory");
+    }
+    if (one["algorithm"] == "chain") {
+      EXPECT_EQ(why, "inside a host its memory serves better");
+    }
+    if (one["algorithm"] == "staged") {
+      EXPECT_GT(one["us"], 0);
+    }
+  }
 }
 
 TEST(Explain, NamesTheRuleOfABadRequest) {
@@ -52,6 +74,25 @@ TEST(Explain, NamesTheRuleOfABadRequest) {
   std::ofstream(other) << "[model]\n";
   EXPECT_THAT(refusal({.op = "reduce", .topology_file = other}),
               HasSubstr("--topology " + other + ": topology, line 1"));
+}
+
+TEST(Explain, LetsATuningFileOverrideTheModel) {
+  TemporaryFolder folder;
+  const std::string file = folder / "a.tuning";
+  std::ofstream(file) << "herd-tuning 1\nall_reduce 2 symmetric 1048576 ring 12.5\n";
+  const CollectiveOptions mebibyte{.op = "all_reduce", .ranks = 2, .bytes = "1MiB"};
+  EXPECT_THAT(explain({.collective = mebibyte}), HasSubstr("choice: direct_pull"));
+  EXPECT_THAT(explain({.collective = mebibyte, .tuning_file = file}),
+              HasSubstr("choice: ring: 12.5 us measured at 1 MiB"));
+}
+
+TEST(Tune, KeepsWhatItDoesNotMeasureAgain) {
+  const TunedSize one{Collective::kAllReduce, 2, true, 1024, "staged", 3},
+      other{Collective::kBroadcast, 2, true, 1024, "staged", 4};
+  TunedSize again = one;
+  again.algorithm = "direct_pull";
+  const Tuning tuning = with(with(with({}, one), other), again);
+  EXPECT_EQ(tuning, (Tuning{{again, other}}));
 }
 
 TEST(ShowSchedule, WritesPictureTraceAndPage) {

@@ -23,9 +23,12 @@ inline std::vector<AlgorithmInfo> every_algorithm() {
   return all;
 }
 
+// Several hosts, or a grid: what compositions want.
+inline bool is_placed(const CollectiveRequest& request) { return !request.hosts.empty() || !request.grid.empty(); }
+
 // Can the algorithm serve the request, all memory being shared and symmetric?
 inline bool serves(const AlgorithmInfo& info, CollectiveRequest request) {
-  request.direct = request.same_host = true;
+  if (!is_placed(request)) request.direct = request.same_host = true;
   const bool exchange_in_place = request.in_place && info.collective == Collective::kAllToAll;
   if (exchange_in_place && request.counts.empty() && request.elements % request.num_ranks != 0) return false;
   return why_not(info, request).empty();
@@ -35,6 +38,7 @@ inline bool serves(const AlgorithmInfo& info, CollectiveRequest request) {
 // may be in place.
 inline CollectiveRequest uneven(CollectiveRequest request) {
   const int n = request.num_ranks;
+  request.counts.clear();
   if (request.collective != Collective::kAllToAll) {
     for (Rank rank = 0; rank < n; ++rank) request.counts.push_back((rank * 5 + 3) % 7 == 0 ? 0 : (rank * 5 + 3) % 7);
   } else {
@@ -46,8 +50,36 @@ inline CollectiveRequest uneven(CollectiveRequest request) {
   return request;
 }
 
+// `ranks` of each host, placed block by block, or cyclically.
+inline std::vector<int> hosts_of(int num_ranks, int num_hosts, bool cyclic = false) {
+  std::vector<int> hosts;
+  for (Rank rank = 0; rank < num_ranks; ++rank) {
+    hosts.push_back(cyclic ? rank % num_hosts : rank / (num_ranks / num_hosts));
+  }
+  return hosts;
+}
+
+inline bool is_composition(const AlgorithmInfo& info) {
+  return info.name.starts_with("hierarchical") || info.name.starts_with("torus") || info.name.starts_with("mesh");
+}
+
+// A request of few ranks that the composition serves: two hosts, or a grid of two or three axes.
+inline CollectiveRequest composition_request(const AlgorithmInfo& info) {
+  CollectiveRequest request{.collective = info.collective, .num_ranks = 4, .elements = 12};
+  if (info.name.starts_with("hierarchical")) {
+    request.hosts = hosts_of(4, 2);
+  } else if (info.name == "torus_3d") {
+    request.num_ranks = 8;
+    request.elements = 16;
+    request.grid = {2, 2, 2};
+  } else {
+    request.grid = {2, 2};
+  }
+  return request;
+}
+
 inline std::vector<Schedule> build_all_ranks(std::string_view algorithm, CollectiveRequest request) {
-  request.direct = request.same_host = true;
+  if (!is_placed(request)) request.direct = request.same_host = true;
   std::vector<Schedule> all;
   for (request.self = 0; request.self < request.num_ranks; ++request.self) {
     all.push_back(build_schedule(algorithm, request));
@@ -60,6 +92,33 @@ inline std::string title(const AlgorithmInfo& info, const CollectiveRequest& req
          " n=" + std::to_string(request.num_ranks) + " root=" + std::to_string(request.root) +
          " elements=" + std::to_string(request.elements) + (request.counts.empty() ? "" : " uneven") +
          (request.in_place ? " in place" : "");
+}
+
+// Few ranks, few elements, each of them with something to do: what every step of an algorithm can be tried on.
+inline std::vector<CollectiveRequest> small_requests(const AlgorithmInfo& info, DType dtype, bool four_ranks) {
+  std::vector<CollectiveRequest> requests;
+  for (const bool in_place : {false, true}) {
+    if (is_composition(info)) {
+      requests.push_back(composition_request(info));
+      requests.back().in_place = in_place;
+      requests.back().dtype = dtype;
+      continue;
+    }
+    for (const int n : {2, 3, 4}) {
+      if (n > 3 && !four_ranks) continue;
+      CollectiveRequest request{.collective = info.collective,
+                                .num_ranks = n,
+                                .root = n - 1,
+                                .elements = 3 * n + 1,
+                                .dtype = dtype,
+                                .in_place = in_place};
+      if (info.collective == Collective::kAllToAll && in_place) request.elements = 3 * n;
+      requests.push_back(request);
+      if (has_counts(info.collective) && n == 3) requests.push_back(uneven(request));
+    }
+  }
+  std::erase_if(requests, [&](const CollectiveRequest& request) { return !serves(info, request); });
+  return requests;
 }
 
 inline bool full_tests() { return std::getenv("HERD_FULL_TESTS") != nullptr; }

@@ -1,4 +1,5 @@
-// The steps of every algorithm for 3 ranks, as reviewed text. HERD_UPDATE_GOLDEN=1 rewrites the files.
+// The steps of every algorithm for 3 ranks (compositions: 4 or 8), as reviewed text. HERD_UPDATE_GOLDEN=1 rewrites the
+// files.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -16,13 +17,15 @@ class Golden : public testing::TestWithParam<AlgorithmInfo> {};
 TEST_P(Golden, StepsAreTheReviewedOnes) {
   const AlgorithmInfo& info = GetParam();
   std::string text;
-  for (const Schedule& s :
-       build_all_ranks(info.name, {.collective = info.collective, .num_ranks = 3, .root = 1, .elements = 7})) {
+  CollectiveRequest request{.collective = info.collective, .num_ranks = 3, .root = 1, .elements = 7};
+  if (is_composition(info)) request = composition_request(info);
+  for (const Schedule& s : build_all_ranks(info.name, request)) {
     text += to_text(s) + "\n";
     EXPECT_EQ(parse_schedule(to_text(s)), s);
   }
   const std::string name = std::string(collective_name(info.collective)) + "_" + std::string(info.name);
-  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/collectives/golden/" + name + "_3.txt";
+  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/collectives/golden/" + name + "_" +
+                           std::to_string(request.num_ranks) + ".txt";
   if (std::getenv("HERD_UPDATE_GOLDEN")) std::ofstream(path) << text;
   std::ifstream in(path);
   const std::string golden((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());

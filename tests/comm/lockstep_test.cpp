@@ -30,26 +30,15 @@ constexpr bool kThreadSanitizer = false;
 #endif
 
 std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
-  std::vector<CollectiveRequest> requests;
-  for (const bool in_place : {false, true}) {
-    for (const int n : {2, 3, 4}) {
-      if (n > 3 && !full_tests()) continue;
-      requests.push_back({.collective = info.collective,
-                          .num_ranks = n,
-                          .root = n - 1,
-                          .elements = 3 * n + 1,
-                          .dtype = DType::kF64,
-                          .in_place = in_place});
-    }
-    if (info.name == "staged" && full_tests()) {  // several pieces
-      requests.push_back({.collective = info.collective,
-                          .num_ranks = 2,
-                          .elements = 33001,
-                          .dtype = DType::kF64,
-                          .in_place = in_place});
-    }
+  std::vector<CollectiveRequest> requests = small_requests(info, DType::kF64, full_tests());
+  if (info.name != "staged" || !full_tests()) return requests;
+  for (const bool in_place : {false, true}) {  // several pieces
+    requests.push_back({.collective = info.collective,
+                        .num_ranks = 2,
+                        .elements = info.collective == Collective::kAllToAll ? 33000 : 33001,
+                        .dtype = DType::kF64,
+                        .in_place = in_place});
   }
-  std::erase_if(requests, [&](const CollectiveRequest& request) { return !serves(info, request); });
   return requests;
 }
 
@@ -108,7 +97,7 @@ TEST_P(Executor, ShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
     const std::vector<Schedule> right = build_all_ranks(GetParam().name, request);
     const bool lengthy = request.elements > 1000;
     for (const Mutation& mutation : all_mutations(right)) {
-      if (++number % (full_tests() ? (lengthy ? 64 : 1) : 13) != 0) continue;
+      if (++number % (full_tests() ? (lengthy ? 64 : 1) : 29) != 0) continue;
       count_mutant(mutated(right, mutation), lengthy ? 4 : kShuffles, counts,
                    title(GetParam(), request) + "\n  " + describe(right, mutation));
     }
@@ -173,7 +162,7 @@ TEST_P(Executor, ByThreadsShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
   ASSERT_EQ(execute_by_threads(right, 1, 8).why, "");
   int number = 0, wrong = 0;
   for (const Mutation& mutation : all_mutations(right)) {
-    if (++number % (full_tests() ? 3 : 23) != 0) continue;
+    if (++number % (full_tests() ? 3 : 61) != 0) continue;
     const std::vector<Schedule> mutant = mutated(right, mutation);
     if (!unrunnable(mutant).empty()) continue;
     const bool found = !verify(mutant).empty();

@@ -42,6 +42,16 @@ TEST(ScheduleText, ReadsBackAsItself) {
   EXPECT_TRUE(s.steps[1].completes);
 }
 
+TEST(ScheduleText, KeepsCounts) {
+  Schedule s = parse_schedule(kText);
+  s.collective = Collective::kAllGather;
+  s.root = -1;
+  s.counts = {7, 0, 3};
+  EXPECT_EQ(parse_schedule(to_text(s)), s);
+  EXPECT_THAT(refusal(to_text(s), "counts 7 0 3", "counts 7 0"), testing::HasSubstr("line 6: 3 counts stand here"));
+  EXPECT_THAT(refusal(to_text(s), "counts 7 0 3", "counts 7 0 3 1"), testing::HasSubstr("line 6: \"1\" is too much"));
+}
+
 TEST(ScheduleText, NamesLineAndRuleOfWhatIsWrong) {
   using testing::HasSubstr;
   EXPECT_THAT(refusal(kText, "schedule 1", "schedule 2"), HasSubstr("line 1: version is 1, this file says \"2\""));
@@ -71,6 +81,41 @@ TEST(Builder, MapsInputOntoOutputInPlace) {
   header.collective = Collective::kReduceScatter;
   header.in_place = false;
   EXPECT_EQ(Builder(header).output(part_of(7, 3, 2), 2), (Slice{2, Space::kOutput, 0, 2}));
+}
+
+TEST(Builder, PlacesUnevenParts) {
+  const Builder gather(
+      {.collective = Collective::kAllGather, .self = 2, .num_ranks = 3, .elements = 6, .counts = {1, 0, 5}});
+  EXPECT_EQ(gather.input(gather.part(2)), (Slice{2, Space::kInput, 0, 5}));
+  EXPECT_EQ(gather.output(gather.part(2)), (Slice{2, Space::kOutput, 1, 6}));
+  EXPECT_EQ(gather.longest_part(), 5);
+  const Builder exchange(
+      {.collective = Collective::kAllToAll, .self = 1, .num_ranks = 2, .elements = 7, .counts = {1, 2, 3, 4}});
+  EXPECT_EQ(exchange.sent(1, 0), (Slice{1, Space::kInput, 0, 3}));
+  EXPECT_EQ(exchange.received(1, 0), (Slice{0, Space::kOutput, 1, 4}));
+  EXPECT_EQ(exchange.received(1, 1), (Slice{1, Space::kOutput, 2, 6}));
+}
+
+TEST(Builder, RefusesCountsThatMakeNoSense) {
+  const auto refused = [](const Schedule& header) -> std::string {
+    try {
+      const Builder builder(header);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return "took it";
+  };
+  using testing::HasSubstr;
+  EXPECT_THAT(refused({.collective = Collective::kBroadcast, .num_ranks = 2, .root = 0, .counts = {0, 0}}),
+              HasSubstr("broadcast has no parts"));
+  EXPECT_THAT(refused({.collective = Collective::kScatter, .num_ranks = 2, .root = 0, .counts = {0}}),
+              HasSubstr("needs 2 counts, but has 1"));
+  EXPECT_THAT(refused({.collective = Collective::kAllToAll, .num_ranks = 2, .elements = 1, .counts = {0, 1, -1, 0}}),
+              HasSubstr("counts[2] = -1"));
+  EXPECT_THAT(refused({.collective = Collective::kGather, .num_ranks = 2, .root = 0, .elements = 3, .counts = {1, 1}}),
+              HasSubstr("elements = 3, but its counts make 2"));
+  EXPECT_THAT(refused({.collective = Collective::kAllToAll, .num_ranks = 2, .elements = 5, .in_place = true}),
+              HasSubstr("elements % ranks = 1, not 0"));
 }
 
 TEST(Builder, RefusesRanksThatMakeNoSense) {

@@ -2,6 +2,7 @@
 
 #include "herd/base/error.h"
 #include "herd/topology/presets.h"
+#include "herd/topology/probe.h"
 #include "herd/topology/text.h"
 
 namespace herd {
@@ -35,6 +36,83 @@ TEST(Topology, AnOversubscribedSpineCarriesLessThanTheUplinks) {
   EXPECT_EQ(spine_leaf(4, Host{}).spine_bytes_per_us, 0);
 }
 
+TEST(Topology, ATorusGoesTheShortWayAndAMeshHasNone) {
+  const auto hops = [](const Topology& t, int from, int to) { return route(t, from, to).size(); };
+  const Topology ring = torus({5, 3}, Host{}), grid = mesh({5, 3}, Host{});
+  EXPECT_EQ(hops(ring, 0, 4), 1u);
+  EXPECT_EQ(hops(grid, 0, 4), 4u);
+  EXPECT_EQ(hops(ring, 0, 14), 2u);
+  EXPECT_EQ(hops(grid, 0, 14), 6u);
+  EXPECT_EQ(route(ring, 0, 4)[0].direction, -1);
+  EXPECT_EQ(route(ring, 1, 11)[0].axis, 1);
+  EXPECT_EQ(grid_of(ring), (std::vector<int>{5, 3}));
+}
+
+TEST(Topology, TiersSayHowFarHostsAre) {
+  Host host;
+  host.ranks = 8;
+  const Topology topology = racks(3, 4, host);
+  EXPECT_EQ(num_distances(topology), 3);
+  EXPECT_EQ(distance(topology, 5, 5), 0);
+  EXPECT_EQ(distance(topology, 4, 7), 1);
+  EXPECT_EQ(distance(topology, 3, 4), 2);
+  EXPECT_EQ(grid_of(topology), (std::vector<int>{8, 4, 3}));
+  EXPECT_EQ(grid_of(spine_leaf(3, host)), std::vector<int>{});
+}
+
+TEST(Topology, PlacementSaysWhereRanksRun) {
+  Host host;
+  host.ranks = 2;
+  const Topology topology = placed_cyclically(spine_leaf(3, host));
+  EXPECT_EQ(topology.host_of_ranks(), (std::vector<int>{0, 1, 2, 0, 1, 2}));
+  EXPECT_EQ(topology.host_of(4), 1);
+  const Topology cut = first_ranks(topology, 4);
+  EXPECT_EQ(cut.placement, (std::vector<int>{0, 1, 2, 0}));
+  EXPECT_EQ(cut.hosts[0].ranks, 2);
+  EXPECT_EQ(cut.hosts[2].ranks, 1);
+  check(cut);
+}
+
+TEST(Probe, RoundsSoThatNoiseDoesNotShow) {
+  EXPECT_DOUBLE_EQ(rounded(113), 100);
+  EXPECT_DOUBLE_EQ(rounded(127), 150);
+  EXPECT_DOUBLE_EQ(rounded(0.032), 0.03);
+  EXPECT_DOUBLE_EQ(rounded(9.2), 10);
+  EXPECT_EQ(rounded(0), 0);
+  const Link link = link_of({.short_us = 52, .long_us = 8'600, .long_bytes = 1 << 20});
+  EXPECT_EQ(link, (Link{50, 150}));
+  EXPECT_EQ(link_of({.short_us = 47, .long_us = 8'350, .long_bytes = 1 << 20}), link);
+}
+
+TEST(Probe, AssemblesHostsAsTheirRanksRun) {
+  const Topology block = assemble({0, 0, 1, 1}, this_host(1), {50, 125});
+  EXPECT_EQ(block.hosts.size(), 2u);
+  EXPECT_EQ(block.hosts[1].ranks, 2);
+  EXPECT_TRUE(block.placement.empty());
+  EXPECT_GE(block.hosts[0].cores, 1);
+  EXPECT_EQ(assemble({0, 1, 0}, Host{}, {50, 125}).placement, (std::vector<int>{0, 1, 0}));
+}
+
+TEST(Topology, AGroupSeesTheHostsOfItsRanks) {
+  Host host;
+  host.ranks = 2;
+  const Topology world = spine_leaf(3, host), group = only_ranks(world, {4, 1, 5});
+  EXPECT_EQ(group.host_of_ranks(), (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(group.hosts[0].ranks, 2);
+  check(group);
+  EXPECT_EQ(only_ranks(world, {0, 1, 2, 3, 4, 5}), world);
+  EXPECT_TRUE(only_ranks(world, {2, 3}).placement.empty());
+}
+
+TEST(TopologyText, ReadsBackFabricsTiersAndPlacement) {
+  Host host;
+  host.ranks = 2;
+  for (const Topology& topology :
+       {torus({2, 3, 2}, host), mesh({4, 2}, host), racks(2, 3, host, 3), placed_cyclically(spine_leaf(3, host))}) {
+    EXPECT_EQ(parse_topology(to_text(topology)), topology);
+  }
+}
+
 TEST(TopologyText, ReadsBackWhatItWrote) {
   Topology topology = spine_leaf(3, Host{}, 3);
   topology.hosts[1].ranks = 7;
@@ -52,6 +130,14 @@ TEST(TopologyText, NamesTheLineAndTheRule) {
   EXPECT_THAT(message("herd-topology 1\nhosts 1 ranks x\n"),
               testing::HasSubstr("line 2: a number stands here, not \"x\""));
   EXPECT_THAT(message("herd-topology 1\nhosts 1 ranks 0\n"), testing::HasSubstr("1 <= ranks"));
+  EXPECT_THAT(message("herd-topology 1\nhosts 4\nfabric torus 3 2\n"),
+              testing::HasSubstr("they make 6, and there are 4"));
+  EXPECT_THAT(message("herd-topology 1\nhosts 4\nfabric ring 4\n"),
+              testing::HasSubstr("line 3: a fabric is torus or mesh, not \"ring\""));
+  EXPECT_THAT(message("herd-topology 1\nhosts 4\ntier 3 latency_us 1 bytes_per_us 5\n"),
+              testing::HasSubstr("groups of 3 hosts divide the hosts, but there are 4"));
+  EXPECT_THAT(message("herd-topology 1\nhosts 2 ranks 2\nplacement 0 1 1 1\n"),
+              testing::HasSubstr("host 0 has 2 ranks, but placement puts 1 there"));
   EXPECT_THAT(message("herd-topology 1\n"), testing::HasSubstr("at least one host"));
 }
 

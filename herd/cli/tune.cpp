@@ -1,0 +1,69 @@
+#include "herd/cli/tune.h"
+
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <optional>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/cli/measure.h"
+#include "herd/collectives/registry.h"
+
+namespace herd::cli {
+namespace {
+
+Tuning read_if_there(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) return {};
+  return parse_tuning(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
+}
+
+std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
+  CollectiveRequest request;
+  request.collective = parse_collective(options.op);
+  request.num_ranks = options.ranks;
+  request.elements = bytes / size_of(request.dtype);
+  request.in_place = true;
+  request.same_host = true;
+  request.direct = options.symmetric;
+  std::optional<TunedSize> best;
+  for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
+    if (!why_not(algorithm, request).empty()) continue;
+    const auto us = measure(request, algorithm.name, options.seconds);
+    if (!us) continue;
+    std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(bytes)).c_str(),
+                format_us(*us).c_str(), std::string(algorithm.name).c_str());
+    if (best && best->us <= *us) continue;
+    best = TunedSize{request.collective, request.num_ranks, options.symmetric, bytes, std::string(algorithm.name), *us};
+  }
+  return best;
+}
+
+}  // namespace
+
+Tuning with(Tuning tuning, const TunedSize& size) {
+  for (TunedSize& known : tuning.sizes) {
+    if (known.collective != size.collective || known.num_ranks != size.num_ranks) continue;
+    if (known.symmetric != size.symmetric || known.bytes != size.bytes) continue;
+    known = size;
+    return tuning;
+  }
+  tuning.sizes.push_back(size);
+  return tuning;
+}
+
+int run_tune(const TuneOptions& options) {
+  Tuning tuning = read_if_there(options.file);
+  for (const int64_t bytes : options.bytes) {
+    if (const auto best = fastest(options, bytes)) tuning = with(std::move(tuning), *best);
+  }
+  std::ofstream out(options.file);
+  out << to_text(tuning);
+  out.close();
+  if (!out) throw Error(Code::kStorage, "can't write " + options.file);
+  std::printf("wrote %s\n", options.file.c_str());
+  return 0;
+}
+
+}  // namespace herd::cli

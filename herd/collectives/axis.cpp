@@ -1,0 +1,74 @@
+#include <algorithm>
+#include <functional>
+
+#include "herd/collectives/axis_internal.h"
+#include "herd/collectives/registry.h"
+
+namespace herd {
+namespace {
+
+constexpr int64_t kPushBytes = 16 << 20;  // from here on results leave the cache, and a push writes them once
+
+std::string_view shared_memory_algorithm(const CollectiveRequest& line) {
+  if (!line.direct) return "staged";
+  switch (line.collective) {
+    case Collective::kReduce:
+      return "direct_push";
+    case Collective::kAllReduce:
+    case Collective::kAllGather:
+      return line.bytes() >= kPushBytes ? "direct_push" : "direct_pull";
+    default:
+      return "direct_pull";
+  }
+}
+
+}  // namespace
+
+namespace compose_detail {
+
+CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid, int axis, Collective collective,
+                               const AxisStyle& style, bool direct) {
+  CollectiveRequest line;
+  line.collective = collective;
+  line.self = grid.coordinate(whole.self, axis);
+  line.num_ranks = grid.dim(axis);
+  line.dtype = whole.dtype;
+  line.segment_bytes = whole.segment_bytes;
+  line.same_host = style.shared_memory && grid.is_inside_hosts(whole, axis);
+  line.direct = line.same_host && whole.direct && direct;
+  return line;
+}
+
+Schedule axis_schedule(const CollectiveRequest& line, const AxisStyle& style) {
+  return build_schedule(line.same_host ? shared_memory_algorithm(line) : style.between, line);
+}
+
+std::vector<std::vector<Rank>> ranks_of_line(const Grid& grid, Rank rank, int axis) {
+  const int below = grid.place_of(rank) % grid.stride(axis);
+  std::vector<std::vector<Rank>> ranks(static_cast<size_t>(grid.dim(axis)));
+  const std::function<void(int, int, std::vector<Rank>&)> above = [&](int next, int place, std::vector<Rank>& found) {
+    if (next == grid.num_axes()) {
+      found.push_back(grid.rank_at(place));
+      return;
+    }
+    for (int c = 0; c < grid.dim(next); ++c) above(next + 1, place + c * grid.stride(next), found);
+  };
+  for (int c = 0; c < grid.dim(axis); ++c) {
+    above(axis + 1, below + c * grid.stride(axis), ranks[static_cast<size_t>(c)]);
+  }
+  return ranks;
+}
+
+}  // namespace compose_detail
+
+std::string grid_why_not(const CollectiveRequest& request, int num_axes, bool first_axis_inside_hosts) {
+  const Grid grid(request);
+  if (grid.num_axes() < 2) return "needs a grid of ranks, or several hosts of equally many";
+  if (num_axes > 0 && grid.num_axes() != num_axes) {
+    return "needs a grid of " + std::to_string(num_axes) + " axes, this one has " + std::to_string(grid.num_axes());
+  }
+  if (first_axis_inside_hosts && !grid.is_inside_hosts(request, 0)) return "needs the first axis inside of hosts";
+  return "";
+}
+
+}  // namespace herd

@@ -1,0 +1,46 @@
+// Puts the schedule of a sub-group into a larger one: ranks and slices are mapped, the steps stay what they are. What
+// hierarchies, tori and meshes are made of. Threads: pure.
+#pragma once
+
+#include <vector>
+
+#include "herd/schedule/builder.h"
+
+namespace herd {
+
+// Where the elements of a space of a sub-schedule lie. All ranks of the sub-group that touch each other's memory there
+// have the same window.
+class Window {
+ public:
+  struct Run {
+    int64_t from = 0;  // elements [from, from + size) of the sub-schedule's space
+    int64_t at = 0;    // lie here
+    int64_t size = 0;
+  };
+
+  Window() = default;
+  explicit Window(Slice slice);  // in one piece
+  explicit Window(Space space) : space_(space) {}
+  // Appends the next elements. Runs that touch are one, unless they shall stay apart: steps are cut where runs end, and
+  // both ends of a message must be cut alike.
+  void append(Range at, bool apart = false);
+
+  Space space() const { return space_; }
+  const std::vector<Run>& runs() const { return runs_; }
+
+ private:
+  Space space_ = Space::kOutput;
+  std::vector<Run> runs_;
+};
+
+struct SubGroup {
+  std::vector<Rank> ranks;  // by their rank in the sub-schedule
+  Window input, output;     // of the sub-schedule's kInput and kOutput
+  bool completes = true;    // its sums are those of the whole group, where it completes them
+};
+
+// Adds the steps of `sub` to the builder, with scratch and stage memory of their own. A step whose slices lie in
+// several runs becomes several. Throws kBug where a slice is outside of its window.
+void add_schedule(Builder& builder, Schedule sub, const SubGroup& group);
+
+}  // namespace herd

@@ -1,0 +1,50 @@
+// Collectives over a grid of ranks (grid.h), composed of the collectives of its axes (n ranks, S message bytes; axis 0
+// has m ranks; a link's bytes count per rank).
+//   hierarchical       axes inside hosts through their memory (direct or staged), the others by circulant exchange. Two
+//                      tiers or more.
+//     all_reduce       reduce-scatter on each axis but the last, all-reduce on the last, all-gathers back: between two
+//                      tiers of m and h ranks 2(h-1)/h * S/m bytes sent per rank.
+//     reduce_scatter   on axis 0, 1, ..: what reaches axis 1 is S/m.        all_gather: the same backwards.
+//     all_to_all       inside a host blocks go to the rank that stands where their owner does, then between hosts: as
+//                      many bytes as pairwise, in h-1 messages instead of (h-1) * m.
+//   hierarchical_tree  all_reduce: reduce to the first rank of each host, circulant all-reduce among these, broadcast;
+//                      hosts may have different numbers of ranks.
+//   torus_2d, torus_3d, torus_nd   the same compositions with rings on every axis: 2(n-1)/n * S bytes sent per rank,
+//                      sum over axes of 2(d-1) steps.
+//   mesh_2d            paths on every axis (path.h). all_reduce: an all-reduce of everything on each axis in turn.
+//   Order: along axis 0, then 1, ..; every rank has the same bits, since each part is summed at one place.
+// Source: Jocksch et al. 2021, doi:10.1109/MPI54564.2021.00009 (hierarchies); Chan, Heimlich, Purkayastha & van de
+// Geijn 2007, doi:10.1002/cpe.1206 (tori and meshes); Ying et al. 2018, arXiv:1811.06992 (2D torus).   Threads: pure.
+#pragma once
+
+#include <string>
+
+#include "herd/collectives/request.h"
+
+namespace herd {
+
+// What the axes are made of: the algorithms of their collectives.
+struct AxisStyle {
+  std::string_view name;           // of the composed algorithm
+  bool shared_memory = false;      // axes inside hosts use it
+  std::string_view between = {};   // algorithm of reduce-scatter, all-gather and all-reduce between hosts
+  bool whole_all_reduces = false;  // all-reduce: one of everything per axis
+};
+
+inline constexpr AxisStyle kHierarchical{"hierarchical", true, "circulant"};
+inline constexpr AxisStyle kTorus2d{"torus_2d", false, "ring"};
+inline constexpr AxisStyle kTorus3d{"torus_3d", false, "ring"};
+inline constexpr AxisStyle kTorusNd{"torus_nd", false, "ring"};
+inline constexpr AxisStyle kMesh2d{"mesh_2d", false, "path", true};
+
+Schedule all_reduce_on_grid(const CollectiveRequest& request, const AxisStyle& style);
+Schedule all_gather_on_grid(const CollectiveRequest& request, const AxisStyle& style);
+Schedule reduce_scatter_on_grid(const CollectiveRequest& request, const AxisStyle& style);
+Schedule all_to_all_hierarchical(const CollectiveRequest& request);
+Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request);
+
+// Why a request has no grid for a composition; empty if it has: as many axes as wanted (0: two or more), axis 0 inside
+// of hosts where it uses their memory.
+std::string grid_why_not(const CollectiveRequest& request, int num_axes, bool first_axis_inside_hosts);
+
+}  // namespace herd

@@ -1,0 +1,39 @@
+// The ranks of a collective as a grid of axes, the fastest first: place = c0 + d0 * (c1 + d1 * (c2 + ..)). A place is a
+// rank, or its index among the ranks in the order of their hosts, so that axis 0 stays inside of a host wherever ranks
+// were placed. Threads: plain data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "herd/collectives/request.h"
+
+namespace herd {
+
+class Grid {
+ public:
+  // request.grid; where that is empty and hosts have equally many ranks, (ranks of a host, hosts). No axes otherwise.
+  explicit Grid(const CollectiveRequest& request);
+
+  int num_axes() const { return static_cast<int>(dims_.size()); }
+  int dim(int axis) const { return dims_[static_cast<size_t>(axis)]; }
+  bool places_are_ranks() const { return rank_at_.empty(); }
+  Rank rank_at(int place) const { return rank_at_.empty() ? place : rank_at_[static_cast<size_t>(place)]; }
+  int place_of(Rank rank) const { return place_of_.empty() ? rank : place_of_[static_cast<size_t>(rank)]; }
+  int coordinate(Rank rank, int axis) const { return place_of(rank) / stride(axis) % dim(axis); }
+  int stride(int axis) const;
+  // The ranks that differ from this one on one axis alone, by their coordinate there; this one is among them.
+  std::vector<Rank> line(Rank rank, int axis) const;
+  bool is_inside_hosts(const CollectiveRequest& request, int axis) const;  // every line of the axis is on one host
+
+ private:
+  std::vector<int> dims_;
+  std::vector<Rank> rank_at_;
+  std::vector<int> place_of_;
+};
+
+// Ranks of each host, in rank order, hosts in the order of their first ranks; all ranks where the request knows no
+// hosts and they share one, each alone where they do not.
+std::vector<std::vector<Rank>> ranks_by_host(const CollectiveRequest& request);
+
+}  // namespace herd

@@ -1,0 +1,98 @@
+#include "herd/collectives/tuning.h"
+
+#include <algorithm>
+#include <charconv>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/schedule/names.h"
+
+namespace herd {
+namespace {
+
+[[noreturn]] void fail(int line, const std::string& rule) {
+  throw Error(Code::kCorruptFile, "tuning, line " + std::to_string(line) + ": " + rule);
+}
+
+template <typename T>
+T number(const std::string& word, int line) {
+  T value{};
+  const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
+  const bool whole = !word.empty() && problem == std::errc{} && end == word.data() + word.size();
+  if (!whole || !(value >= 0)) fail(line, "a number >= 0 stands here, not \"" + word.substr(0, 40) + "\"");
+  return value;
+}
+
+std::string number_text(double value) {
+  char text[40];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
+// How many times one size is the other.
+double ratio(int64_t a, int64_t b) {
+  const double low = static_cast<double>(std::min(a, b)) + 1, high = static_cast<double>(std::max(a, b)) + 1;
+  return high / low;
+}
+
+TunedSize parse_size(std::istringstream& words, int line) {
+  std::string collective, ranks, memory, bytes, algorithm, us, more;
+  if (!(words >> collective >> ranks >> memory >> bytes >> algorithm >> us) || words >> more) {
+    fail(line, "a line is: COLLECTIVE RANKS symmetric|ordinary BYTES ALGORITHM MICROSECONDS");
+  }
+  TunedSize size;
+  try {
+    size.collective = parse_collective(collective);
+  } catch (const Error& error) {
+    fail(line, error.message());
+  }
+  if (memory != "symmetric" && memory != "ordinary")
+    fail(line, "memory is symmetric or ordinary, not \"" + memory + "\"");
+  size.num_ranks = number<int>(ranks, line);
+  size.symmetric = memory == "symmetric";
+  size.bytes = number<int64_t>(bytes, line);
+  size.algorithm = algorithm;
+  size.us = number<double>(us, line);
+  return size;
+}
+
+}  // namespace
+
+std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& request) {
+  constexpr double kNear = 4;
+  if (!request.same_host || !request.counts.empty()) return std::nullopt;
+  const TunedSize* best = nullptr;
+  for (const TunedSize& size : tuning.sizes) {
+    if (size.collective != request.collective || size.num_ranks != request.num_ranks) continue;
+    if (size.symmetric != request.direct) continue;
+    const double off = ratio(size.bytes, request.bytes());
+    if (off > kNear + 1e-9) continue;
+    const double before = best == nullptr ? kNear + 1 : ratio(best->bytes, request.bytes());
+    if (off < before || (off == before && size.bytes < best->bytes)) best = &size;
+  }
+  return best == nullptr ? std::nullopt : std::optional<TunedSize>(*best);
+}
+
+std::string to_text(const Tuning& tuning) {
+  std::string text = "herd-tuning 1\n";
+  for (const TunedSize& size : tuning.sizes) {
+    text += std::string(collective_name(size.collective)) + " " + std::to_string(size.num_ranks) +
+            (size.symmetric ? " symmetric " : " ordinary ") + std::to_string(size.bytes) + " " + size.algorithm + " " +
+            number_text(size.us) + "\n";
+  }
+  return text;
+}
+
+Tuning parse_tuning(std::string_view text) {
+  std::istringstream lines{std::string(text)};
+  std::string line;
+  if (!std::getline(lines, line) || line != "herd-tuning 1") fail(1, "the file begins with \"herd-tuning 1\"");
+  Tuning tuning;
+  for (int at = 2; std::getline(lines, line); ++at) {
+    if (line.empty() || line[0] == '#') continue;
+    std::istringstream words(line);
+    tuning.sizes.push_back(parse_size(words, at));
+  }
+  return tuning;
+}
+
+}  // namespace herd

@@ -1,0 +1,63 @@
+#include "herd/topology/probe.h"
+
+#include <hwloc.h>
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "herd/base/error.h"
+
+namespace herd {
+
+double rounded(double value) {
+  if (!(value > 0) || !std::isfinite(value)) return 0;
+  const double power = std::pow(10, std::floor(std::log10(value)));
+  double best = power;
+  for (const double step : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0}) {
+    if (std::abs(std::log(value / (step * power))) < std::abs(std::log(value / best))) best = step * power;
+  }
+  return best;
+}
+
+Link link_of(const LinkProbe& probe) {
+  if (!(probe.long_us > probe.short_us)) {
+    throw Error(Code::kBadConfig, "a probe's long message takes longer than its short one, but took " +
+                                      std::to_string(probe.long_us) + " us, and " + std::to_string(probe.short_us) +
+                                      " us");
+  }
+  return {rounded(probe.short_us), rounded(static_cast<double>(probe.long_bytes) / (probe.long_us - probe.short_us))};
+}
+
+Host this_host(int ranks) {
+  Host host;
+  host.ranks = ranks;
+  hwloc_topology_t machine;
+  if (hwloc_topology_init(&machine) != 0) return host;
+  if (hwloc_topology_load(machine) == 0) {
+    host.cores = std::max(1, hwloc_get_nbobjs_by_type(machine, HWLOC_OBJ_CORE));
+    if (const hwloc_obj_t cache = hwloc_get_obj_by_type(machine, HWLOC_OBJ_L3CACHE, 0)) {
+      host.cache_bytes = static_cast<int64_t>(cache->attr->cache.size);
+    }
+  }
+  hwloc_topology_destroy(machine);
+  return host;
+}
+
+Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between) {
+  const int num_hosts = hosts.empty() ? 0 : *std::max_element(hosts.begin(), hosts.end()) + 1;
+  Topology topology;
+  topology.hosts.assign(static_cast<size_t>(num_hosts), host);
+  for (Host& one : topology.hosts) {
+    one.ranks = 0;
+    one.uplink = between;
+  }
+  for (const int at : hosts) ++topology.hosts[static_cast<size_t>(at)].ranks;
+  if (!std::is_sorted(hosts.begin(), hosts.end())) topology.placement = hosts;
+  topology.name = num_hosts == 1 ? "one host, " + std::to_string(host.cores) + " cores"
+                                 : std::to_string(num_hosts) + " hosts of " + std::to_string(host.cores) + " cores";
+  check(topology);
+  return topology;
+}
+
+}  // namespace herd

@@ -1,0 +1,179 @@
+// Hierarchies, tori and meshes: composed schedules verify on every shape, and move what their header says.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+
+#include "herd/schedule/traffic.h"
+#include "herd/schedule/verify.h"
+#include "tests/collectives/all_algorithms.h"
+#include "tests/schedule/interpreter.h"
+
+namespace herd::testing_support {
+namespace {
+
+struct Shape {
+  std::vector<int> grid = {};  // empty: by hosts alone
+  int hosts = 0;               // 0: a grid without hosts
+  bool cyclic = false;
+};
+
+std::vector<Shape> shapes_of(int n) {
+  std::vector<Shape> shapes;
+  for (int hosts = 2; hosts < n; ++hosts) {
+    if (n % hosts != 0) continue;
+    const int each = n / hosts;
+    shapes.push_back({{}, hosts, false});
+    shapes.push_back({{}, hosts, true});
+    shapes.push_back({{each, hosts}, 0, false});
+    if (hosts % 2 == 0 && hosts > 2) {
+      shapes.push_back({{each, 2, hosts / 2}, hosts, false});
+      shapes.push_back({{each, 2, hosts / 2}, hosts, true});
+      shapes.push_back({{each, hosts / 2, 2}, 0, false});
+    }
+  }
+  return shapes;
+}
+
+CollectiveRequest placed(CollectiveRequest request, const Shape& shape) {
+  request.grid = shape.grid;
+  if (shape.hosts > 0) request.hosts = hosts_of(request.num_ranks, shape.hosts, shape.cyclic);
+  return request;
+}
+
+std::string title_of(const AlgorithmInfo& info, const CollectiveRequest& request, const Shape& shape) {
+  std::string text = title(info, request) + " hosts=" + std::to_string(shape.hosts) + (shape.cyclic ? " cyclic" : "");
+  for (const int dim : shape.grid) text += " x" + std::to_string(dim);
+  return text + (request.direct ? " direct" : "");
+}
+
+class Compositions : public testing::TestWithParam<int> {};
+
+TEST_P(Compositions, VerifyOnEveryShape) {
+  const int n = GetParam();
+  int verified = 0;
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    if (!is_composition(info)) continue;
+    for (const Shape& shape : shapes_of(n)) {
+      for (const int64_t elements : {0, 1, n - 1, n, n + 1, 1000, 65537}) {
+        if (n > 9 && elements > 1 && elements != n + 1) continue;  // the smaller ones see all counts
+        for (const bool in_place : {false, true}) {
+          for (const bool direct : {false, true}) {
+            CollectiveRequest request = placed({.collective = info.collective,
+                                                .num_ranks = n,
+                                                .elements = elements,
+                                                .in_place = in_place,
+                                                .direct = direct},
+                                               shape);
+            if (!serves(info, request)) continue;
+            const auto findings = verify(build_all_ranks(info.name, request));
+            ASSERT_TRUE(findings.empty()) << title_of(info, request, shape) << "\n  " << describe(findings[0]);
+            ++verified;
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(verified, 100);
+}
+
+TEST_P(Compositions, VerifyForUnevenParts) {
+  const int n = GetParam();
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    if (!is_composition(info) || !has_counts(info.collective)) continue;
+    for (const Shape& shape : shapes_of(n)) {
+      for (const bool in_place : {false, true}) {
+        const CollectiveRequest request =
+            placed(uneven({.collective = info.collective, .num_ranks = n, .in_place = in_place}), shape);
+        if (!serves(info, request)) continue;
+        const auto all = build_all_ranks(info.name, request);
+        const auto findings = verify(all);
+        ASSERT_TRUE(findings.empty()) << title_of(info, request, shape) << "\n  " << describe(findings[0]);
+        if (n > 6) continue;
+        EXPECT_EQ(interpret(all, {.seed = 3}).verdict, Verdict::kRight) << title_of(info, request, shape);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Compositions, testing::Values(4, 6, 8, 9, 16));
+
+TEST(Compositions, AHierarchicalTreeServesHostsOfDifferentSizes) {
+  const CollectiveRequest request{
+      .collective = Collective::kAllReduce, .num_ranks = 7, .elements = 1000, .hosts = {0, 0, 1, 0, 2, 2, 0}};
+  EXPECT_TRUE(verify(build_all_ranks("hierarchical_tree", request)).empty());
+}
+
+int64_t bytes_between_hosts(const std::vector<Schedule>& all, const std::vector<int>& hosts, Rank rank) {
+  int64_t bytes = 0;
+  for (const Step& step : all[static_cast<size_t>(rank)].steps) {
+    const bool away = step.peer >= 0 && hosts[static_cast<size_t>(step.peer)] != hosts[static_cast<size_t>(rank)];
+    if (step.kind == StepKind::kSend && away) bytes += step.sources[0].size() * 4;
+  }
+  return bytes;
+}
+
+TEST(Compositions, AHierarchySendsOnlyItsShareBetweenHosts) {
+  const int m = 4, h = 4, n = m * h;
+  const int64_t S = 960LL * n * 4;
+  const auto sent = [&](Collective collective, bool cyclic) {
+    CollectiveRequest request{.collective = collective, .num_ranks = n, .elements = S / 4};
+    request.hosts = hosts_of(n, h, cyclic);
+    return bytes_between_hosts(build_all_ranks("hierarchical", request), request.hosts, 5);
+  };
+  for (const bool cyclic : {false, true}) {
+    EXPECT_EQ(sent(Collective::kAllReduce, cyclic), 2 * (h - 1) * S / m / h);
+    EXPECT_EQ(sent(Collective::kReduceScatter, cyclic), (h - 1) * S / m / h);
+    EXPECT_EQ(sent(Collective::kAllGather, cyclic), (h - 1) * S / m / h);
+    EXPECT_EQ(sent(Collective::kAllToAll, cyclic), (h - 1) * S / h);
+  }
+}
+
+TEST(Compositions, AHierarchicalExchangeSendsOneMessageToEachOtherHost) {
+  CollectiveRequest request{.collective = Collective::kAllToAll, .num_ranks = 12, .elements = 1200};
+  request.hosts = hosts_of(12, 3);
+  for (const Schedule& s : build_all_ranks("hierarchical", request)) {
+    EXPECT_EQ(std::count_if(s.steps.begin(), s.steps.end(), [](const Step& t) { return t.kind == StepKind::kSend; }),
+              2);
+  }
+}
+
+TEST(Compositions, ATorusTakesTwiceTheSumOfItsSidesAndSendsWhatARingSends) {
+  CollectiveRequest request{.collective = Collective::kAllReduce, .num_ranks = 24, .elements = 2400};
+  request.grid = {2, 3, 4};
+  const auto all = build_all_ranks("torus_3d", request);
+  EXPECT_EQ(num_rounds(all), 2 * (1 + 2 + 3));
+  for (const Schedule& s : all) EXPECT_EQ(bytes_sent(s), 2 * 23 * 9600 / 24);
+}
+
+TEST(Compositions, AMeshUsesNoWrapLink) {
+  CollectiveRequest request{.num_ranks = 12, .elements = 1200};
+  request.grid = {4, 3};
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+    request.collective = collective;
+    for (const Schedule& s : build_all_ranks("mesh_2d", request)) {
+      for (const Step& step : s.steps) {
+        if (step.peer < 0) continue;
+        const int dx = std::abs(step.peer % 4 - s.self % 4), dy = std::abs(step.peer / 4 - s.self / 4);
+        EXPECT_EQ(dx + dy, 1) << s.self << " talks to " << step.peer;
+      }
+    }
+  }
+}
+
+TEST(Compositions, ARankBuildsItsOwnStepsOfAVeryLargeWorld) {
+  CollectiveRequest request{.self = 9000, .num_ranks = 16384, .elements = 1 << 20};
+  request.hosts = hosts_of(16384, 2048);
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter}) {
+    request.collective = collective;
+    const auto start = std::chrono::steady_clock::now();
+    const Schedule s = build_schedule("hierarchical", request);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    EXPECT_LT(took.count(), 1) << collective_name(collective);
+    RecordProperty(std::string(collective_name(collective)) + "_build_us", std::to_string(took.count() * 1e6));
+    EXPECT_GT(s.steps.size(), 10u);
+  }
+}
+
+}  // namespace
+}  // namespace herd::testing_support
