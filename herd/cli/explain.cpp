@@ -1,6 +1,7 @@
 #include "herd/cli/explain.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <cstdio>
 #include <fstream>
 #include <iterator>
@@ -85,23 +86,32 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
   const size_t distances = one_host ? 0 : static_cast<size_t>(num_distances(topology));
   for (size_t far = 0; far < distances; ++far) table.columns.push_back({tier_name(far, topology), true});
   for (const char* name : {"messages", "busiest", "how"}) table.columns.push_back({name, name[0] == 'm'});
+  std::vector<std::pair<std::string, std::string>> left_out;  // why, and the algorithms
   for (const Candidate& c : choice.candidates) {
-    std::vector<std::string> row = {std::string(c.algorithm.name)};
-    if (c.us > 0 || c.why_not.empty()) {
-      row.insert(row.end(),
-                 {format_us(c.us), std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
-      for (size_t far = 0; far < distances; ++far) {
-        row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[far])));
+    if (c.us <= 0 && !c.why_not.empty()) {
+      const auto same =
+          std::find_if(left_out.begin(), left_out.end(), [&](const auto& one) { return one.first == c.why_not; });
+      if (same == left_out.end()) {
+        left_out.push_back({c.why_not, std::string(c.algorithm.name)});
+      } else {
+        same->second += ", " + std::string(c.algorithm.name);
       }
-      row.insert(row.end(), {std::to_string(c.messages), c.busiest});
-    } else {
-      row.push_back("-");
-      row.resize(table.columns.size() - 1);
+      continue;
     }
+    std::vector<std::string> row = {std::string(c.algorithm.name), format_us(c.us)};
+    const auto at = measured.find(c.algorithm.name);
+    if (!measured.empty()) row.push_back(at == measured.end() ? "" : format_us(at->second));
+    row.insert(row.end(), {std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
+    for (size_t far = 0; far < distances; ++far) {
+      row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[far])));
+    }
+    row.insert(row.end(), {std::to_string(c.messages), c.busiest});
     row.push_back(c.why_not.empty() ? std::string(c.algorithm.description) : c.why_not);
     table.rows.push_back(std::move(row));
   }
-  return text + draw::text_table(table) + "\nchoice: " + choice.reason + "\n";
+  text += draw::text_table(table) + "\n";
+  for (const auto& [why, names] : left_out) text += "left out, " + why + ": " + names + "\n";
+  return text + (left_out.empty() ? "" : "\n") + "choice: " + choice.reason + "\n";
 }
 
 std::string all_workers_text(const CollectiveRequest& request, const Topology& topology) {
@@ -126,7 +136,7 @@ std::string explain(const ExplainOptions& options) {
   const CollectiveRequest request = request_of(options.collective, topology);
   Tuning tuning;
   if (!options.tuning_file.empty()) tuning = tuning_of(options.tuning_file);
-  const Choice choice = choose(request, topology, {.time_all = options.all, .tuning = &tuning});
+  const Choice choice = choose(request, topology, {.time_all = options.all, .count_rounds = true, .tuning = &tuning});
   const Measured measured = measure_all(options, request, choice);
   if (options.json) return as_json(request, topology, choice, measured);
   std::string text = as_text(request, topology, choice, measured);

@@ -178,13 +178,14 @@ std::string busiest_of(const ScheduleTimes& times) {
   return most->name + share;
 }
 
-void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology) {
+void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
+                        const ChooseOptions& options) {
   const std::vector<int> host_of = topology.host_of_ranks();
   const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
   const ScheduleTimes times = simulate(candidate.algorithm.name, request, all, topology);
   candidate.us = times.end_us;
   candidate.busiest = busiest_of(times);
-  candidate.rounds = num_rounds(all);
+  if (options.count_rounds) candidate.rounds = num_rounds(all);
   for (const Schedule& s : all) {
     candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
     candidate.messages = std::max(candidate.messages, num_messages(s));
@@ -192,9 +193,10 @@ void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, 
   }
 }
 
-void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology) {
+void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
+             const ChooseOptions& options) {
   const int n = request.num_ranks;
-  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology);
+  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options);
   const std::vector<int> host_of = topology.host_of_ranks();
   // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
@@ -276,7 +278,7 @@ Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOp
     const bool left_out = request.same_host && messages && std::exchange(has_messages, true);
     if (left_out && candidate.why_not.empty()) candidate.why_not = "inside a host its memory serves better";
     if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
-      predict(candidate, request, topology);
+      predict(candidate, request, topology, options);
     }
     choice.candidates.push_back(std::move(candidate));
   }

@@ -18,7 +18,8 @@ struct Candidate {
   double us = 0;           // predicted, until the last rank is done
   int64_t bytes_sent = 0;  // of the rank that sends most; a direct algorithm's reads and writes of peers' memory count
   int messages = 0;        // of the same rank: messages and signals
-  int rounds = 0;          // messages and signals that follow each other; beyond kMaxSimulatedRanks those of one rank
+  int rounds =
+      0;  // if asked for: messages and signals that follow each other; beyond kMaxSimulatedRanks those of one rank
   // What a rank sends inside its host, to other hosts, above the first tier of switches, .. (topology.h: distance); for
   // each the most of any rank. As many as num_distances().
   std::vector<int64_t> bytes_by_distance = {};
@@ -35,6 +36,7 @@ struct ChooseOptions {
   // Inside of one host the algorithms of messages are left out but for the first of the table: shared memory serves
   // better, and each costs time to simulate. true: time them all the same (they are never chosen there).
   bool time_all = false;
+  bool count_rounds = false;  // fill in Candidate::rounds, which takes as long as the rest for long staged messages
   const Tuning* tuning = nullptr;  // what was measured overrides the model; borrowed
 };
 

@@ -92,7 +92,8 @@ TEST(Choose, PlacementPaysWhereTheWireIsSlow) {
 }
 
 TEST(Choose, TakesTheFewestStepsForTheShortestMessages) {
-  const Choice choice = choose(between_hosts(Collective::kAllReduce, 8, 64), spine_leaf(8, Host{}));
+  const Choice choice =
+      choose(between_hosts(Collective::kAllReduce, 8, 64), spine_leaf(8, Host{}), {.count_rounds = true});
   int fewest = 1000, chosen = 0;
   for (const Candidate& c : choice.candidates) {
     if (!c.why_not.empty()) continue;
