@@ -23,7 +23,9 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
   app.add_option("--root", o.root, "root of a broadcast, reduce, gather or scatter")->capture_default_str();
   app.add_flag("--out-of-place", o.out_of_place, "input and output are different memory");
   app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
-  app.add_option("--topology", o.topology_file, "file of docs/formats/topology.md; else one host like this one");
+  app.add_option("--topology", o.topology_file,
+                 "file of docs/formats/topology.md, or torus:4x4, mesh:4x4, hosts:4x8, racks:2x4x8; else this host");
+  app.add_option("--segment", o.segment, "bytes of a segment of pipelined algorithms; else by the message");
 }
 
 Topology topology_of(const CollectiveOptions& o) {
@@ -31,6 +33,7 @@ Topology topology_of(const CollectiveOptions& o) {
   if (o.topology_file.empty()) {
     return one_host(o.ranks, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
   }
+  if (const auto known = preset(o.topology_file)) return first_ranks(*known, o.ranks);
   std::ifstream in(o.topology_file);
   if (!in) throw Error(Code::kBadConfig, "--topology " + o.topology_file + ": no such file");
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
@@ -53,6 +56,7 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
                                       std::to_string(size) + " = " + std::to_string(bytes % size) +
                                       "\n  fix: --bytes " + std::to_string(bytes - bytes % size));
   }
+  if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
   request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
   request.in_place = !o.out_of_place;
   request.same_host = topology.hosts.size() == 1;

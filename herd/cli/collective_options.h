@@ -20,7 +20,8 @@ struct CollectiveOptions {
   int root = 0;
   bool out_of_place = false;
   bool ordinary_memory = false;
-  std::string topology_file = {};  // empty: one host with this machine's cores
+  std::string topology_file = {};  // or a preset's name; empty: one host with this machine's cores
+  std::string segment = {};        // "64KiB"; empty: by the message
 };
 
 void add_collective_options(CLI::App& app, CollectiveOptions& options);

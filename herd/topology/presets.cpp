@@ -1,6 +1,7 @@
 #include "herd/topology/presets.h"
 
 #include <algorithm>
+#include <charconv>
 #include <numeric>
 
 #include "herd/base/error.h"
@@ -61,6 +62,35 @@ Topology grid_of_hosts(Fabric fabric, const std::vector<int>& axes, Host host) {
 
 Topology torus(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kTorus, axes, host); }
 Topology mesh(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kMesh, axes, host); }
+
+std::optional<Topology> preset(std::string_view name) {
+  const size_t colon = name.find(':');
+  if (colon == std::string_view::npos) return std::nullopt;
+  const std::string_view kind = name.substr(0, colon);
+  const size_t least = kind == "racks"   ? 3
+                       : kind == "hosts" ? 2
+                                         : 1,
+               most = kind == "racks" || kind == "hosts" ? least : 8;
+  if (kind != "torus" && kind != "mesh" && kind != "hosts" && kind != "racks") return std::nullopt;
+  std::vector<int> sizes;
+  for (const char *at = name.data() + colon + 1, *end = name.data() + name.size(); at < end; ++at) {
+    int size = 0;
+    const auto [next, problem] = std::from_chars(at, end, size);
+    if (problem != std::errc{} || size < 1 || size > 65536 || (next < end && *next != 'x')) sizes.resize(most + 1);
+    sizes.push_back(size);
+    at = next;
+  }
+  if (sizes.size() < least || sizes.size() > most || name.back() == 'x') {
+    throw Error(Code::kBadConfig,
+                "a preset is torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8, not \"" + std::string(name) + "\"");
+  }
+  Host host;
+  host.ranks = host.cores = kind == "torus" || kind == "mesh" ? 1 : sizes.back();
+  if (kind == "torus") return torus(sizes, host);
+  if (kind == "mesh") return mesh(sizes, host);
+  if (kind == "hosts") return spine_leaf(sizes[0], host);
+  return racks(sizes[0], sizes[1], host);
+}
 
 Topology placed_cyclically(Topology topology) {
   const int ranks = topology.num_ranks(), hosts = static_cast<int>(topology.hosts.size());

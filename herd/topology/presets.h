@@ -1,6 +1,8 @@
 // Common topologies by a few numbers. Threads: pure.
 #pragma once
 
+#include <optional>
+#include <string_view>
 #include <vector>
 
 #include "herd/topology/topology.h"
@@ -22,6 +24,11 @@ Topology racks(int num_racks, int hosts_per_rack, const Host& host, double overs
 // torus({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a line.
 Topology torus(const std::vector<int>& axes, const Host& host);
 Topology mesh(const std::vector<int>& axes, const Host& host);
+
+// A preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4", "mesh:4x4" (hosts of one rank),
+// "hosts:4x8" (4 hosts of 8 ranks), "racks:2x4x8" (2 racks of 4 hosts of 8 ranks); each host with Host's defaults and a
+// core for every rank. Nothing where no preset is called so; throws kBadConfig for numbers that make no sense.
+std::optional<Topology> preset(std::string_view name);
 
 // The same with rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
 Topology placed_cyclically(Topology topology);

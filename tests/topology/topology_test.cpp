@@ -93,6 +93,19 @@ TEST(Probe, AssemblesHostsAsTheirRanksRun) {
   EXPECT_EQ(assemble({0, 1, 0}, Host{}, {50, 125}).placement, (std::vector<int>{0, 1, 0}));
 }
 
+TEST(Topology, PresetsHaveNames) {
+  EXPECT_EQ(preset("torus:4x4x2")->axes, (std::vector<int>{4, 4, 2}));
+  EXPECT_EQ(preset("mesh:3x2")->fabric, Fabric::kMesh);
+  EXPECT_EQ(preset("hosts:4x8")->num_ranks(), 32);
+  EXPECT_EQ(grid_of(*preset("racks:2x4x8")), (std::vector<int>{8, 4, 2}));
+  EXPECT_FALSE(preset("two_hosts.topology"));
+  EXPECT_FALSE(preset("a:b"));
+  for (const char* wrong : {"torus:", "torus:4y4", "hosts:4", "racks:1x2", "mesh:0x4", "torus:4x"}) {
+    EXPECT_THAT(refusal([&] { preset(wrong); }, Code::kBadConfig), testing::HasSubstr("a preset is torus:4x4"))
+        << wrong;
+  }
+}
+
 TEST(Topology, AGroupSeesTheHostsOfItsRanks) {
   Host host;
   host.ranks = 2;
