@@ -3,7 +3,6 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
-#include <ATen/ops/empty.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
@@ -93,12 +92,18 @@ class Measurements {
   }
   void together() { comm_.barrier({.name = "calibration"}); }
 
+  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short.
   double matmul_flops_per_us() {
-    const int64_t rows = layout_.micro_batch * run_.model.context;
-    const at::Tensor x = at::ones({rows, run_.model.width}), w = at::ones({run_.model.width, run_.model.ffn});
-    at::Tensor y = at::empty({rows, run_.model.ffn});
+    const int64_t D = run_.model.width, F = run_.model.ffn;
+    const int64_t fit = (parameters_.elements() - D * F) / (D + F);
+    const int64_t rows = std::clamp<int64_t>(layout_.micro_batch * run_.model.context, 1, fit);
+    const auto part = [&](int64_t at, int64_t height, int64_t width) {
+      return parameters_.gradients().narrow(0, at, height * width).view({height, width});
+    };
+    const at::Tensor w = part(0, D, F), x = part(D * F, rows, D);
+    at::Tensor y = part(D * F + rows * D, rows, F);
     together();
-    return 2.0 * static_cast<double>(rows * run_.model.width * run_.model.ffn) / best_us([&] { at::mm_out(y, x, w); });
+    return 2.0 * static_cast<double>(rows * D * F) / best_us([&] { at::mm_out(y, x, w); });
   }
 
   // Reads one region, writes another.
