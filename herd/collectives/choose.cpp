@@ -254,10 +254,10 @@ void apply(const Tuning& tuning, const CollectiveRequest& request, Choice& choic
 }  // namespace
 
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology) {
-  request.same_host = topology.hosts.size() == 1;
+  request.same_host = request.same_host && topology.hosts.size() == 1;
   request.hosts.clear();
   request.grid.clear();
-  if (request.same_host) return request;
+  if (topology.hosts.size() == 1) return request;
   request.hosts = topology.host_of_ranks();
   request.grid = grid_of(topology);
   return request;

@@ -43,7 +43,8 @@ struct ChooseOptions {
 // Up to this many ranks all of them are simulated; beyond, the busiest of a few ranks' own steps are added up.
 inline constexpr int kMaxSimulatedRanks = 32;
 
-// The request with the topology's hosts and grid filled in, for compositions; same_host where there is one host alone.
+// The request with the topology's hosts and grid filled in, for compositions. Between several hosts there is no
+// same_host; on one it stays what it was (without it ranks have messages alone).
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology);
 
 // Throws kBadConfig if the topology has other ranks than the request, or the numbers make no sense. request.self, hosts

@@ -45,15 +45,21 @@ Host this_host(int ranks) {
 }
 
 Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between) {
-  const int num_hosts = hosts.empty() ? 0 : *std::max_element(hosts.begin(), hosts.end()) + 1;
+  std::vector<int> known, placement;  // numbers of hosts, in the order of first ranks
+  for (const int at : hosts) {
+    const auto found = std::find(known.begin(), known.end(), at);
+    placement.push_back(static_cast<int>(found - known.begin()));
+    if (found == known.end()) known.push_back(at);
+  }
+  const auto num_hosts = static_cast<int>(known.size());
   Topology topology;
   topology.hosts.assign(static_cast<size_t>(num_hosts), host);
   for (Host& one : topology.hosts) {
     one.ranks = 0;
     one.uplink = between;
   }
-  for (const int at : hosts) ++topology.hosts[static_cast<size_t>(at)].ranks;
-  if (!std::is_sorted(hosts.begin(), hosts.end())) topology.placement = hosts;
+  for (const int at : placement) ++topology.hosts[static_cast<size_t>(at)].ranks;
+  if (!std::is_sorted(placement.begin(), placement.end())) topology.placement = placement;
   topology.name = num_hosts == 1 ? "one host, " + std::to_string(host.cores) + " cores"
                                  : std::to_string(num_hosts) + " hosts of " + std::to_string(host.cores) + " cores";
   check(topology);

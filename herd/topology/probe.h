@@ -24,7 +24,7 @@ Link link_of(const LinkProbe& probe);  // rounded. REQUIRES long_us > short_us
 // This machine's cores and last-level cache, by hwloc; rates are Host's defaults.
 Host this_host(int ranks);
 
-// `hosts` says where each rank runs, numbered from 0 in the order of first ranks; `host` what each of them is like (its
+// `hosts` says where each rank runs, by any numbers; `host` what each of them is like (its
 // ranks are counted here); `between` their uplinks.
 Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between);
 

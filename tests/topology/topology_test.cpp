@@ -90,7 +90,7 @@ TEST(Probe, AssemblesHostsAsTheirRanksRun) {
   EXPECT_EQ(block.hosts[1].ranks, 2);
   EXPECT_TRUE(block.placement.empty());
   EXPECT_GE(block.hosts[0].cores, 1);
-  EXPECT_EQ(assemble({0, 1, 0}, Host{}, {50, 125}).placement, (std::vector<int>{0, 1, 0}));
+  EXPECT_EQ(assemble({7, 3, 7}, Host{}, {50, 125}).placement, (std::vector<int>{0, 1, 0}));
 }
 
 TEST(Topology, PresetsHaveNames) {

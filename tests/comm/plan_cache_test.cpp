@@ -1,0 +1,70 @@
+#include "herd/comm/plan_cache.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace herd::comm {
+namespace {
+
+bool mixes(const Schedule& schedule) {  // messages to some, shared memory with others
+  bool sends = false, signals = false;
+  for (const Step& step : schedule.steps) {
+    sends |= step.kind == StepKind::kSend;
+    signals |= step.kind == StepKind::kSignal;
+  }
+  return sends && signals;
+}
+
+CollectiveRequest between_hosts(Rank self) {
+  return {.collective = Collective::kAllReduce, .self = self, .num_ranks = 4, .elements = 1 << 20, .in_place = true};
+}
+
+TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
+  for (const std::vector<int>& hosts : {std::vector{5, 5, 2, 2}, std::vector{5, 2, 5, 2}}) {
+    PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10, hosts);
+    const Schedule& schedule = plans.get("hierarchical", between_hosts(2)).compiled.schedule();
+    EXPECT_TRUE(mixes(schedule));
+    for (const Step& step : schedule.steps) {
+      if (step.kind == StepKind::kSignal) {
+        EXPECT_EQ(hosts[static_cast<size_t>(step.peer)], hosts[2]);
+      }
+      if (step.kind == StepKind::kSend) {
+        EXPECT_NE(hosts[static_cast<size_t>(step.peer)], hosts[2]);
+      }
+    }
+  }
+}
+
+TEST(PlanCache, ChoosesAlikeOnEveryRankOfSeveralHosts) {
+  std::vector<std::string> chosen;
+  for (Rank rank = 0; rank < 4; ++rank) {
+    PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10, {0, 1, 0, 1});
+    chosen.push_back(plans.get("", between_hosts(rank)).compiled.schedule().algorithm);
+    EXPECT_EQ(chosen.back(), chosen.front());
+  }
+  EXPECT_NE(chosen.front(), "ring") << "cyclic placement makes a ring cross the wire at every step";
+}
+
+TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
+  PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+  EXPECT_FALSE(plans.get("", between_hosts(0)).compiled.signals());
+}
+
+TEST(PlanCache, CompositionsFitTheStageMemoryOfAGroup) {
+  for (const int ranks : {4, 6, 8, 16}) {
+    for (const int64_t elements : {1000, 100'003, 10'000'019, 200'000'033}) {
+      for (const char* algorithm : {"hierarchical", "hierarchical_tree"}) {
+        std::vector<int> hosts;
+        for (Rank rank = 0; rank < ranks; ++rank) hosts.push_back(rank % 2);
+        CollectiveRequest request = between_hosts(0);
+        request.num_ranks = ranks, request.elements = elements;
+        PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10, hosts);
+        EXPECT_NO_THROW(plans.get(algorithm, request)) << algorithm << " " << ranks << " " << elements;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace herd::comm
