@@ -79,5 +79,19 @@ TEST(RunReport, TheSameRunGivesTheSameBytes) {
   EXPECT_EQ(run_report_html(some_report()), run_report_html(some_report()));
 }
 
+TEST(MemorySeries, HoldsEveryKindAtEveryPoint_AndScratchLast) {
+  using program::ValueKind;
+  const std::vector<program::MemoryPoint> memory = {{0, {{ValueKind::kWeight, 100}}, 0},
+                                                    {5, {{ValueKind::kWeight, 100}, {ValueKind::kGraph, 30}}, 7}};
+  const auto series = memory_series(memory);
+  using Points = std::vector<std::pair<double, double>>;
+  ASSERT_EQ(series.size(), 3u);
+  EXPECT_EQ(series[0].points, (Points{{0, 100}, {5, 100}}));
+  EXPECT_EQ(series[1].points, (Points{{0, 0}, {5, 30}}));
+  EXPECT_EQ(series[2].name, "scratch");
+  EXPECT_EQ(series[2].points, (Points{{0, 0}, {5, 7}}));
+  EXPECT_TRUE(memory_series({}).empty());
+}
+
 }  // namespace
 }  // namespace herd::train
