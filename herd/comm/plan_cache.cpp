@@ -10,7 +10,6 @@
 #include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/probe.h"
 
 namespace herd::comm {
 namespace {
@@ -38,18 +37,12 @@ uint64_t hash_text(std::string_view text) {
 ScheduleSource default_schedules(std::shared_ptr<const int> cores) {
   return [cores = std::move(cores)](std::string_view algorithm, const CollectiveRequest& request) {
     if (!algorithm.empty()) return build_schedule(algorithm, request);
-    if (request.same_host || request.hosts.empty()) {
-      return build_schedule(choose(request, one_host(request.num_ranks, *cores)).algorithm, request);
-    }
-    Host host;
-    host.cores = *cores;
-    const Topology topology = assemble(request.hosts, host, host.uplink);
-    return build_schedule(choose(request, topology).algorithm, placed_on(request, topology));
+    return build_schedule(choose(request, one_host(request.num_ranks, *cores)).algorithm, request);
   };
 }
 
-PlanCache::PlanCache(ScheduleSource source, int64_t stage_bytes, std::vector<int> hosts)
-    : source_(std::move(source)), stage_bytes_(stage_bytes), hosts_(std::move(hosts)) {}
+PlanCache::PlanCache(ScheduleSource source, int64_t stage_bytes)
+    : source_(std::move(source)), stage_bytes_(stage_bytes) {}
 
 Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& request) {
   if (!plans_.empty() && same(plans_.front(), algorithm, request)) return plans_.front();
@@ -59,9 +52,7 @@ Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& reques
     plans_.splice(plans_.begin(), plans_, found);
     return plans_.front();
   }
-  CollectiveRequest placed = request;
-  if (!request.same_host) placed.hosts = hosts_;
-  Plan plan{request, std::string(algorithm), CompiledSchedule(source_(algorithm, placed)), 0, 0};
+  Plan plan{request, std::string(algorithm), CompiledSchedule(source_(algorithm, request)), 0, 0};
   const Schedule& schedule = plan.compiled.schedule();
   if (plan.compiled.stage_bytes() > stage_bytes_) {
     throw Error(Code::kBadConfig,

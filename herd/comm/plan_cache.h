@@ -29,9 +29,7 @@ struct Plan {
 
 class PlanCache {
  public:
-  // `hosts`: the host of each rank, by any numbers, where they are several; requests that are not of one host are asked
-  // of the source with these.
-  PlanCache(ScheduleSource source, int64_t stage_bytes, std::vector<int> hosts = {});
+  PlanCache(ScheduleSource source, int64_t stage_bytes);
   // Valid until clear(). Throws kBadConfig for an unknown or impossible algorithm.
   Plan& get(std::string_view algorithm, const CollectiveRequest& request);
   size_t size() const { return plans_.size(); }
@@ -42,14 +40,12 @@ class PlanCache {
  private:
   ScheduleSource source_;
   int64_t stage_bytes_;
-  std::vector<int> hosts_;
   std::vector<AlgorithmUse> cleared_;
   std::list<Plan> plans_;  // the last used one first
 };
 
 // The herd algorithms; where the caller names none, the one that collectives/choose.h predicts to be fastest on one
-// host of `cores`, or on the request's hosts, with Host's default uplinks. All ranks are told rank 0's cores before the
-// first operation, so that they choose alike.
+// host of `cores`. All ranks are told rank 0's cores before the first operation, so that they choose alike.
 ScheduleSource default_schedules(std::shared_ptr<const int> cores);
 
 uint64_t hash_text(std::string_view text);
