@@ -53,7 +53,6 @@ void strike(Chaos chaos, Measured& measured) {
 void operate(Communicator& world, const Schedule& schedule, std::byte* in, std::byte* out) {
   comm::GroupState& group = comm::Access::group(world);
   comm::CollectiveCall call = call_of(schedule, in, out);
-  call.algorithm = schedule.algorithm;
   call.deadline = kDeadline;
   comm::Task task;
   group.prepare(task, call);
@@ -99,8 +98,13 @@ bool strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
   SharedMemory shared = SharedMemory::create("herd:chaos", kPageBytes);
   shared.commit(0, kPageBytes);
   auto& measured = *new (shared.data()) Measured;
-  ForkWorld processes(kRanks, [&](Communicator& world) {
-    const Schedule& schedule = all[static_cast<size_t>(world.rank())];
+  ForkWorld processes(kRanks, [&](Communicator& joined) {
+    const Schedule& schedule = all[static_cast<size_t>(joined.rank())];
+    // A world that runs this very schedule: compositions need more than a name.
+    Communicator world = comm::Access::make(
+        comm::Access::context(joined).transport, [&](std::string_view, const CollectiveRequest& request) {
+          return request.collective == schedule.collective ? schedule : build_schedule("dissemination_signal", request);
+        });
     SymmetricMemory memory = world.allocate_symmetric(1 << 16);
     auto* in = static_cast<std::byte*>(memory.data());
     if (world.rank() != victim) return survive(world, schedule, in, in + (1 << 15), chaos, victim, measured);
