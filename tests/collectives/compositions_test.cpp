@@ -98,6 +98,29 @@ TEST_P(Compositions, VerifyForUnevenParts) {
 
 INSTANTIATE_TEST_SUITE_P(Ranks, Compositions, testing::Values(4, 6, 8, 9, 16));
 
+TEST(Compositions, LongMessagesOverlapTheirAxesInParts) {
+  for (const bool in_place : {false, true}) {
+    CollectiveRequest request{.collective = Collective::kAllReduce,
+                              .num_ranks = 8,
+                              .elements = 1'100'001,  // 4 MiB and some: 4 parts
+                              .in_place = in_place,
+                              .direct = true};
+    for (const bool cyclic : {false, true}) {
+      request.hosts = hosts_of(8, 2, cyclic);
+      const auto all = build_all_ranks("hierarchical", request);
+      EXPECT_TRUE(verify(all).empty());
+      const auto sends = [](const Step& step) { return step.kind == StepKind::kSend; };
+      EXPECT_EQ(std::count_if(all[0].steps.begin(), all[0].steps.end(), sends), 4 * 2);
+    }
+    request.hosts.clear();
+    request.direct = false;
+    request.grid = {2, 2, 2};
+    EXPECT_TRUE(verify(build_all_ranks("torus_3d", request)).empty());
+    request.grid = {4, 2};
+    EXPECT_TRUE(verify(build_all_ranks("mesh_2d", request)).empty());
+  }
+}
+
 TEST(Compositions, AHierarchicalTreeServesHostsOfDifferentSizes) {
   const CollectiveRequest request{
       .collective = Collective::kAllReduce, .num_ranks = 7, .elements = 1000, .hosts = {0, 0, 1, 0, 2, 2, 0}};
