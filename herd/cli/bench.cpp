@@ -167,8 +167,8 @@ void run_rank(Communicator& comm, const BenchOptions& options) {
 }
 
 // Forks the ranks; prints the first error and returns the exit status.
-int run_processes(int num_ranks, const std::function<void(Communicator&)>& body) {
-  ForkWorld world(num_ranks, body);
+int run_processes(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options) {
+  ForkWorld world(num_ranks, body, options);
   for (const RankEnd& end : world.wait()) {
     if (end.status == 0) continue;
     std::fprintf(stderr, "herd: %s\n", end.error.empty() ? "a rank was killed" : end.error.c_str());
@@ -224,11 +224,12 @@ int run_bench(const BenchOptions& options) {
     body(comm);
   } else if (options.transport == "inproc") {
     run_inproc(options.ranks, body);
-  } else if (options.transport == "shm") {
+  } else if (options.transport == "shm" || options.transport == "ucx") {
     std::fflush(nullptr);
-    return run_processes(options.ranks, body);
+    return run_processes(options.ranks, body, options.transport == "ucx" ? each_alone(options.ranks) : WorldOptions{});
   } else {
-    throw Error(Code::kBadConfig, "transport \"" + options.transport + "\" is not in this build (have: shm, inproc)");
+    throw Error(Code::kBadConfig,
+                "transport \"" + options.transport + "\" is not in this build (have: shm, inproc, ucx)");
   }
   return 0;
 }
@@ -242,7 +243,10 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-n,--ranks", options->ranks, "how many, where no launcher says it")->check(CLI::Range(1, 1024));
   command->add_option("--bytes", *sizes, "message sizes, such as 4KiB,1MiB,256MiB")->capture_default_str();
   command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
-  command->add_option("--transport", options->transport, "shm or inproc")->capture_default_str();
+  command
+      ->add_option("--transport", options->transport,
+                   "shm, ucx (each rank as a host of its own, over the loopback) or inproc")
+      ->capture_default_str();
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
   command->add_flag("--json", options->json, "one object per line");
   command->add_option("--seconds", options->seconds, "about, per size")->capture_default_str();

@@ -13,15 +13,13 @@
 #include "herd/base/error.h"
 #include "herd/comm/agreement.h"
 #include "herd/comm/collective_call.h"
+#include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/text.h"
-#include "herd/transport/local_transport.h"
-#include "herd/transport/process_courier.h"
-#include "herd/transport/thread_courier.h"
 
 namespace herd {
 
@@ -84,16 +82,6 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
   context->engine = std::make_shared<comm::Engine>(transport);
   context->transport = std::move(transport);
   return context;
-}
-
-std::unique_ptr<transport::Courier> courier_of(const launch::Environment& environment, Store& store,
-                                               SteadyTime deadline) {
-  if (environment.size == 1) {
-    return std::make_unique<transport::ThreadCourier>(std::make_shared<transport::ThreadHub>(1), 0);
-  }
-  const std::string prefix = "mesh/" + std::to_string(environment.restart) + "/";
-  return std::make_unique<transport::ProcessCourier>(
-      environment.rank, transport::connect_mesh(store, prefix, environment.rank, environment.size, deadline), deadline);
 }
 
 void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
@@ -163,9 +151,8 @@ Communicator Communicator::create() {
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);
-  auto transport = std::make_shared<transport::LocalTransport>(courier_of(environment, *store, deadline), deadline);
   auto state = std::make_unique<State>();
-  state->context = make_context(std::move(transport));
+  state->context = make_context(comm::connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
   state->group = world_of(*state->context);
   return Communicator(std::move(state));
@@ -423,6 +410,10 @@ void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank
                                       " do not fit the " + std::to_string(memory.bytes()) + " bytes of the memory");
   }
   if (x.bytes() == 0) return;
+  if (memory.state_->memory->of(to) == nullptr) {
+    throw Error(Code::kBadConfig, "copy: rank " + std::to_string(to) + " is on another host than rank " +
+                                      std::to_string(rank()) + "\n  fix: send and receive");
+  }
   std::memmove(memory.state_->memory->of(to) + offset, x.ptr, static_cast<size_t>(x.bytes()));
   if (to != rank()) group.engine().count_sent(static_cast<uint64_t>(x.bytes()));
 }

@@ -14,9 +14,10 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSpins = 300;                      // about 30 us of looking before the core is offered to others
-constexpr int kYields = 200;                     // then about 100 us of offering it, before sleep
-constexpr std::chrono::milliseconds kSleep{50};  // at most, between two looks at deadlines and at what peers say
+constexpr int kSpins = 300;                         // about 30 us of looking before the core is offered to others
+constexpr int kYields = 200;                        // then about 100 us of offering it, before sleep
+constexpr std::chrono::milliseconds kCareAfter{2};  // without a leader, before the progress thread looks after peers
+constexpr std::chrono::milliseconds kSleep{50};     // at most, between two looks at deadlines and at what peers say
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -31,13 +32,19 @@ inline void pause_core() {
 Engine::Engine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
   // With more ranks than cores, whoever spins keeps away the one it waits for.
   const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  spins_ = transport_->size() <= cores ? kSpins : 1;
+  int here = 0;
+  for (Rank rank = 0; rank < transport_->size(); ++rank) {
+    here += transport_->host_of(rank) == transport_->host_of(transport_->rank());
+  }
+  spins_ = here <= cores ? kSpins : 1;
+  if (transport_->needs_care()) thread_ = std::thread([this] { progress_thread(); });
 }
 
 Engine::~Engine() {
   {
     const auto lock = enter();
     stopping_ = true;
+    transport_->end_rest();
   }
   changed_.notify_all();
   if (thread_.joinable()) thread_.join();
@@ -74,6 +81,7 @@ void Engine::start(const std::shared_ptr<Task>& task) {
   task->self = task;
   submit(*task);
   changed_.notify_all();
+  if (resting_) transport_->end_rest();
 }
 
 void Engine::wait(Task& task) {
@@ -112,6 +120,7 @@ bool Engine::over(const Task* until) const {
 }
 
 void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
+  ++leads_;
   int idle = 0;
   const int spins = until != nullptr ? spins_ : 0;
   while (!over(until)) {
@@ -176,12 +185,26 @@ void Engine::let_others_in(std::unique_lock<std::mutex>& lock) {
 
 void Engine::forget(GroupState& group) { std::erase(active_, &group); }
 
+// Peers on other hosts get their answers, and the rest of what was sent to them, though this rank has nothing in
+// flight. Not between operations that follow each other closely: whoever leads them does it on the way.
+void Engine::take_care(std::unique_lock<std::mutex>& lock) {
+  const uint64_t leads = leads_;
+  changed_.wait_for(lock, kCareAfter);
+  if (stopping_ || leading_ || !active_.empty() || leads != leads_) return;
+  transport_->care();
+  resting_ = true;
+  lock.unlock();
+  transport_->rest();
+  lock.lock();
+  resting_ = false;
+}
+
 void Engine::progress_thread() {
   prctl(PR_SET_NAME, "herd-progress");
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (leading_ || active_.empty() || waiting_ > 0) {
-      changed_.wait(lock);
+      transport_->needs_care() ? take_care(lock) : changed_.wait(lock);
       continue;
     }
     leading_ = true;

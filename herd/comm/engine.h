@@ -1,7 +1,7 @@
 // Who makes progress. All operations in flight of this rank, in all its groups, are moved by one thread at a time, the
 // leader: the caller of a synchronous operation while it waits, else the progress thread while asynchronous operations
 // are in flight. The leader spins briefly, then yields, then sleeps on the transport's doorbell; nothing in flight
-// means no thread runs. Threads: every method from any.
+// means no thread runs, but that the progress thread answers peers on other hosts. Threads: every method from any.
 #pragma once
 
 #include <atomic>
@@ -50,6 +50,7 @@ class Engine {
   bool over(const Task* until) const;
   void let_others_in(std::unique_lock<std::mutex>& lock);
   void progress_thread();
+  void take_care(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<transport::Transport> transport_;
   std::mutex mutex_;
@@ -60,6 +61,8 @@ class Engine {
   int waiting_ = 0;                  // threads in changed_, the progress thread excepted
   bool leading_ = false;
   bool asleep_ = false;
+  bool resting_ = false;  // the progress thread, in the transport
+  uint64_t leads_ = 0;
   bool stopping_ = false;
   int spins_ = 0;
   std::thread thread_;

@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -13,18 +14,70 @@
 #include <utility>
 
 #include "herd/base/error.h"
+#include "herd/transport/cluster_transport.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/process_courier.h"
 
 namespace herd {
 namespace {
 
-std::string run_rank(Rank rank, std::vector<int> sockets, const std::function<void(Communicator&)>& body) {
+using Mesh = std::vector<std::vector<int>>;  // [i][j]: rank i's socket to rank j, -1 where there is none
+
+struct Meshes {
+  Mesh world;
+  Mesh hosts;  // between ranks of one host, where there are several
+};
+
+// Sockets between the ranks of each host alone, by rank of the world.
+Mesh make_host_meshes(const std::vector<int>& host_of) {
+  Mesh all(host_of.size(), std::vector<int>(host_of.size(), -1));
+  for (int host = 0; host <= *std::max_element(host_of.begin(), host_of.end()); ++host) {
+    std::vector<size_t> ranks;
+    for (size_t rank = 0; rank < host_of.size(); ++rank) {
+      if (host_of[rank] == host) ranks.push_back(rank);
+    }
+    const Mesh mesh = transport::make_mesh(static_cast<int>(ranks.size()));
+    for (size_t i = 0; i < ranks.size(); ++i) {
+      for (size_t j = 0; j < ranks.size(); ++j) all[ranks[i]][ranks[j]] = mesh[i][j];
+    }
+  }
+  return all;
+}
+
+void close_all(const Mesh& mesh, Rank but) {
+  for (size_t rank = 0; rank < mesh.size(); ++rank) {
+    for (int socket : mesh[rank]) {
+      if (static_cast<Rank>(rank) != but && socket >= 0) close(socket);
+    }
+  }
+}
+
+std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, const WorldOptions& world) {
   using namespace std::chrono_literals;
+  const auto deadline = std::chrono::steady_clock::now() + 60s;
+  const auto self = static_cast<size_t>(rank);
+  auto courier = std::make_unique<transport::ProcessCourier>(rank, meshes.world[self], deadline);
+  if (world.host_of.empty()) return std::make_shared<transport::LocalTransport>(std::move(courier), deadline);
+  transport::ClusterOptions options;
+  options.rank = rank;
+  options.host_of = world.host_of;
+  options.secret = std::string(32, 's');
+  options.wire.interfaces = world.interfaces;
+  options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) {
+    std::vector<int> sockets;
+    for (Rank peer : ranks) sockets.push_back(meshes.hosts[self][static_cast<size_t>(peer)]);
+    const auto index = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+    return std::make_unique<transport::ProcessCourier>(index, std::move(sockets), until, ranks);
+  };
+  return std::make_shared<transport::ClusterTransport>(std::move(options),
+                                                       transport::courier_exchange(std::move(courier)), deadline);
+}
+
+std::string run_rank(Rank rank, const Meshes& meshes, const std::function<void(Communicator&)>& body,
+                     const WorldOptions& options) {
   try {
-    const auto deadline = std::chrono::steady_clock::now() + 60s;
-    auto courier = std::make_unique<transport::ProcessCourier>(rank, std::move(sockets), deadline);
-    Communicator world(std::make_shared<transport::LocalTransport>(std::move(courier), deadline));
+    if (options.before) options.before(rank);
+    Communicator world(join(rank, meshes, options));
     body(world);
     return "";
   } catch (const std::exception& error) {
@@ -34,8 +87,15 @@ std::string run_rank(Rank rank, std::vector<int> sockets, const std::function<vo
 
 }  // namespace
 
-ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body) {
-  const auto mesh = transport::make_mesh(num_ranks);
+WorldOptions each_alone(int num_ranks) {
+  WorldOptions options;
+  for (int rank = 0; rank < num_ranks; ++rank) options.host_of.push_back(rank);
+  return options;
+}
+
+ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body, const WorldOptions& options) {
+  Meshes meshes = {transport::make_mesh(num_ranks), {}};
+  if (!options.host_of.empty()) meshes.hosts = make_host_meshes(options.host_of);
   const int parent = getpid();
   for (Rank rank = 0; rank < num_ranks; ++rank) {
     int ends[2] = {-1, -1};
@@ -47,12 +107,9 @@ ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body) {
       if (getppid() != parent) _exit(1);
       close(ends[0]);
       for (int pipe : pipes_) close(pipe);
-      for (size_t i = 0; i < mesh.size(); ++i) {
-        for (int socket : mesh[i]) {
-          if (static_cast<Rank>(i) != rank && socket >= 0) close(socket);
-        }
-      }
-      const std::string error = run_rank(rank, mesh[static_cast<size_t>(rank)], body);
+      close_all(meshes.world, rank);
+      close_all(meshes.hosts, rank);
+      const std::string error = run_rank(rank, meshes, body, options);
       if (!error.empty() && write(ends[1], error.data(), error.size()) < 0) _exit(3);
       _exit(error.empty() ? 0 : 1);
     }
@@ -61,11 +118,8 @@ ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body) {
     pipes_.push_back(ends[0]);
     waited_.push_back(false);
   }
-  for (const auto& row : mesh) {
-    for (int socket : row) {
-      if (socket >= 0) close(socket);
-    }
-  }
+  close_all(meshes.world, -1);
+  close_all(meshes.hosts, -1);
 }
 
 ForkWorld::~ForkWorld() {
@@ -93,8 +147,8 @@ std::vector<RankEnd> ForkWorld::wait() {
   return ends_;
 }
 
-void run_forked(int num_ranks, const std::function<void(Communicator&)>& body) {
-  ForkWorld world(num_ranks, body);
+void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options) {
+  ForkWorld world(num_ranks, body, options);
   const std::vector<RankEnd> ends = world.wait();
   for (size_t rank = 0; rank < ends.size(); ++rank) {
     if (ends[rank].status == 0) continue;

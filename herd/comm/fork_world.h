@@ -15,11 +15,20 @@ struct RankEnd {
   std::string error;  // what the rank's body threw; empty if nothing
 };
 
+// How a world on this machine is to look like one on several hosts.
+struct WorldOptions {
+  std::vector<int> host_of = {};          // by rank, from 0 in order; ranks of different hosts use UCX. Empty: one host
+  std::string interfaces = "lo";          // for UCX
+  std::function<void(Rank)> before = {};  // in each rank's process before anything else; forked ranks only
+};
+// Every rank a host of its own.
+WorldOptions each_alone(int num_ranks);
+
 class ForkWorld {
  public:
   // Forks num_ranks processes that each run `body` and exit: 0, or 1 where it threw.
   // REQUIRES that this process has no other threads yet.
-  ForkWorld(int num_ranks, std::function<void(Communicator&)> body);
+  ForkWorld(int num_ranks, std::function<void(Communicator&)> body, const WorldOptions& options = {});
   ~ForkWorld();  // kills what still runs
   ForkWorld(const ForkWorld&) = delete;
   ForkWorld& operator=(const ForkWorld&) = delete;
@@ -35,6 +44,6 @@ class ForkWorld {
 };
 
 // All ranks end well, or the first error is thrown as kBug with the rank's words.
-void run_forked(int num_ranks, const std::function<void(Communicator&)>& body);
+void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options = {});
 
 }  // namespace herd

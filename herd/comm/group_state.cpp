@@ -19,6 +19,7 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kGlance = 50ms;           // between two looks at what peers do
+constexpr auto kAnswers = 70ms;          // that peers on other hosts have to say where they are, before a report
 constexpr auto kWarnAfter = 5s;          // an operation that waits longer says so in the log, once
 constexpr auto kStatusEvery = 200ms;     // while an operation waits ..
 constexpr uint64_t kStatusStride = 256;  // .. and every so many operations
@@ -46,7 +47,9 @@ GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const Reg
       regions_(std::move(regions), settings_.members),
       operation_(*channel_,
                  [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
-      finished_(static_cast<size_t>(channel_->size()), 0) {}
+      finished_(static_cast<size_t>(channel_->size()), 0) {
+  for (Rank peer = 0; peer < size(); ++peer) same_host_ &= channel_->maps(peer);
+}
 
 GroupState::~GroupState() {
   engine_->locked([&] {
@@ -86,8 +89,9 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   if (in || out) task.regions = regions;
   call.request.self = rank();
   call.request.num_ranks = size();
-  call.request.same_host = true;
-  call.request.direct = !call.ordinary && (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
+  call.request.same_host = same_host_;
+  call.request.direct =
+      same_host_ && !call.ordinary && (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
   if (plans_.size() > kMaxPlans) {
     engine_->locked([&] {
       if (idle()) plans_.clear();
@@ -171,6 +175,7 @@ bool GroupState::advance_current() {
   if (current_->packing != nullptr && current_->packing->load_some()) return true;
   const bool moved = operation_.advance();
   if (operation_.mismatched_peer() >= 0) {
+    channel_->refresh_boards(kAnswers);
     fail(Code::kBadConfig, mismatch_report(*this, *current_, operation_.mismatched_peer()));
     return true;
   }
@@ -200,7 +205,7 @@ bool GroupState::try_begin(Task& task) {
   if (stages) before = std::max(before, last_stage_use_[copy]);
   if (before > 0) {
     for (Rank peer = 0; peer < size(); ++peer) {
-      if (peer == rank() || finished_by(peer, before) >= before) continue;
+      if (peer == rank() || !channel_->maps(peer) || finished_by(peer, before) >= before) continue;
       if (awaits_finish_) return false;
       awaits_finish_ = true;
       channel_->board(rank()).awaits_finish.store(1, std::memory_order_seq_cst);
@@ -329,6 +334,13 @@ std::vector<Rank> GroupState::awaited() const {
 SteadyTime GroupState::look_around() {
   const auto now = steady_clock::now();
   auto wake_at = now + kGlance;
+  const SteadyTime since = current_ != nullptr  ? current_->issued
+                           : transfers_.empty() ? SteadyTime{}
+                                                : transfers_.front()->issued;
+  if (since != SteadyTime{} && now - since >= kGlance && now - glanced_ >= kGlance) {
+    glanced_ = now;
+    channel_->refresh_boards(0ms);
+  }
   try {
     if (current_ != nullptr) {
       if (current_->begun) show_place();
@@ -337,6 +349,7 @@ SteadyTime GroupState::look_around() {
       for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
         if (task->issued == SteadyTime{}) task->issued = now;
         if (now >= task->issued + task->patience) {
+          channel_->refresh_boards(kAnswers);
           fail(Code::kTimeout, timeout_report(*this, *task, awaited()));
           return wake_at;  // every task has ended, and those that nobody holds are gone
         }
@@ -430,6 +443,7 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
     const Rank peer = task->seeks ? missing_source() : task->message.peer;
     if (now >= task->issued + task->patience) {
       const auto awaited = task->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
+      channel_->refresh_boards(kAnswers);
       return fail(Code::kTimeout, timeout_report(*this, *task, awaited));
     }
     wake_at = std::min(wake_at, task->issued + task->patience);

@@ -107,6 +107,8 @@ class GroupState {
   std::optional<Error> failure_;
   bool warned_ = false;
   bool awaits_finish_ = false;  // shown on the board: who finishes rings
+  bool same_host_ = true;
+  SteadyTime glanced_{};
   SteadyTime status_shown_{};
 };
 

@@ -195,6 +195,13 @@ Environment parse_environment(const Variables& variables) {
   const Reader read(variables);
   Environment env;
   env.threads = read.number("HERD_THREADS").value_or(0);
+  env.transport = read.text("HERD_TRANSPORT");
+  if (!env.transport.empty() && env.transport != "shm" && env.transport != "ucx") {
+    throw Error(Code::kBadConfig, "HERD_TRANSPORT=\"" + env.transport + "\" is no transport between processes" +
+                                      "\n  fix: shm, ucx, or nothing: shm within a host and ucx between hosts");
+  }
+  env.network = read.text("HERD_NETWORK", read.text("UCX_NET_DEVICES"));
+  env.ucx_transports = read.text("UCX_TLS");
   const auto either = [&](const Names& names) { return read.has(names.rank) || read.has(names.size); };
   if (either(kHerdRun)) {
     read_numbers(read, kHerdRun, env);

@@ -7,7 +7,8 @@
 //   srun       SLURM_STEP_ID with SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_NNODES, ...
 //   alone      none of them
 // The first one that is set decides, in this order, so a launcher started inside another's allocation wins.
-// HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE) and HERD_THREADS are understood under every launcher.
+// Understood under every launcher: HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS; HERD_TRANSPORT, and
+// HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts.
 #pragma once
 
 #include <map>
@@ -24,6 +25,9 @@ struct Environment {
   std::string job_id = "alone";  // tells jobs on one host apart; no secret
   std::string token;             // the job's secret; empty where the ranks meet by job_id
   std::string source = "alone";  // "herd run", "torchrun", "mpirun", "srun", "alone"
+  std::string transport;         // "shm", "ucx" (also within a host); empty: shm within a host, ucx between hosts
+  std::string network;           // interfaces, "eth0,eth1"; empty: the one through which the rendezvous is reached
+  std::string ucx_transports;    // UCX_TLS; empty: herd chooses
   int threads = 0;               // compute threads of this rank; 0 = not stated
   int restart = 0;               // how often the job was restarted before
   // Where this rank may leave a text table of its memory: the launcher prints it if the memory limit kills the rank.

@@ -3,6 +3,7 @@
 // Threads: one at a time (the engine's lock sees to it), fail() excepted.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -54,7 +55,10 @@ class Channel {
   virtual int64_t stage_bytes() const = 0;
   virtual std::byte* stage(Rank peer, int copy) const = 0;
 
+  // The board of a peer on another host is a copy: refresh_boards() asks for what is new, and waits so long for the
+  // answers at most. A rank that is stopped or cut off does not answer.
   virtual RankBoard& board(Rank peer) = 0;
+  virtual void refresh_boards(std::chrono::milliseconds) {}
   virtual FailureBoard& failure() = 0;
   virtual AgreementBoard& agreements() = 0;  // REQUIRES maps() of all ranks
   virtual void ring(Rank peer) = 0;          // wakes the peer if it sleeps

@@ -87,13 +87,13 @@ void LocalChannel::Queue::remove(Message* message) {
   }
 }
 
-void LocalChannel::post_send(Message& message) {
-  pairs_[static_cast<size_t>(message.peer)].sends[static_cast<size_t>(message.lane)].push(message);
+void LocalChannel::post_send(Message& message, Rank to) {
+  pairs_[static_cast<size_t>(to)].sends[static_cast<size_t>(message.lane)].push(message);
   ++posted_;
 }
 
-void LocalChannel::post_receive(Message& message) {
-  Pair& pair = pairs_[static_cast<size_t>(message.peer)];
+void LocalChannel::post_receive(Message& message, Rank from) {
+  Pair& pair = pairs_[static_cast<size_t>(from)];
   if (message.lane == Lane::kPointToPoint) {
     for (auto stash = pair.stashes.begin(); stash != pair.stashes.end(); ++stash) {
       if (stash->envelope.tag != message.envelope.tag) continue;

@@ -33,8 +33,11 @@ class LocalChannel final : public Channel {
 
   Rank rank() const override { return self_; }
   int size() const override { return size_; }
-  void post_send(Message& message) override;
-  void post_receive(Message& message) override;
+  void post_send(Message& message) override { post_send(message, message.peer); }
+  void post_receive(Message& message) override { post_receive(message, message.peer); }
+  // To and from a member of this channel, whatever number message.peer gives it in a larger group.
+  void post_send(Message& message, Rank to);
+  void post_receive(Message& message, Rank from);
   bool seek(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;

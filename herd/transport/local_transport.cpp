@@ -176,6 +176,11 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
 
 std::unique_ptr<Channel> LocalTransport::open_channel(const std::string& key, const std::vector<Rank>& members,
                                                       SteadyTime deadline) {
+  return open_local(key, members, deadline);
+}
+
+std::unique_ptr<LocalChannel> LocalTransport::open_local(const std::string& key, const std::vector<Rank>& members,
+                                                         SteadyTime deadline) {
   const LocalLayout layout(static_cast<int>(members.size()));
   std::shared_ptr<SharedRegion> region = allocate(key, members, layout.total, deadline);
   std::vector<Doorbell> doorbells;

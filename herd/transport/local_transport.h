@@ -8,6 +8,7 @@
 
 #include "herd/transport/courier.h"
 #include "herd/transport/doorbell.h"
+#include "herd/transport/local_channel.h"
 #include "herd/transport/transport.h"
 
 namespace herd::transport {
@@ -23,6 +24,8 @@ class LocalTransport final : public Transport {
   int size() const override { return courier_->size(); }
   std::unique_ptr<Channel> open_channel(const std::string& key, const std::vector<Rank>& members,
                                         SteadyTime deadline) override;
+  std::unique_ptr<LocalChannel> open_local(const std::string& key, const std::vector<Rank>& members,
+                                           SteadyTime deadline);
   std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
                                          SteadyTime deadline) override;
   bool gone(Rank peer) override;
@@ -32,6 +35,7 @@ class LocalTransport final : public Transport {
   void cancel_sleep() override { own().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
+  int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
 
  private:
   Doorbell& own() { return doorbells_[static_cast<size_t>(rank())]; }

@@ -33,8 +33,6 @@ int milliseconds_until(SteadyTime deadline) {
   return static_cast<int>(std::clamp<int64_t>(left, 0, 3600'000));
 }
 
-std::string name_of(Rank rank) { return "rank " + std::to_string(rank); }
-
 // The letter that the system gives a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' if unknown.
 char process_letter(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -46,8 +44,12 @@ char process_letter(int pid) {
 
 }  // namespace
 
-ProcessCourier::ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime deadline)
-    : rank_(rank), peers_(sockets.size()) {
+std::string ProcessCourier::name_of(Rank rank) const {
+  return "rank " + std::to_string(names_.empty() ? rank : names_[static_cast<size_t>(rank)]);
+}
+
+ProcessCourier::ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime deadline, std::vector<Rank> names)
+    : rank_(rank), names_(std::move(names)), peers_(sockets.size()) {
   for (Rank peer = 0; peer < size(); ++peer) {
     peers_[static_cast<size_t>(peer)].socket = sockets[static_cast<size_t>(peer)];
     const int on = 1;

@@ -14,8 +14,10 @@ namespace herd::transport {
 
 // One connected SOCK_SEQPACKET socket per peer (own entry -1), through addresses that the ranks tell each other in the
 // store. Only the same user who also knows the secret from the store is let in. Collective.
+// `names`: what the ranks are called in errors, where these are the ranks of one host of a larger job; empty: 0, 1, ...
 // Throws kBadConfig where a peer is on another host, kTimeout naming the ranks that did not come.
-std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline);
+std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
+                              const std::vector<Rank>& names = {});
 
 // The same for processes that one parent is about to fork: mesh[i][j] is rank i's socket to rank j.
 std::vector<std::vector<int>> make_mesh(int size);
@@ -23,7 +25,7 @@ std::vector<std::vector<int>> make_mesh(int size);
 class ProcessCourier final : public Courier {
  public:
   // Takes over the sockets. Collective: exchanges process ids.
-  ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime deadline);
+  ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime deadline, std::vector<Rank> names = {});
   ~ProcessCourier() override;
   std::string_view name() const override { return "shm"; }
   Rank rank() const override { return rank_; }
@@ -45,8 +47,10 @@ class ProcessCourier final : public Courier {
   };
   // One parcel off the socket; false if none came before `until`. Throws kPeerLost at its end.
   bool take_one(Rank from, SteadyTime until);
+  std::string name_of(Rank rank) const;
 
   Rank rank_;
+  std::vector<Rank> names_;  // empty: as they are numbered here
   std::vector<Peer> peers_;
 };
 

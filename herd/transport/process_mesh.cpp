@@ -9,10 +9,10 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
-#include <fstream>
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/transport/hosts.h"
 #include "herd/transport/process_courier.h"
 
 namespace herd::transport {
@@ -31,12 +31,6 @@ std::string random_hex() {
   std::string hex;
   for (unsigned char byte : bytes) hex += {"0123456789abcdef"[byte >> 4], "0123456789abcdef"[byte & 15]};
   return hex;
-}
-
-std::string machine_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string id;
-  return file >> id ? id : "unknown";
 }
 
 std::pair<sockaddr_un, socklen_t> abstract_address(const std::string& name) {
@@ -136,8 +130,10 @@ Address get_address(Store& store, const std::string& key, Rank peer, SteadyTime 
 
 }  // namespace
 
-std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline) {
-  const Address mine{"herd-" + random_hex(), random_hex(), machine_id()};
+std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
+                              const std::vector<Rank>& ranks) {
+  const auto name = [&](Rank one) { return std::to_string(ranks.empty() ? one : ranks[static_cast<size_t>(one)]); };
+  const Address mine{"herd-" + random_hex(), random_hex(), host_identity()};
   const int listener = listen_at(mine.name);
   std::vector<int> sockets(static_cast<size_t>(size), -1);
   try {
@@ -146,8 +142,7 @@ std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank
     for (Rank peer = 0; peer < size; ++peer) {
       addresses.push_back(peer == rank ? mine : get_address(store, prefix + std::to_string(peer), peer, deadline));
       if (addresses.back().machine == mine.machine) continue;
-      throw Error(Code::kBadConfig, "rank " + std::to_string(peer) + " is on another host than rank " +
-                                        std::to_string(rank) +
+      throw Error(Code::kBadConfig, "rank " + name(peer) + " is on another host than rank " + name(rank) +
                                         ", and transport \"shm\" joins ranks of one host"
                                         "\n  fix: start all ranks on one host");
     }

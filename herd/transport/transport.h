@@ -22,11 +22,11 @@ enum class PeerState : uint8_t {
   kGone,
 };
 
-// A piece of memory per member of a group, all of them mapped by all members on the host.
+// A piece of memory per member of a group, mapped by all members on its host.
 class SharedRegion {
  public:
   virtual ~SharedRegion() = default;
-  virtual std::byte* of(int member) const = 0;  // index in `members`
+  virtual std::byte* of(int member) const = 0;  // index in `members`; nullptr: on another host
   virtual int64_t bytes() const = 0;            // per member
 };
 
@@ -36,6 +36,8 @@ class Transport {
   virtual std::string_view name() const = 0;
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
+  // The host of a rank, numbered from 0 in the order of their first ranks; the same on all ranks.
+  virtual int host_of(Rank) const { return 0; }
 
   // Collective over `members` (ranks of the transport, the same list everywhere); `key` is used once.
   // Throw kStorage on every member if one lacks memory, kTimeout or kPeerLost naming who did not come.
@@ -54,6 +56,13 @@ class Transport {
   virtual void sleep_until(
       SteadyTime deadline) = 0;  // until rung, a peer goes, or the deadline; cancels the announcement
   virtual void wake() = 0;       // this rank's own sleeper
+
+  // Where peers on other hosts need this rank's help even while it has nothing in flight (its answers, the rest of what
+  // it sends), somebody must look after the transport: care(), then rest() until there is something to care for.
+  virtual bool needs_care() const { return false; }
+  virtual void care() {}      // not while another thread leads
+  virtual void rest() {}      // returns when there is something, or at once after end_rest()
+  virtual void end_rest() {}  // from any thread
 };
 
 }  // namespace herd::transport

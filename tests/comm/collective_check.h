@@ -232,6 +232,24 @@ inline void check_everything(Communicator& comm, const std::vector<int64_t>& cou
   comm.barrier({.algorithm = "dissemination_signal"});
 }
 
+// Every collective among ranks of several hosts, by the algorithms that need messages alone.
+inline void check_messages(Communicator& comm, const std::vector<int64_t>& counts) {
+  for (int64_t count : counts) {
+    check_all_reduce(comm, count, {"ring"});
+    check_all_reduce(comm, count, {"ring", true, DType::kBF16, ReduceOp::kMax});
+    for (bool in_place : {false, true}) {
+      check_all_gather(comm, count, {"ring"}, in_place);
+      check_reduce_scatter(comm, count, {"ring"}, in_place);
+    }
+    for (Rank root : {0, comm.size() - 1}) {
+      check_broadcast(comm, count, {"binomial"}, root);
+      check_reduce(comm, count, {"binomial"}, root);
+    }
+    check_all_reduce(comm, count, {""});  // chosen
+  }
+  comm.barrier({.algorithm = "dissemination_send"});
+}
+
 // Each rank writes its number into its right neighbour's memory; run by threads and by processes.
 inline void pass_on_raw(Communicator& comm) {
   const Rank right = (comm.rank() + 1) % comm.size(), left = (comm.rank() + comm.size() - 1) % comm.size();

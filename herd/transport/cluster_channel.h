@@ -1,0 +1,68 @@
+// The channel of a group on several hosts: shared memory to members on this host, frames to the others. Signals, stage
+// memory and headers exist within a host. Boards of members elsewhere are copies, and a failure is posted on the board
+// of every host.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "herd/transport/channel.h"
+#include "herd/transport/local_channel.h"
+#include "herd/transport/remote_lanes.h"
+
+namespace herd::transport {
+
+class ClusterTransport;
+
+class ClusterChannel final : public Channel {
+ public:
+  // `members`: ranks of the transport; `local`: the channel of those on this host, in the same order.
+  ClusterChannel(ClusterTransport& transport, uint64_t id, const std::vector<Rank>& members,
+                 std::unique_ptr<LocalChannel> local);
+  ~ClusterChannel() override;
+
+  Rank rank() const override { return self_; }
+  int size() const override { return static_cast<int>(members_.size()); }
+  void post_send(Message& message) override;
+  void post_receive(Message& message) override;
+  bool progress() override;
+  void drop_messages() override;
+  bool maps(Rank peer) const override { return local_index(peer) >= 0; }
+  void publish(Rank peer, uint64_t sequence, const OperationHeader& header) override;
+  void signal(Rank peer, uint64_t sequence, uint32_t count) override;
+  uint32_t signals(Rank peer, uint64_t sequence) const override;
+  const OperationHeader& header(Rank peer, uint64_t sequence) const override;
+  int64_t stage_bytes() const override { return local_->stage_bytes(); }
+  std::byte* stage(Rank peer, int copy) const override;
+  RankBoard& board(Rank peer) override;
+  void refresh_boards(std::chrono::milliseconds patience) override;
+  FailureBoard& failure() override { return local_->failure(); }
+  void ring(Rank peer) override;
+  void ring_all() override;
+
+  // A frame for this channel from a rank of the transport. Under the transport's lock.
+  void arrive(Rank from, const FrameHeader& header, std::span<const std::byte> payload);
+
+ private:
+  int local_index(Rank peer) const { return local_index_[static_cast<size_t>(peer)]; }
+  int member_of(Rank transport_rank) const;  // -1: none
+  FrameHeader stamp(int member, FrameKind kind) const;
+  void tell_place(int member, FrameKind kind);
+  void tell_failure();
+  void hear_place(int member, std::span<const std::byte> payload);
+  void hear_failure(std::span<const std::byte> payload);
+
+  ClusterTransport& transport_;
+  uint64_t id_;
+  std::vector<Rank> members_;
+  Rank self_ = 0;
+  std::vector<int> local_index_;  // by member: in local_, -1 = on another host
+  std::vector<int> remote_;       // members on other hosts
+  std::unique_ptr<LocalChannel> local_;
+  RemoteLanes lanes_;
+  std::vector<std::unique_ptr<RankBoard>> copies_;  // by member, of those on other hosts
+  std::vector<bool> answered_;                      // by member, since it was last asked
+  bool told_failure_ = false;
+};
+
+}  // namespace herd::transport

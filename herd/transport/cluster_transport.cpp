@@ -1,0 +1,286 @@
+#include "herd/transport/cluster_transport.h"
+
+#include <sodium.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <numeric>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/transport/cluster_channel.h"
+
+namespace herd::transport {
+namespace {
+
+using std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr auto kSilent = 60ms;  // a question that stays unanswered for so long says something
+
+// MAC of token (through the secret), job and ranks. 64 bits: nobody gets to try that often.
+uint64_t key_of(const std::string& secret, const std::string& job, Rank from, Rank to) {
+  const std::string text = "herd frame " + std::to_string(from) + " " + std::to_string(to) + " " + job;
+  unsigned char mac[16] = {};
+  crypto_generichash(mac, sizeof mac, reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                     reinterpret_cast<const unsigned char*>(secret.data()), secret.size());
+  uint64_t key = 0;
+  std::memcpy(&key, mac, sizeof key);
+  return key;
+}
+
+uint64_t id_of(const std::string& key) {
+  uint64_t hash = 0xcbf29ce484222325ull;
+  for (char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
+  return hash;
+}
+
+// A region of which this rank maps the parts of its own host.
+class ClusterRegion final : public SharedRegion {
+ public:
+  ClusterRegion(std::shared_ptr<SharedRegion> local, std::vector<int> index)
+      : local_(std::move(local)), index_(std::move(index)) {}
+  std::byte* of(int member) const override {
+    const int index = index_[static_cast<size_t>(member)];
+    return index < 0 ? nullptr : local_->of(index);
+  }
+  int64_t bytes() const override { return local_->bytes(); }
+
+ private:
+  std::shared_ptr<SharedRegion> local_;
+  std::vector<int> index_;  // by member: in local_, -1 = on another host
+};
+
+int new_epoll(std::initializer_list<int> descriptors) {
+  const int made = epoll_create1(EPOLL_CLOEXEC);
+  if (made < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
+  for (int descriptor : descriptors) {
+    epoll_event event = {};
+    event.events = EPOLLIN;
+    if (epoll_ctl(made, EPOLL_CTL_ADD, descriptor, &event) != 0) {
+      throw_errno(Code::kStorage, "watch the network", errno);
+    }
+  }
+  return made;
+}
+
+}  // namespace
+
+ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Exchange> exchange, SteadyTime deadline)
+    : options_(std::move(options)), exchange_(std::move(exchange)), peers_(options_.host_of.size()) {
+  std::vector<Rank> everyone(static_cast<size_t>(size()));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  for (Rank peer : everyone) {
+    if (shares_host(peer)) host_ranks_.push_back(peer);
+    peers_[static_cast<size_t>(peer)].key_to = key_of(options_.secret, options_.job, rank(), peer);
+    peers_[static_cast<size_t>(peer)].key_from = key_of(options_.secret, options_.job, peer, rank());
+  }
+  const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
+  name_ = hosts == size() ? "ucx" : "shm+ucx";
+  local_ = std::make_unique<LocalTransport>(options_.courier(host_ranks_, deadline), deadline);
+  options_.wire.rank = rank();
+  options_.wire.size = size();
+  std::string address, error;
+  try {
+    wire_ = open_ucx(options_.wire);
+    address = "+" + wire_->address();
+  } catch (const Error& failed) {
+    error = failed.message();
+    address = "-rank " + std::to_string(rank()) + ": " + error;
+  }
+  std::vector<std::string> addresses = exchange_->all_gather("wire", everyone, rank(), address, deadline);
+  if (!error.empty()) throw Error(Code::kBadConfig, error);
+  for (std::string& one : addresses) {
+    if (one.empty() || one[0] != '+') throw Error(Code::kBadConfig, one.empty() ? "no address" : one.substr(1));
+    one.erase(0, 1);
+  }
+  wire_->receive_by(
+      [this](const FrameHeader& header, std::span<const std::byte> payload) { arrived(header, payload); });
+  wire_->connect(std::move(addresses));
+  rest_bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (rest_bell_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
+  epoll_ = new_epoll({local_->descriptor(), wire_->descriptor()});
+  rest_epoll_ = new_epoll({rest_bell_, wire_->descriptor()});
+}
+
+ClusterTransport::~ClusterTransport() {
+  for (int descriptor : {epoll_, rest_epoll_, rest_bell_}) {
+    if (descriptor >= 0) close(descriptor);
+  }
+}
+
+std::vector<Rank> ClusterTransport::here(const std::vector<Rank>& members) const {
+  std::vector<Rank> local;
+  for (Rank member : members) {
+    if (!shares_host(member)) continue;
+    local.push_back(static_cast<Rank>(std::find(host_ranks_.begin(), host_ranks_.end(), member) - host_ranks_.begin()));
+  }
+  return local;
+}
+
+// All members succeed or none does: what fails on one host fails everywhere, with the same words.
+void ClusterTransport::agree(const std::string& key, const std::vector<Rank>& members, const std::string& error,
+                             SteadyTime deadline) {
+  for (const std::string& said : exchange_->all_gather(key, members, rank(), error, deadline)) {
+    if (!said.empty()) throw Error(Code::kStorage, said);
+  }
+}
+
+std::unique_ptr<Channel> ClusterTransport::open_channel(const std::string& key, const std::vector<Rank>& members,
+                                                        SteadyTime deadline) {
+  const std::vector<Rank> local = here(members);
+  if (local.size() == members.size()) return local_->open_channel(key, local, deadline);
+  std::unique_ptr<LocalChannel> channel;
+  std::string error;
+  try {
+    channel = local_->open_local(key, local, deadline);
+  } catch (const Error& failed) {
+    error = failed.message();
+  }
+  agree(key + "/agree", members, error, deadline);
+  return std::make_unique<ClusterChannel>(*this, id_of(key), members, std::move(channel));
+}
+
+std::shared_ptr<SharedRegion> ClusterTransport::allocate(const std::string& key, const std::vector<Rank>& members,
+                                                         int64_t bytes, SteadyTime deadline) {
+  const std::vector<Rank> local = here(members);
+  if (local.size() == members.size()) return local_->allocate(key, local, bytes, deadline);
+  std::shared_ptr<SharedRegion> region;
+  std::string error;
+  try {
+    region = local_->allocate(key, local, bytes, deadline);
+  } catch (const Error& failed) {
+    error = failed.message();
+  }
+  agree(key + "/agree", members, error, deadline);
+  std::vector<int> index;
+  int next = 0;
+  for (Rank member : members) index.push_back(shares_host(member) ? next++ : -1);
+  return std::make_shared<ClusterRegion>(std::move(region), std::move(index));
+}
+
+FrameHeader ClusterTransport::stamp(Rank to, uint64_t channel, FrameKind kind) const {
+  FrameHeader header;
+  header.key = peers_[static_cast<size_t>(to)].key_to;
+  header.channel = channel;
+  header.from = rank();
+  header.kind = kind;
+  return header;
+}
+
+void ClusterTransport::arrived(const FrameHeader& header, std::span<const std::byte> payload) {
+  const bool known =
+      header.from >= 0 && header.from < size() && header.key == peers_[static_cast<size_t>(header.from)].key_from;
+  if (!known || shares_host(header.from)) {
+    if (!warned_) {
+      log::warning("a message over the network that does not know this job's token was dropped (it says rank " +
+                   std::to_string(header.from) + "); further ones are dropped in silence");
+    }
+    warned_ = true;
+    return;
+  }
+  if (header.kind == FrameKind::kPlace || header.kind == FrameKind::kLeft) {
+    peers_[static_cast<size_t>(header.from)].asked = {};
+  }
+  if (const auto found = channels_.find(header.channel); found != channels_.end()) {
+    return found->second->arrive(header.from, header, payload);
+  }
+  if (const auto closed = closed_.find(header.channel); closed != closed_.end()) {
+    if (header.kind != FrameKind::kAsk) return;
+    const uint64_t place[6] = {closed->second, closed->second, 0, 0, 0, ~uint64_t{0}};
+    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kLeft),
+                            std::as_bytes(std::span(place)));
+  }
+  if (header.kind == FrameKind::kAsk) {  // not open here yet: nothing begun
+    const uint64_t place[6] = {0, 0, 0, 0, 0, ~uint64_t{0}};
+    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kPlace),
+                            std::as_bytes(std::span(place)));
+  }
+  waiting_[header.channel].push_back({header, {payload.begin(), payload.end()}});
+}
+
+void ClusterTransport::add(uint64_t id, ClusterChannel& channel) {
+  std::lock_guard lock(mutex_);
+  channels_[id] = &channel;
+  for (const Waiting& frame : waiting_[id]) channel.arrive(frame.header.from, frame.header, frame.payload);
+  waiting_.erase(id);
+}
+
+void ClusterTransport::remove(uint64_t id, uint64_t finished) {
+  channels_.erase(id);
+  closed_[id] = finished;
+}
+
+void ClusterTransport::asked(Rank peer) {
+  auto& since = peers_[static_cast<size_t>(peer)].asked;
+  if (since == steady_clock::time_point{}) since = steady_clock::now();
+}
+
+std::chrono::milliseconds ClusterTransport::silent_for(Rank peer) {
+  const auto since = peers_[static_cast<size_t>(peer)].asked;
+  if (since == steady_clock::time_point{}) return 0ms;
+  return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - since);
+}
+
+bool ClusterTransport::gone(Rank peer) {
+  if (shares_host(peer)) return local_->gone(here({peer})[0]);
+  std::lock_guard lock(mutex_);
+  return !wire_->lost(peer).empty();
+}
+
+PeerState ClusterTransport::state(Rank peer) {
+  if (shares_host(peer)) return local_->state(here({peer})[0]);
+  if (gone(peer)) return PeerState::kGone;
+  std::lock_guard lock(mutex_);
+  return silent_for(peer) >= kSilent ? PeerState::kStopped : PeerState::kAlive;
+}
+
+std::string ClusterTransport::describe(Rank peer) {
+  if (shares_host(peer)) return local_->describe(here({peer})[0]);
+  const std::string who = "its process on host " + std::to_string(host_of(peer));
+  std::lock_guard lock(mutex_);
+  if (const std::string why = wire_->lost(peer); !why.empty()) return who + " is gone (" + why + ")";
+  const auto silent = silent_for(peer);
+  if (silent < kSilent) return who + " is alive";
+  return who + " has its connection open, but has answered nothing for " + std::to_string(silent.count()) +
+         " ms: it is stopped (SIGSTOP or a debugger), cut off, or gets no core";
+}
+
+void ClusterTransport::sleep_until(SteadyTime deadline) {
+  bool armed = false;
+  {
+    std::lock_guard lock(mutex_);
+    armed = wire_->arm();
+  }
+  if (armed) {
+    const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_clock::now()).count();
+    epoll_event events[2];
+    epoll_wait(epoll_, events, 2, static_cast<int>(std::clamp<int64_t>(left, 0, 3600'000)));
+  }
+  local_->sleep_until(steady_clock::now());
+}
+
+void ClusterTransport::care() {
+  std::lock_guard lock(mutex_);
+  do {
+    while (wire_->progress()) {
+    }
+  } while (!wire_->arm());
+}
+
+void ClusterTransport::rest() {
+  epoll_event events[2];
+  epoll_wait(rest_epoll_, events, 2, -1);
+  eventfd_t count = 0;
+  eventfd_read(rest_bell_, &count);
+}
+
+void ClusterTransport::end_rest() { eventfd_write(rest_bell_, 1); }
+
+}  // namespace herd::transport

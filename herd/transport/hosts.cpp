@@ -1,0 +1,30 @@
+#include "herd/transport/hosts.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+namespace herd::transport {
+
+std::string host_identity() {
+  std::string boot = "unknown";
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  char name[256] = {};
+  gethostname(name, sizeof name - 1);
+  struct stat network = {};
+  stat("/proc/self/ns/net", &network);
+  return boot + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" + std::to_string(geteuid());
+}
+
+std::vector<int> number_hosts(const std::vector<std::string>& identities) {
+  std::map<std::string, int> numbers;
+  std::vector<int> hosts;
+  for (const std::string& identity : identities) {
+    hosts.push_back(numbers.emplace(identity, static_cast<int>(numbers.size())).first->second);
+  }
+  return hosts;
+}
+
+}  // namespace herd::transport

@@ -1,0 +1,122 @@
+#include "herd/transport/inbox.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace herd::transport {
+
+void Inbox::post(Message& message) {
+  if (dropped_) return;
+  if (by_tag_) {
+    const auto found = std::find_if(early_.begin(), early_.end(),
+                                    [&](const Early& early) { return early.envelope.tag == message.envelope.tag; });
+    if (found != early_.end()) {
+      hand_over(message, *found);
+      early_.erase(found);
+      return;
+    }
+  }
+  posted_.push_back(&message);
+  while (!kept_.empty() && wanted()) {
+    const Piece piece = std::move(kept_.front());
+    kept_.pop_front();
+    take(piece.envelope, piece.offset, piece.payload);
+  }
+}
+
+void Inbox::arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload) {
+  if (dropped_) return;
+  if (!kept_.empty() || !wanted()) {
+    kept_.push_back({envelope, offset, {payload.begin(), payload.end()}});
+  } else {
+    take(envelope, offset, payload);
+  }
+}
+
+void Inbox::drop() {
+  dropped_ = true;
+  posted_.clear();
+  kept_.clear();
+  early_.clear();
+  into_ = nullptr;
+}
+
+void Inbox::take(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload) {
+  if (!active_) begin(envelope);
+  if (offset != arrived_ || payload.size() > making_way_.envelope.bytes - arrived_) return;  // from no herd
+  if (into_ != nullptr)
+    deliver(*into_, payload);
+  else if (!nowhere_)
+    making_way_.bytes.insert(making_way_.bytes.end(), payload.begin(), payload.end());
+  arrived_ += payload.size();
+  taken_ += payload.size() + kPieceCharge;
+  if (arrived_ == making_way_.envelope.bytes) finish();
+}
+
+void Inbox::begin(const Envelope& envelope) {
+  active_ = true;
+  into_ = nullptr;
+  nowhere_ = false;
+  making_way_ = {envelope, {}};
+  arrived_ = 0;
+  const auto meets = [&](const Message* message) {
+    return !message->mismatch && (!by_tag_ || message->envelope.tag == envelope.tag);
+  };
+  const auto found = by_tag_ ? std::find_if(posted_.begin(), posted_.end(), meets) : posted_.begin();
+  if (found == posted_.end()) return;
+  Message& message = **found;
+  nowhere_ = message.mismatch;  // a lane ends with its first mismatch
+  if (nowhere_) return;
+  message.started = true;
+  nowhere_ = !fits(message, envelope);
+  if (!nowhere_) into_ = &message;
+  if (nowhere_ && by_tag_) posted_.erase(found);
+}
+
+void Inbox::finish() {
+  active_ = false;
+  if (into_ != nullptr) {
+    posted_.remove(into_);
+    into_->done = true;
+    into_ = nullptr;
+    return;
+  }
+  if (nowhere_) return;
+  const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const Message* message) {
+    return !message->mismatch && message->envelope.tag == making_way_.envelope.tag;
+  });
+  if (found == posted_.end()) {
+    early_.push_back(std::move(making_way_));
+    return;
+  }
+  Message& message = **found;
+  posted_.erase(found);
+  hand_over(message, making_way_);
+}
+
+void Inbox::hand_over(Message& message, const Early& early) {
+  message.started = true;
+  if (fits(message, early.envelope)) deliver(message, early.bytes);
+  message.done = !message.mismatch;
+}
+
+bool Inbox::fits(Message& message, const Envelope& arrived) {
+  message.met = arrived;
+  message.mismatch = arrived.tag != message.envelope.tag || arrived.bytes != message.envelope.bytes ||
+                     arrived.description != message.envelope.description;
+  return !message.mismatch;
+}
+
+void Inbox::deliver(Message& message, std::span<const std::byte> bytes) {
+  if (bytes.empty()) return;
+  std::byte* target = message.data + message.moved;
+  if (message.arrival != nullptr) {
+    message.arrival->take(target, bytes.data(), message.moved, static_cast<int64_t>(bytes.size()));
+  } else {
+    std::memcpy(target, bytes.data(), bytes.size());
+  }
+  message.moved += static_cast<int64_t>(bytes.size());
+}
+
+}  // namespace herd::transport

@@ -1,0 +1,60 @@
+// Messages from one peer on one lane, as their pieces arrive in order: each piece goes straight into the receive that
+// waits for it; what nobody waits for yet is kept, and its sender is told no room for it.
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <list>
+#include <span>
+#include <vector>
+
+#include "herd/transport/message.h"
+
+namespace herd::transport {
+
+class Inbox {
+ public:
+  // kCollective: receives meet messages in order. kPointToPoint: in order within a tag.
+  explicit Inbox(Lane lane) : by_tag_(lane == Lane::kPointToPoint) {}
+
+  void post(Message& message);
+  void arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
+  void drop();  // forgets what is posted, and all that arrives later
+  // Of all pieces that were delivered, and of those that had to make way; counts so many more bytes for each.
+  uint64_t taken() const { return taken_; }
+  static constexpr uint64_t kPieceCharge = 64;
+
+ private:
+  struct Piece {
+    Envelope envelope;
+    uint64_t offset;
+    std::vector<std::byte> payload;
+  };
+  struct Early {  // a whole message that had to make way for one with another tag
+    Envelope envelope;
+    std::vector<std::byte> bytes;
+  };
+  bool wanted() const { return active_ || !posted_.empty(); }
+  void take(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
+  void begin(const Envelope& envelope);
+  void finish();
+  static void hand_over(Message& message, const Early& early);
+  static bool fits(Message& message, const Envelope& arrived);
+  static void deliver(Message& message, std::span<const std::byte> bytes);
+
+  bool by_tag_;
+  bool dropped_ = false;
+  std::list<Message*> posted_;
+  std::deque<Piece> kept_;  // arrived, wanted by nobody yet
+  std::list<Early> early_;
+  bool active_ = false;      // in the middle of a message
+  Message* into_ = nullptr;  // where it goes; nullptr: `making_way_`, or nowhere
+  bool nowhere_ = false;
+  Early making_way_;
+  uint64_t arrived_ = 0;  // bytes of it
+  uint64_t taken_ = 0;
+};
+
+}  // namespace herd::transport

@@ -1,0 +1,89 @@
+#include "herd/transport/network_interface.h"
+
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netdb.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+namespace herd::transport {
+namespace {
+
+std::string numeric(const sockaddr* address) {
+  char text[NI_MAXHOST] = {};
+  const socklen_t size = address->sa_family == AF_INET ? sizeof(sockaddr_in) : sizeof(sockaddr_in6);
+  if (getnameinfo(address, size, text, sizeof text, nullptr, 0, NI_NUMERICHOST) != 0) return "";
+  return text;
+}
+
+bool is_internet(const sockaddr* address) {
+  return address != nullptr && (address->sa_family == AF_INET || address->sa_family == AF_INET6);
+}
+
+// The own address that a datagram to `to` would carry; "" without a route. Sends nothing.
+std::string source_address(const addrinfo& to) {
+  const int made = socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (made < 0) return "";
+  sockaddr_storage own = {};
+  socklen_t size = sizeof own;
+  const bool found =
+      connect(made, to.ai_addr, to.ai_addrlen) == 0 && getsockname(made, reinterpret_cast<sockaddr*>(&own), &size) == 0;
+  close(made);
+  return found ? numeric(reinterpret_cast<const sockaddr*>(&own)) : "";
+}
+
+struct OwnAddress {
+  std::string interface, address;
+  bool loopback = false;
+};
+
+// IPv4 first: the same interface may have both.
+std::vector<OwnAddress> own_addresses() {
+  std::vector<OwnAddress> own;
+  ifaddrs* first = nullptr;
+  if (getifaddrs(&first) != 0) return own;
+  for (int family : {AF_INET, AF_INET6}) {
+    for (const ifaddrs* at = first; at != nullptr; at = at->ifa_next) {
+      if (!is_internet(at->ifa_addr) || at->ifa_addr->sa_family != family || (at->ifa_flags & IFF_UP) == 0) continue;
+      own.push_back({at->ifa_name, numeric(at->ifa_addr), (at->ifa_flags & IFF_LOOPBACK) != 0});
+    }
+  }
+  freeifaddrs(first);
+  return own;
+}
+
+}  // namespace
+
+std::vector<NetworkInterface> network_interfaces() {
+  std::vector<NetworkInterface> all;
+  for (const OwnAddress& own : own_addresses()) {
+    const auto known = [&](const NetworkInterface& one) { return one.name == own.interface; };
+    if (std::any_of(all.begin(), all.end(), known)) continue;
+    int64_t speed = 0;
+    std::ifstream("/sys/class/net/" + own.interface + "/speed") >> speed;
+    all.push_back({own.interface, own.address, std::max<int64_t>(speed, 0), own.loopback});
+  }
+  return all;
+}
+
+std::string interface_towards(const std::string& host) {
+  addrinfo hints = {};
+  hints.ai_socktype = SOCK_DGRAM;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), "9", &hints, &found) != 0) return "";
+  std::string name;
+  for (const addrinfo* to = found; to != nullptr && name.empty(); to = to->ai_next) {
+    const std::string source = source_address(*to);
+    for (const OwnAddress& own : own_addresses()) {
+      if (name.empty() && own.address == source) name = own.interface;
+    }
+  }
+  freeaddrinfo(found);
+  return name;
+}
+
+}  // namespace herd::transport

@@ -1,0 +1,57 @@
+// The lanes of one group to its members on other hosts: messages cut into frames, as many at a time as the receiver has
+// said that it has room for.
+//   Up to Wire::kCopyBytes a message is copied, and over for its sender at once. A longer one is sent in pieces
+//   straight from the caller's memory, and its last KiB as a copy once all pieces are on their way: a message whose
+//   sender gave up in between, and whose memory may hold something else by now, never counts as whole.
+// Threads: one at a time.
+#pragma once
+
+#include <array>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "herd/transport/inbox.h"
+#include "herd/transport/wire.h"
+
+namespace herd::transport {
+
+class RemoteLanes {
+ public:
+  // `stamp` fills in key, channel and sender of a header for the member.
+  using Stamp = std::function<FrameHeader(int member, FrameKind kind)>;
+  // `ranks`: the transport's rank of each member, -1 for those that are not remote.
+  RemoteLanes(Wire& wire, std::vector<Rank> ranks, Stamp stamp);
+
+  void post_send(Message& message);
+  void post_receive(Message& message);
+  void arrive(int member, const FrameHeader& header, std::span<const std::byte> payload);
+  bool progress();
+  void drop();
+
+ private:
+  struct Outbox {
+    std::deque<Message*> queue;
+    uint64_t sent = 0;  // bytes, with what each piece is charged
+    uint64_t room = 0;  // the peer has taken so many
+    std::shared_ptr<int> in_flight = std::make_shared<int>(0);
+  };
+  struct Peer {
+    std::array<Inbox, 2> inbox = {Inbox(Lane::kCollective), Inbox(Lane::kPointToPoint)};
+    std::array<Outbox, 2> outbox;
+    std::array<uint64_t, 2> told = {};  // taken, as the peer was last told
+  };
+  bool move(int member, size_t lane);
+  FrameHeader header_of(int member, size_t lane, const Message& message);
+  void give_room(int member, size_t lane);
+
+  Wire& wire_;
+  std::vector<Rank> ranks_;
+  Stamp stamp_;
+  std::vector<Peer> peers_;  // by member
+  std::vector<int> remote_;  // members
+};
+
+}  // namespace herd::transport

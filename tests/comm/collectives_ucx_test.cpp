@@ -1,0 +1,145 @@
+// Worlds of processes that take themselves for several hosts: what they send each other goes over UCX and the loopback.
+#include <gtest/gtest.h>
+
+#include <chrono>
+#include <numeric>
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/comm/fork_world.h"
+#include "herd/transport/wire.h"
+#include "tests/comm/collective_check.h"
+
+namespace herd {
+namespace {
+
+using namespace testing_support;
+
+class CollectivesUcx : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  }
+};
+
+WorldOptions hosts(std::vector<int> host_of) {
+  WorldOptions options;
+  options.host_of = std::move(host_of);
+  return options;
+}
+
+TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
+  for (int n : {2, 3}) {
+    run_forked(
+        n,
+        [&](Communicator& comm) {
+          check_messages(comm, {0, 1, n - 1, n, n + 1, 1000, 5000, 140011});
+        },
+        each_alone(n));
+  }
+}
+
+TEST_F(CollectivesUcx, GiveExactlyTheDefinition_WhereSharedMemoryAndTheNetworkMeetInOneSchedule) {
+  for (const auto& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}, std::vector<int>{0, 0, 1}}) {
+    run_forked(
+        static_cast<int>(host_of.size()),
+        [&](Communicator& comm) {
+          check_messages(comm, {1, 1000, 140011});
+        },
+        hosts(host_of));
+  }
+}
+
+TEST_F(CollectivesUcx, RunAsynchronouslyInGroupsWithinAndAcrossHosts) {
+  run_forked(
+      4,
+      [](Communicator& world) {
+        Communicator host = world.split(world.rank() / 2, 0, "host"), cross = world.split(world.rank() % 2, 0, "cross");
+        for (int round = 0; round < 20; ++round) {
+          std::vector<int64_t> x(100000, 1), y(20000, 2), z(10, 3);
+          Work one = world.all_reduce_async(x), two = cross.all_reduce_async(y);
+          host.all_reduce(z);
+          two.wait();
+          one.wait();
+          expect_equal(static_cast<double>(x[99999]), 4, "world");
+          expect_equal(static_cast<double>(y[19999]), 4, "cross");
+          expect_equal(static_cast<double>(z[9]), 6, "host");
+        }
+        if (host.size() != 2) throw std::runtime_error("host");
+        SymmetricMemory shared = host.allocate_symmetric(4096);
+        host.all_reduce(shared.span<float>(), {.algorithm = "direct_pull"});
+      },
+      hosts({0, 0, 1, 1}));
+}
+
+TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
+  run_forked(
+      2,
+      [](Communicator& comm) {
+        std::vector<int32_t> longer(3'000'001), small(5), empty;
+        for (int round = 0; round < 5; ++round) {
+          if (comm.rank() == 0) {
+            std::iota(longer.begin(), longer.end(), round);
+            std::fill(small.begin(), small.end(), round);
+            Work one = comm.send_async(longer, 1, 7);
+            comm.send(small, 1, 8);
+            comm.send(empty, 1, 9);
+            one.wait();
+          } else {
+            comm.receive(empty, 0, 9);
+            comm.receive(small, 0, 8);
+            comm.receive(longer, 0, 7);
+            expect_equal(small[4], round, "small");
+            for (size_t i = 0; i < longer.size(); i += 997) {
+              expect_equal(longer[i], round + static_cast<double>(i), "longer");
+            }
+          }
+        }
+      },
+      each_alone(2));
+}
+
+TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
+  run_forked(
+      2,
+      [](Communicator& comm) {
+        std::vector<int64_t> x(1000);
+        if (comm.rank() == 1) std::this_thread::sleep_for(std::chrono::milliseconds(100));
+        for (int64_t i = 0; i < 3000; ++i) {
+          if (comm.rank() == 0) std::fill(x.begin(), x.end(), i);
+          comm.broadcast(x, 0);
+          expect_equal(static_cast<double>(x[999]), static_cast<double>(i), "broadcast");
+        }
+      },
+      each_alone(2));
+}
+
+TEST_F(CollectivesUcx, CountWhatTheySend) {
+  run_forked(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> x(40000);
+        const uint64_t before = comm.bytes_sent();
+        comm.all_reduce(x, {.algorithm = "ring"});
+        expect_equal(static_cast<double>(comm.bytes_sent() - before), 2.0 * 3 / 4 * 160000, "bytes");
+      },
+      hosts({0, 1, 0, 1}));
+}
+
+TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {
+  run_forked(
+      2,
+      [](Communicator& comm) {
+        SymmetricMemory memory = comm.allocate_symmetric(4000);
+        try {
+          comm.copy(std::vector<int32_t>(10), memory, 1 - comm.rank());
+        } catch (const Error& error) {
+          if (error.message().find("is on another host than rank") != std::string::npos) return comm.barrier();
+        }
+        throw std::runtime_error("copied into memory of another host");
+      },
+      each_alone(2));
+}
+
+}  // namespace
+}  // namespace herd

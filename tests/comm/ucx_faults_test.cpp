@@ -1,0 +1,204 @@
+// Ranks on several hosts (as far as they know) that are killed, stopped, late, or run another program.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <chrono>
+#include <csignal>
+#include <filesystem>
+#include <thread>
+
+#include "herd/base/error.h"
+#include "herd/comm/fork_world.h"
+#include "herd/transport/wire.h"
+
+namespace herd {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using testing::HasSubstr;
+using testing::Not;
+
+class UcxFaults : public testing::Test {
+ protected:
+  void SetUp() override {
+    if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  }
+};
+
+WorldOptions two_hosts() {
+  WorldOptions options;
+  options.host_of = {0, 0, 1, 1};
+  return options;
+}
+
+TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
+  ForkWorld world(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> x(1000);
+        const auto begin = steady_clock::now();
+        while (steady_clock::now() - begin < 20s) {
+          if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
+          comm.all_reduce(x, {.name = "loop"});
+        }
+      },
+      two_hosts());
+  std::this_thread::sleep_for(300ms);
+  const auto killed = steady_clock::now();
+  world.kill(2, SIGKILL);
+  const auto ends = world.wait();
+  EXPECT_LT(steady_clock::now() - killed, 2s);
+  for (Rank rank : {0, 1, 3}) {
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kPeerLost: rank 2 is lost"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("is gone"));
+  }
+}
+
+TEST_F(UcxFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
+  ForkWorld world(
+      2,
+      [](Communicator& comm) {
+        std::vector<int64_t> when = {0};
+        if (comm.rank() == 1) {
+          when[0] = steady_clock::now().time_since_epoch().count();
+          comm.send(when, 0, 1);
+          std::this_thread::sleep_for(20ms);
+          std::raise(SIGKILL);
+        }
+        comm.receive(when, 1, 1);
+        try {
+          comm.barrier();
+        } catch (const Error& error) {
+          const auto late = steady_clock::now() - steady_clock::time_point(steady_clock::duration(when[0]));
+          if (error.code() != Code::kPeerLost) throw;
+          if (late > 1s) throw std::runtime_error("noticed only after " + std::to_string(late / 1ms) + " ms");
+          return;
+        }
+        throw std::runtime_error("a barrier with a dead rank ended well");
+      },
+      each_alone(2));
+  EXPECT_EQ(world.wait()[0].error, "");
+}
+
+TEST_F(UcxFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
+  ForkWorld world(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> x(100);
+        comm.all_reduce(x);
+        if (comm.rank() == 3) std::raise(SIGSTOP);
+        comm.all_reduce(x, {.deadline = 400ms});
+      },
+      two_hosts());
+  int status = 0;
+  waitpid(world.pid(3), &status, WUNTRACED);
+  ASSERT_TRUE(WIFSTOPPED(status));
+  const auto begin = steady_clock::now();
+  for (Rank rank : {0, 1, 2}) {
+    siginfo_t ended = {};
+    waitid(P_PID, static_cast<id_t>(world.pid(rank)), &ended, WEXITED | WNOWAIT);
+  }
+  EXPECT_LT(steady_clock::now() - begin, 3s);
+  world.kill(3, SIGCONT);
+  const auto ends = world.wait();
+  for (Rank rank : {0, 1, 2}) {
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kTimeout: all_reduce #2"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("rank 3"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("stopped (SIGSTOP or a debugger)"));
+    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, Not(HasSubstr("lost")));
+  }
+  EXPECT_THAT(ends[3].error, HasSubstr("found by rank")) << "it hears why when it goes on";
+}
+
+TEST_F(UcxFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
+  ForkWorld world(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> x(100);
+        comm.all_reduce(x, {.name = "first"});
+        if (comm.rank() == 1) std::this_thread::sleep_for(1s);
+        comm.all_reduce(x, {.deadline = 300ms});
+      },
+      each_alone(2));
+  const auto ends = world.wait();
+  EXPECT_THAT(ends[0].error, HasSubstr("kTimeout: all_reduce #2"));
+  EXPECT_THAT(ends[0].error, HasSubstr("rank 1 has finished all_reduce #1 \"first\""));
+  EXPECT_THAT(ends[0].error, HasSubstr("is alive"));
+  EXPECT_THAT(ends[1].error, HasSubstr("kTimeout"));
+}
+
+TEST_F(UcxFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
+  ForkWorld world(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> x(100, static_cast<float>(comm.rank())), y(200, 1);
+        try {
+          comm.rank() == 0 ? comm.all_reduce(x, {.name = "theirs", .deadline = 5s})
+                           : comm.all_reduce(y, {.name = "ours", .deadline = 5s});
+        } catch (const Error& error) {
+          if (x[0] != static_cast<float>(comm.rank())) throw std::runtime_error("data moved");
+          throw;
+        }
+      },
+      each_alone(2));
+  for (const RankEnd& end : world.wait()) {
+    EXPECT_THAT(end.error, HasSubstr("kBadConfig: operation #1"));
+    EXPECT_THAT(end.error, HasSubstr("\"ours\""));
+    EXPECT_THAT(end.error, HasSubstr("\"theirs\""));
+  }
+}
+
+TEST_F(UcxFaults, AbortIsHeardOnTheOtherHost) {
+  ForkWorld world(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> x(100);
+        comm.all_reduce(x);
+        if (comm.rank() == 1) comm.abort("out of coffee");
+        comm.barrier();
+      },
+      each_alone(2));
+  for (const RankEnd& end : world.wait()) EXPECT_THAT(end.error, HasSubstr("rank 1 aborted: out of coffee"));
+}
+
+TEST_F(UcxFaults, ARankThatLeavesEarlyHasLeft_NotDied) {
+  ForkWorld world(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> x(100, 1);
+        comm.all_reduce(x);
+        if (x[0] != 2) throw std::runtime_error("sum");
+        if (comm.rank() == 0) comm.barrier();
+      },
+      each_alone(2));
+  const auto ends = world.wait();
+  EXPECT_THAT(ends[0].error, HasSubstr("kPeerLost: rank 1 has left"));
+  EXPECT_EQ(ends[1].error, "");
+}
+
+TEST_F(UcxFaults, GroupsLeaveNoDescriptorsBehind) {
+  run_forked(
+      2,
+      [](Communicator& comm) {
+        std::vector<float> x(100);
+        const auto count_files = [] {
+          int count = 0;
+          for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+          return count;
+        };
+        comm.all_reduce(x);
+        const int files = count_files();
+        for (int i = 0; i < 5; ++i) {
+          Communicator part = comm.split(0, 0, "part");
+          part.all_reduce(x);
+        }
+        comm.all_reduce(x);
+        if (count_files() != files) throw std::runtime_error("descriptors are left open");
+      },
+      each_alone(2));
+}
+
+}  // namespace
+}  // namespace herd
