@@ -205,8 +205,9 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   }
   comm.all_reduce(us, {.op = ReduceOp::kMax});
   std::sort(us.begin(), us.end());
-  BenchResult result{options.op, algorithm, options.transport, comm.size(), bytes, us.front(), us[us.size() / 2],
-                     0,          0,         bound_GBps};
+  const std::string transport(comm::Access::context(comm).transport->name());
+  BenchResult result{options.op, algorithm,         transport, comm.size(), bytes,
+                     us.front(), us[us.size() / 2], 0,         0,           bound_GBps};
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * bus_factor(options.op, comm.size());
   return result;

@@ -11,7 +11,10 @@
 
 #include "herd/base/error.h"
 #include "herd/cli/doctor_checks_internal.h"
+#include "herd/comm/connect_world.h"
 #include "herd/launch/environment.h"
+#include "herd/transport/network_interface.h"
+#include "herd/transport/wire.h"
 
 namespace herd::cli {
 namespace {
@@ -75,6 +78,29 @@ Finding trainer() {
           Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
 }
 
+Finding transports() {
+  const std::string ucx = transport::ucx_version();
+  if (!ucx.empty()) return {"transports", "inproc, shm, ucx " + ucx};
+  return {"transports", "inproc, shm; none between hosts in this build", Health::kNote,
+          "for jobs on several hosts install libucx-dev and build again with -DHERD_UCX=ON"};
+}
+
+// The interfaces there are, and the one that a job would use between hosts.
+Finding network() {
+  std::string all;
+  for (const transport::NetworkInterface& one : transport::network_interfaces()) {
+    all += (all.empty() ? "" : ", ") + one.name + " " + one.address;
+    if (one.mbit_per_s > 0) all += " (" + std::to_string(one.mbit_per_s) + " Mbit/s)";
+  }
+  std::string choice = "between hosts: the one that reaches the rendezvous (HERD_NETWORK=NAME overrides)";
+  try {
+    const launch::Environment env = launch::read_environment();
+    if (!env.network.empty() || env.num_nodes > 1) choice = "between hosts: " + comm::interfaces_between_hosts(env);
+  } catch (const Error&) {  // the finding "job" says what is wrong
+  }
+  return {"network", (all.empty() ? "no interface" : all) + "; " + choice};
+}
+
 Finding this_job() {
   try {
     const launch::Environment env = launch::read_environment();
@@ -101,7 +127,8 @@ void look_at_kernel(std::vector<Finding>& findings) {
 }
 
 void look_at_programs(std::vector<Finding>& findings) {
-  findings.push_back({"transports", "inproc, shm"});
+  findings.push_back(transports());
+  findings.push_back(network());
   findings.push_back(trainer());
   std::string launchers = "herd run";
   for (const char* name : {"torchrun", "mpirun", "srun"}) {

@@ -9,9 +9,7 @@
 #include "herd/launch/launcher.h"
 
 namespace herd::cli {
-namespace {
 
-// From --token-file, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is given.
 std::string job_token(const std::string& token_file) {
   launch::Variables variables = launch::process_variables();
   const std::string path = token_file.empty() ? variables["HERD_TOKEN_FILE"] : token_file;
@@ -21,8 +19,6 @@ std::string job_token(const std::string& token_file) {
   if (!(file >> token)) throw Error(Code::kBadConfig, "the token file " + path + " holds no token, or can't be read");
   return token;
 }
-
-}  // namespace
 
 std::vector<std::string> mark_program(std::vector<std::string> arguments) {
   if (arguments.empty() || arguments[0] != "run") return arguments;

@@ -22,6 +22,8 @@ struct RunOptions {
 // Puts "--" before the program's name in the arguments of `herd run`, so that options end there; every option of it
 // takes one value. Other commands' arguments come back as they are.
 std::vector<std::string> mark_program(std::vector<std::string> arguments);
+// The job's secret: from the file if one is named, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is given.
+std::string job_token(const std::string& token_file);
 void add_run_command(CLI::App& app);
 int run_run(const RunOptions& options);  // returns the job's exit status; throws Error
 

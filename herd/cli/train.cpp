@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <memory>
 
+#include "herd/base/error.h"
+#include "herd/cli/run.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/launch/launcher.h"
 #include "herd/spec/run_file.h"
@@ -21,6 +23,12 @@ void add_train_command(CLI::App& app) {
       ->add_option("-n,--ranks", options->ranks,
                    "ranks on this machine; default: what [mesh] asks for, dp = 1 unless stated")
       ->check(CLI::PositiveNumber);
+  train
+      ->add_option("--nnodes", options->num_nodes, "nodes of the job, each with a herd train of its own (see herd run)")
+      ->capture_default_str();
+  train->add_option("--node-rank", options->node_rank, "this node, from 0")->capture_default_str();
+  train->add_option("--rendezvous", options->rendezvous, "HOST:PORT of node 0, where the nodes meet");
+  train->add_option("--token-file", options->token_file, "file with the job's secret (or HERD_TOKEN)");
   train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
       ->capture_default_str();
   train->footer([] { return spec::run_keys_help(); });
@@ -33,19 +41,25 @@ void add_train_command(CLI::App& app) {
 int run_train(const TrainOptions& options) {
   const spec::RunFile run = spec::parse_run_file(options.file, options.overrides);
   const std::string trainer = trainer_path();
+  if (options.num_nodes > 1 && options.ranks == 0) {
+    throw Error(Code::kBadConfig, "herd train on " + std::to_string(options.num_nodes) +
+                                      " nodes needs to know how many ranks this one has\n  fix: --ranks N");
+  }
   const int ranks = options.ranks > 0 ? options.ranks : ranks_of_mesh(run);
   if (options.ranks == 0)
     std::fprintf(stderr, "herd train: %d rank%s, as [mesh] asks for (--ranks N for more)\n", ranks,
                  ranks == 1 ? "" : "s");
-  check_before_start(run, ranks);
+  check_before_start(run, ranks * options.num_nodes);
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
   const auto logs = std::filesystem::path(run.log.dir) / run.log.name / "logs";
   std::filesystem::create_directories(logs);
   return launch::launch_job({.command = command,
                              .ranks_per_node = ranks,
-                             .rendezvous = {},
-                             .token = {},
+                             .num_nodes = options.num_nodes,
+                             .node_rank = options.node_rank,
+                             .rendezvous = options.rendezvous,
+                             .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = logs,
                              .threads_per_rank = static_cast<int>(run.train.threads)});

@@ -1,4 +1,4 @@
-// herd train: trains what a run file describes, with N ranks on this machine.
+// herd train: trains what a run file describes, with N ranks on this machine, or on each of several.
 #pragma once
 
 #include <string>
@@ -12,7 +12,9 @@ namespace herd::cli {
 
 struct TrainOptions {
   std::string file;
-  int ranks = 0;  // 0 = what the mesh of the run file asks for
+  int ranks = 0;  // on this node; 0 = what the mesh of the run file asks for, on one node
+  int num_nodes = 1, node_rank = 0;
+  std::string rendezvous = {}, token_file = {};
   int max_restarts = 0;
   std::vector<std::string> overrides;  // section.key=value
 };

@@ -23,16 +23,6 @@ std::unique_ptr<Courier> alone() {
   return std::make_unique<transport::ThreadCourier>(std::make_shared<transport::ThreadHub>(1), 0);
 }
 
-// The interfaces that the user names, else the one through which the others are reached: where the job meets.
-std::string interfaces_of(const launch::Environment& environment) {
-  if (!environment.network.empty()) return environment.network;
-  const size_t colon = environment.rendezvous.rfind(':');
-  if (colon == std::string::npos) return "lo";
-  std::string host = environment.rendezvous.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return transport::interface_towards(host);
-}
-
 std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& environment, Store& store,
                                                     std::vector<int> host_of,
                                                     std::unique_ptr<transport::Exchange> exchange,
@@ -42,7 +32,7 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   options.host_of = std::move(host_of);
   options.secret = launch::job_secret(store);
   options.job = environment.job_id + "/" + std::to_string(environment.restart);
-  options.wire.interfaces = interfaces_of(environment);
+  options.wire.interfaces = interfaces_between_hosts(environment);
   options.wire.transports = environment.ucx_transports;
   const int host = options.host_of[static_cast<size_t>(environment.rank)];
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) -> std::unique_ptr<Courier> {
@@ -56,6 +46,15 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
 }
 
 }  // namespace
+
+std::string interfaces_between_hosts(const launch::Environment& environment) {
+  if (!environment.network.empty()) return environment.network;
+  const size_t colon = environment.rendezvous.rfind(':');
+  if (colon == std::string::npos) return "lo";
+  std::string host = environment.rendezvous.substr(0, colon);
+  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
+  return transport::interface_towards(host);
+}
 
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 
 #include "herd/base/store.h"
 #include "herd/launch/environment.h"
@@ -14,5 +15,9 @@ namespace herd::comm {
 // Throws kTimeout naming the ranks that do not come, kBadConfig where hosts are to be joined and this build can't.
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline);
+
+// The network interfaces that UCX is told to use: those of HERD_NETWORK, else the one through which the rendezvous is
+// reached. "" where nothing does.
+std::string interfaces_between_hosts(const launch::Environment& environment);
 
 }  // namespace herd::comm

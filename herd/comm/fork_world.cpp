@@ -135,16 +135,20 @@ ForkWorld::~ForkWorld() {
 void ForkWorld::kill(Rank rank, int signal) { ::kill(pid(rank), signal); }
 
 std::vector<RankEnd> ForkWorld::wait() {
-  for (size_t i = 0; i < ends_.size(); ++i) {
-    if (waited_[i]) continue;
-    char text[4096];
-    ssize_t size = 0;
-    while ((size = read(pipes_[i], text, sizeof text)) > 0) ends_[i].error.append(text, static_cast<size_t>(size));
-    while (waitpid(ends_[i].pid, &ends_[i].status, 0) < 0 && errno == EINTR) {
-    }
-    waited_[i] = true;
-  }
+  for (size_t i = 0; i < ends_.size(); ++i) wait(static_cast<Rank>(i));
   return ends_;
+}
+
+RankEnd ForkWorld::wait(Rank rank) {
+  const auto i = static_cast<size_t>(rank);
+  if (waited_[i]) return ends_[i];
+  char text[4096];
+  ssize_t size = 0;
+  while ((size = read(pipes_[i], text, sizeof text)) > 0) ends_[i].error.append(text, static_cast<size_t>(size));
+  while (waitpid(ends_[i].pid, &ends_[i].status, 0) < 0 && errno == EINTR) {
+  }
+  waited_[i] = true;
+  return ends_[i];
 }
 
 void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options) {

@@ -36,6 +36,7 @@ class ForkWorld {
   int pid(Rank rank) const { return ends_[static_cast<size_t>(rank)].pid; }
   void kill(Rank rank, int signal);
   std::vector<RankEnd> wait();  // for all
+  RankEnd wait(Rank rank);
 
  private:
   std::vector<RankEnd> ends_;

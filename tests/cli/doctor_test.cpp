@@ -18,7 +18,7 @@ TEST(HerdDoctor, ReportsTheMachineAsJson) {
   EXPECT_EQ(doctor.wait(), 0) << doctor.output();
   const auto report = nlohmann::json::parse(doctor.output());
   for (const char* key : {"herd", "cores", "SIMD", "topology", "memory", "locked memory", "open files", "shared memory",
-                          "dead peers", "io_uring", "transports", "torch", "launchers", "job"}) {
+                          "dead peers", "io_uring", "transports", "network", "torch", "launchers", "job"}) {
     ASSERT_TRUE(report.contains(key)) << key;
     EXPECT_FALSE(report[key]["value"].get<std::string>().empty()) << key;
     EXPECT_EQ(report[key]["health"] != "ok", report[key].contains("fix")) << key;
@@ -31,6 +31,12 @@ TEST(HerdDoctor, MeasuresCopyBandwidth) {
   ChildProcess doctor({kHerd, "doctor"});
   EXPECT_EQ(doctor.wait(60), 0) << doctor.output();
   EXPECT_THAT(doctor.output(), testing::ContainsRegex("ok +copy bandwidth +[0-9]+\\.[0-9] GB/s on one core"));
+}
+
+TEST(HerdDoctor, ShowsWhichNetworkInterfaceAJobWouldUse) {
+  ChildProcess doctor({kHerd, "doctor", "--no-measure"}, {{"HERD_NETWORK", "cable7"}});
+  EXPECT_EQ(doctor.wait(), 0) << doctor.output();
+  EXPECT_THAT(doctor.output(), HasSubstr("between hosts: cable7"));
 }
 
 TEST(HerdDoctor, NamesALauncherEnvironmentThatIsBroken) {

@@ -1,0 +1,191 @@
+#!/usr/bin/env python3
+"""herd on two hosts for real, as far as herd can tell: two network namespaces joined by a virtual cable.
+
+  two_hosts_test.py CASE BUILD      CASE: one of the functions below; status 77 = this machine can't
+"""
+import json
+import os
+import pathlib
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+root = pathlib.Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(root / "scripts"))
+import two_hosts  # noqa: E402
+
+case, build = sys.argv[1], pathlib.Path(sys.argv[2])
+herd = str(build / "herd")
+folder = pathlib.Path(tempfile.mkdtemp(prefix="herd-two-hosts-"))
+os.environ.update(HERD_TOKEN=os.urandom(16).hex(), OMP_NUM_THREADS="1")
+
+
+def check(condition, what, output=""):
+    if not condition:
+        sys.exit(f"{case}: {what}\n{output}")
+
+
+def output_of(node):
+    return (folder / f"node{node}").read_text(errors="replace")
+
+
+def start(hosts, node, command):
+    with open(folder / f"node{node}", "w") as out:
+        return hosts.start(node, command, stdout=out, stderr=subprocess.STDOUT)
+
+
+def both(hosts, command, seconds=100):
+    """Runs command(node) on both nodes, to the end; their outputs together."""
+    started = [start(hosts, node, command(node)) for node in (0, 1)]
+    statuses = [one.wait(timeout=seconds) for one in started]
+    check(statuses == [0, 0], f"ended with {statuses}", output_of(0) + output_of(1))
+    return output_of(0) + output_of(1)
+
+
+def under_herd_run(hosts, ranks, program):
+    return lambda node: [herd, "run", "-n", str(ranks), "--nnodes", "2", "--node-rank", str(node), "--rendezvous",
+                         f"{hosts.addresses[0]}:29400", "--", *program]
+
+
+def all_reduce(hosts):
+    text = both(hosts, under_herd_run(hosts, 2, [str(build / "examples/all_reduce")]))
+    check_sums(text)
+
+
+def check_sums(text):
+    check(len(re.findall(r"rank \d of 4 has \[4, 2, 6\]", text)) == 4, "not the sums of four ranks", text)
+
+
+def bench(hosts):
+    text = both(hosts, under_herd_run(hosts, 2, [herd, "bench", "all_reduce", "--bytes", "1KiB,1MiB", "--seconds", "0.2",
+                                                 "--json"]))
+    lines = [json.loads(line[line.index("{"):]) for line in text.splitlines() if '"op"' in line]
+    check([line["bytes"] for line in lines] == [1024, 2**20], "no results", text)
+    check(all(line["ranks"] == 4 for line in lines), "not 4 ranks", text)
+    check(all(line["transport"] == "shm+ucx" for line in lines), "not over shm and ucx", text)
+
+
+def killed_rank(hosts):
+    command = under_herd_run(hosts, 2, [herd, "bench", "all_reduce", "--bytes", "64KiB", "--seconds", "60"])
+    started = [start(hosts, node, command(node)) for node in (0, 1)]
+    deadline = time.time() + 30
+    while "all_reduce" not in output_of(0) and time.time() < deadline:  # the table's head: all ranks have met
+        time.sleep(0.05)
+    time.sleep(1.5)
+    pids = subprocess.run(["ip", "netns", "pids", hosts.names[1]], capture_output=True, text=True).stdout.split()
+    ranks = [int(pid) for pid in pids if "HERD_RANK=3" in environment(pid)]
+    check(len(ranks) == 1, f"rank 3 is among {pids}, but not one of them", output_of(0) + output_of(1))
+    begin = time.time()
+    os.kill(ranks[0], signal.SIGKILL)
+    statuses = [one.wait(timeout=20) for one in started]
+    text = output_of(0) + output_of(1)
+    check(time.time() - begin < 8, "the job outlived rank 3", text)
+    check(all(status != 0 for status in statuses), f"ended with {statuses}", text)
+    check("rank 3 is lost" in text or "rank 3" in text and "signal 9" in text, "nobody names rank 3", text)
+
+
+def environment(pid):
+    try:
+        return pathlib.Path(f"/proc/{pid}/environ").read_text(errors="replace").split("\0")
+    except OSError:
+        return []
+
+
+def train(hosts):
+    """2 hosts x 2 ranks give the losses of one rank."""
+    run = folder / "run.toml"
+    run.write_text(f'''[model]
+layers = 2
+width = 32
+heads = 2
+context = 16
+vocab = 300
+[data]
+kind = "random"
+[train]
+steps = 8
+batch = 8
+micro_batch = 2
+eval_every = 0
+[optimizer]
+lr = 3e-3
+[log]
+dir = "{folder}/runs"
+''')
+    alone = subprocess.run([herd, "train", run, "--ranks", "1", "log.name=one"], capture_output=True, text=True)
+    check(alone.returncode == 0, "one rank fails", alone.stdout + alone.stderr)
+    both(hosts, lambda node: [herd, "train", str(run), "--ranks", "2", "--nnodes", "2", "--node-rank", str(node),
+                              "--rendezvous", f"{hosts.addresses[0]}:29400", "log.name=four"])
+    one, four = losses("one"), losses("four")
+    check(len(one) == 8 and len(four) == 8, f"{len(one)} and {len(four)} steps instead of 8")
+    worst = max(abs(a - b) for a, b in zip(one, four))
+    check(worst < 2e-4, f"losses differ by {worst}: {one} and {four}")
+
+
+def losses(name):
+    lines = (folder / "runs" / name / "metrics.jsonl").read_text().splitlines()
+    return [entry["loss"] for entry in map(json.loads, lines) if "loss" in entry]
+
+
+def bert(hosts):
+    """The BERT ring example on 2 hosts x 4 ranks."""
+    check_bert(both(hosts, under_herd_run(hosts, 4, [str(build / "examples/bert_ring")]), 240), 8)
+
+
+def check_bert(text, ranks):
+    right = [float(value) for value in re.findall(r"accuracy ([0-9.]+)", text)]
+    check(len(right) == ranks and min(right) > 0.9, f"accuracies {right}", text)
+
+
+def torchrun(hosts):
+    python = os.environ.get("HERD_TORCH_PYTHON") or sys.executable
+    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
+        print(f"skipped: {python} has no torch (HERD_TORCH_PYTHON names one that has)")
+        sys.exit(two_hosts.CANNOT)
+    text = both(hosts, lambda node: [
+        python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
+        "--master-addr", hosts.addresses[0], "--master-port", "29500", "--no-python",
+        str(build / "examples/all_reduce")])
+    check_sums(text)
+
+
+def mpirun(hosts):
+    if not shutil.which("mpirun"):
+        print("skipped: no mpirun (package openmpi-bin)")
+        sys.exit(two_hosts.CANNOT)
+    agent = folder / "agent"  # what Open MPI takes for ssh
+    agent.write_text(f'''#!/bin/sh
+[ "$1" = {hosts.addresses[0]} ] && name={hosts.names[0]} || name={hosts.names[1]}
+host=$1
+shift
+exec ip netns exec "$name" unshare --uts sh -c "hostname node-$host; $*"
+''')
+    agent.chmod(0o755)
+    where = ",".join(f"{address}:2" for address in hosts.addresses)
+    network = ["--mca", "oob_tcp_if_include", "10.231.7.0/24", "--mca", "btl_tcp_if_include", "10.231.7.0/24"]
+    # Node 0 must not be known by the name that node 1 has, too.
+    mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "4", "--host", where, "--mca",
+           "plm_rsh_agent", str(agent), *network, "-x", "HERD_TOKEN", "-x",
+           f"HERD_RENDEZVOUS={hosts.addresses[0]}:29400", str(build / "examples/all_reduce")]
+    started = start(hosts, 0, ["unshare", "--uts", "sh", "-c", 'hostname node0; exec "$@"', "sh", *mpi])
+    status = started.wait(timeout=60)
+    check(status == 0, f"ended with {status}", output_of(0))
+    check_sums(output_of(0))
+
+
+def main():
+    if reason := two_hosts.why_not():
+        print(f"skipped: {reason}")
+        sys.exit(two_hosts.CANNOT)
+    try:
+        with two_hosts.TwoHosts() as hosts:
+            globals()[case](hosts)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+main()
