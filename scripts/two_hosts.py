@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 CANNOT = 77  # what test drivers understand as skipped
 
@@ -52,7 +53,15 @@ class TwoHosts:
             for command in (f"addr add {address}/24 dev {interface}", f"link set {interface} up", "link set lo up"):
                 subprocess.run(["ip", "-n", name, *command.split()], check=True)
         self.limit(self.rate)
+        deadline = time.monotonic() + 10  # the kernel may take a second to say that the cable is in
+        while time.monotonic() < deadline and not all(map(self.ready, self.names, self.interfaces)):
+            time.sleep(0.05)
         return self
+
+    @staticmethod
+    def ready(name, interface):
+        shown = subprocess.run(["ip", "-n", name, "link", "show", interface], capture_output=True, text=True).stdout
+        return "LOWER_UP" in shown and "state UP" in shown
 
     def limit(self, rate):
         """Each way at most so much, such as "1gbit"; None: as fast as the machine copies."""

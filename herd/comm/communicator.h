@@ -102,9 +102,7 @@ std::vector<Buffer> to_buffers(List&& list) {
 class Communicator {
  public:
   // The world, from the environment that herd run, torchrun, srun or mpirun sets; alone without one.
-  // Ranks of one host share memory, ranks of different hosts send over UCX.
-  // Collective. Throws kTimeout naming the ranks that do not come, kBadConfig where hosts are to be joined by a build
-  // without UCX.
+  // Collective. Throws kTimeout naming the ranks that do not come, kBadConfig on several hosts in a build without UCX.
   static Communicator create();
   // The world over a given transport; for tests and benches. Collective over its ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);

@@ -73,7 +73,7 @@ def killed_rank(hosts):
     command = under_herd_run(hosts, 2, [herd, "bench", "all_reduce", "--bytes", "64KiB", "--seconds", "60"])
     started = [start(hosts, node, command(node)) for node in (0, 1)]
     deadline = time.time() + 30
-    while "all_reduce" not in output_of(0) and time.time() < deadline:  # the table's head: all ranks have met
+    while "algorithm" not in output_of(0) and time.time() < deadline:  # the table's head: all ranks have met
         time.sleep(0.05)
     time.sleep(1.5)
     pids = subprocess.run(["ip", "netns", "pids", hosts.names[1]], capture_output=True, text=True).stdout.split()
@@ -175,6 +175,79 @@ exec ip netns exec "$name" unshare --uts sh -c "hostname node-$host; $*"
     status = started.wait(timeout=60)
     check(status == 0, f"ended with {status}", output_of(0))
     check_sums(output_of(0))
+
+
+SLURM = """ClusterName=herd
+SlurmctldHost=node0({address0})
+SlurmUser=root
+SlurmctldPort=16817
+SlurmdPort=16818
+AuthInfo=socket={folder}/munge.socket
+MpiDefault=none
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+JobAcctGatherType=jobacct_gather/none
+SelectType=select/cons_tres
+ReturnToService=2
+SlurmdParameters=config_overrides
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool-%n
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd-%n.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd-%n.log
+NodeName=node0 NodeAddr={address0} CPUs=2
+NodeName=node1 NodeAddr={address1} CPUs=2
+PartitionName=all Nodes=ALL Default=YES
+"""
+
+
+def slurm(hosts):
+    """A job under a real slurmctld, two slurmd and munge. Opt-in: HERD_SLURM_TEST=1."""
+    programs = [name for name in ("munged", "slurmctld", "slurmd", "srun") if not shutil.which(name)]
+    if not os.environ.get("HERD_SLURM_TEST") or programs:
+        print("skipped: " + (f"no {programs} (packages munge slurmctld slurmd slurm-client)" if programs else
+                             "HERD_SLURM_TEST=1 asks for it"))
+        sys.exit(two_hosts.CANNOT)
+    folder.chmod(0o755)
+    for name in ("state", "spool-node0", "spool-node1"):
+        (folder / name).mkdir()
+    (folder / "hosts").write_text("127.0.0.1 localhost\n" + "".join(
+        f"{address} node{node}\n" for node, address in enumerate(hosts.addresses)))
+    (folder / "slurm.conf").write_text(SLURM.format(folder=folder, address0=hosts.addresses[0],
+                                                    address1=hosts.addresses[1]))
+    (folder / "cgroup.conf").write_text("CgroupPlugin=cgroup/v1\n")  # a namespace's /sys has none to find out from
+    (folder / "munge.key").write_bytes(os.urandom(128))
+    (folder / "munge.key").chmod(0o400)
+    environment = {**os.environ, "SLURM_CONF": f"{folder}/slurm.conf"}
+
+    def on(node, command, **options):  # with a name of its own, and both names known
+        script = f'mount --bind {folder}/hosts /etc/hosts; hostname node{node}; exec "$@"'
+        return hosts.start(node, ["unshare", "--uts", "--mount", "sh", "-c", script, "sh", *command], env=environment,
+                           **options)
+
+    munged = subprocess.Popen(["munged", "--foreground", "--force", f"--key-file={folder}/munge.key",
+                               f"--socket={folder}/munge.socket", f"--pid-file={folder}/munge.pid",
+                               f"--seed-file={folder}/munge.seed", f"--log-file={folder}/munge.log"],
+                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        deadline = time.time() + 20
+        while not (folder / "munge.socket").exists() and time.time() < deadline:
+            time.sleep(0.05)
+        on(0, ["slurmctld", "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        for node in (0, 1):
+            on(node, ["slurmd", "-D"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        job = ["srun", "-N", "2", "-n", "4", "--ntasks-per-node", "2", str(build / "examples/all_reduce")]
+        text = ""
+        while "of 4 has" not in text and time.time() < deadline + 20:  # until the nodes have registered
+            time.sleep(0.5)
+            ran = on(0, ["timeout", "25", *job], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+            text = ran.communicate()[0]
+        logs = "".join(path.read_text()[-2000:] for path in folder.glob("slurm*.log"))
+        check_sums(text if "of 4 has" in text else text + logs)
+    finally:
+        munged.terminate()
+        munged.wait()
 
 
 def main():
