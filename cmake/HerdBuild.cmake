@@ -29,7 +29,7 @@ target_compile_options(herd_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virt
 if(HERD_SANITIZE)
   # What libraries without the sanitizer synchronise inside (libzmq hands messages between threads) can't be seen.
   set(herd_sanitizer_options "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
-      "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1" "UCX_MEM_MMAP_HOOK_MODE=none")
+      "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
   add_compile_options(-fsanitize=${HERD_SANITIZE} -fno-omit-frame-pointer -g1 -O1)  # -O1: a faster build than -O2
   add_link_options(-fsanitize=${HERD_SANITIZE})
   # The sanitizers' added code hides from g++ 12 that a value was set: false warnings, in the standard library too.

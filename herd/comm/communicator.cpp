@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
+#include <map>
 #include <numeric>
 #include <thread>
 #include <tuple>
@@ -289,7 +290,18 @@ std::vector<AlgorithmUse> Communicator::algorithms_used() const {
   return state_->group == nullptr ? std::vector<AlgorithmUse>() : state_->group->algorithms_used();
 }
 
-std::string Communicator::topology() const { return to_text(one_host(std::max(1, size()), *state_->context->cores)); }
+std::string Communicator::topology() const {
+  Topology topology = one_host(std::max(1, size()), *state_->context->cores);
+  if (state_->group == nullptr) return to_text(topology);
+  std::map<int, int> ranks_of_host;
+  for (Rank member : state_->group->settings().members) ++ranks_of_host[state_->context->transport->host_of(member)];
+  if (ranks_of_host.size() == 1) return to_text(topology);
+  topology.name = std::to_string(ranks_of_host.size()) + " hosts";
+  topology.hosts.resize(ranks_of_host.size(), topology.hosts.front());
+  size_t next = 0;
+  for (const auto& [host, ranks] : ranks_of_host) topology.hosts[next++].ranks = ranks;
+  return to_text(topology);
+}
 
 void Communicator::abort(const std::string& reason) {
   GroupState& group = state_->member();

@@ -90,6 +90,12 @@ void ClusterChannel::post_receive(Message& message) {
   lanes_.post_receive(message);
 }
 
+bool ClusterChannel::seek(Rank peer, uint64_t tag) {
+  if (const int local = local_index(peer); local >= 0) return local_->seek(local, tag);
+  std::lock_guard lock(transport_.mutex());
+  return lanes_.seek(peer, tag);
+}
+
 bool ClusterChannel::progress() {
   const bool moved = local_->progress();
   std::lock_guard lock(transport_.mutex());

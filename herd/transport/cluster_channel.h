@@ -25,6 +25,7 @@ class ClusterChannel final : public Channel {
   int size() const override { return static_cast<int>(members_.size()); }
   void post_send(Message& message) override;
   void post_receive(Message& message) override;
+  bool seek(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;
   bool maps(Rank peer) const override { return local_index(peer) >= 0; }
@@ -37,6 +38,7 @@ class ClusterChannel final : public Channel {
   RankBoard& board(Rank peer) override;
   void refresh_boards(std::chrono::milliseconds patience) override;
   FailureBoard& failure() override { return local_->failure(); }
+  AgreementBoard& agreements() override { return local_->agreements(); }
   void ring(Rank peer) override;
   void ring_all() override;
 

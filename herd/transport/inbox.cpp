@@ -34,6 +34,21 @@ void Inbox::arrive(const Envelope& envelope, uint64_t offset, std::span<const st
   }
 }
 
+bool Inbox::seek(uint64_t tag) {
+  const auto has_tag = [&](const auto& one) { return one.envelope.tag == tag; };
+  if (std::any_of(early_.begin(), early_.end(), has_tag)) return true;
+  const auto takes_it = [&](const Message* message) { return message->envelope.tag == tag && !message->mismatch; };
+  if (std::any_of(posted_.begin(), posted_.end(), takes_it)) return false;
+  while (true) {
+    if (active_ && into_ == nullptr && !nowhere_ && making_way_.envelope.tag == tag) return true;
+    if (kept_.empty()) return false;
+    if (!active_ && has_tag(kept_.front())) return true;
+    const Piece piece = std::move(kept_.front());
+    kept_.pop_front();
+    take(piece.envelope, piece.offset, piece.payload);
+  }
+}
+
 void Inbox::drop() {
   dropped_ = true;
   posted_.clear();

@@ -31,6 +31,13 @@ void RemoteLanes::post_receive(Message& message) {
   give_room(message.peer, lane);
 }
 
+bool RemoteLanes::seek(int member, uint64_t tag) {
+  const auto lane = static_cast<size_t>(Lane::kPointToPoint);
+  const bool found = peers_[static_cast<size_t>(member)].inbox[lane].seek(tag);
+  give_room(member, lane);
+  return found;
+}
+
 void RemoteLanes::arrive(int member, const FrameHeader& header, std::span<const std::byte> payload) {
   Peer& peer = peers_[static_cast<size_t>(member)];
   const size_t lane = header.lane & 1;

@@ -27,6 +27,7 @@ class RemoteLanes {
 
   void post_send(Message& message);
   void post_receive(Message& message);
+  bool seek(int member, uint64_t tag);  // as Channel::seek
   void arrive(int member, const FrameHeader& header, std::span<const std::byte> payload);
   bool progress();
   void drop();

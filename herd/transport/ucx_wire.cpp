@@ -202,7 +202,8 @@ class UcxWire final : public Wire {
     params.err_handler.arg = &endpoint;
     if (const auto status = ucp_ep_create(worker_, &params, &endpoint.handle); status != UCS_OK) {
       endpoint.handle = nullptr;
-      endpoint.lost = ucs_status_string(status);
+      endpoint.lost = std::string("never reached: ") + ucs_status_string(status) + " from network interface \"" +
+                      options_.interfaces + "\"; HERD_NETWORK names another one";
     }
     return endpoint.handle;
   }

@@ -120,7 +120,9 @@ void check(const Case& c) {
     if (killed) continue;
     EXPECT_THAT(error, Not(HasSubstr("is lost")));
     EXPECT_THAT(error, Not(HasSubstr("is gone")));
-    if (c.blow == Blow::kStop) EXPECT_THAT(error, testing::ContainsRegex(name + "[^\n]*is stopped"));
+    if (c.blow == Blow::kStop) {
+      EXPECT_THAT(error, testing::ContainsRegex(name + "[^\n]*is stopped"));
+    }
   }
 }
 

@@ -57,6 +57,21 @@ TEST(Inbox, MessagesMakeWayForTheTagThatIsWaitedFor) {
   EXPECT_TRUE(first.message.done && second.message.done && third.message.done);
 }
 
+TEST(Inbox, SeeksATagBehindMessagesThatNobodyWaitsFor) {
+  Inbox inbox(Lane::kPointToPoint);
+  inbox.arrive({1, 3, 0}, 0, bytes_of("abc"));
+  EXPECT_FALSE(inbox.seek(2));
+  inbox.arrive({2, 2, 0}, 0, bytes_of("y"));
+  EXPECT_TRUE(inbox.seek(2)) << "it has begun to arrive";
+  EXPECT_TRUE(inbox.seek(1));
+  Receive second(Lane::kPointToPoint, 2, 2), first(Lane::kPointToPoint, 1, 3);
+  inbox.post(second.message);
+  EXPECT_FALSE(inbox.seek(2)) << "the posted receive takes it";
+  inbox.arrive({2, 2, 0}, 1, bytes_of("z"));
+  inbox.post(first.message);
+  EXPECT_EQ(first.text + second.text, "abcyz");
+}
+
 TEST(Inbox, PiecesThatFitNoMessageAreIgnored) {
   Inbox inbox(Lane::kCollective);
   Receive one(Lane::kCollective, 5, 4);
