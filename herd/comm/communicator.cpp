@@ -5,7 +5,6 @@
 #include <chrono>
 #include <cstring>
 #include <limits>
-#include <map>
 #include <numeric>
 #include <thread>
 #include <tuple>
@@ -19,7 +18,6 @@
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
-#include "herd/topology/presets.h"
 #include "herd/topology/text.h"
 
 namespace herd {
@@ -291,16 +289,8 @@ std::vector<AlgorithmUse> Communicator::algorithms_used() const {
 }
 
 std::string Communicator::topology() const {
-  Topology topology = one_host(std::max(1, size()), *state_->context->cores);
-  if (state_->group == nullptr) return to_text(topology);
-  std::map<int, int> ranks_of_host;
-  for (Rank member : state_->group->settings().members) ++ranks_of_host[state_->context->transport->host_of(member)];
-  if (ranks_of_host.size() == 1) return to_text(topology);
-  topology.name = std::to_string(ranks_of_host.size()) + " hosts";
-  topology.hosts.resize(ranks_of_host.size(), topology.hosts.front());
-  size_t next = 0;
-  for (const auto& [host, ranks] : ranks_of_host) topology.hosts[next++].ranks = ranks;
-  return to_text(topology);
+  const std::vector<int> hosts = state_->group == nullptr ? std::vector<int>() : state_->group->hosts();
+  return to_text(comm::topology_of(std::max(1, size()), hosts, *state_->context->cores));
 }
 
 void Communicator::abort(const std::string& reason) {

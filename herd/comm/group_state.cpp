@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cstring>
 #include <exception>
+#include <map>
 #include <new>
 #include <thread>
 #include <utility>
@@ -49,6 +50,12 @@ GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const Reg
                  [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
       finished_(static_cast<size_t>(channel_->size()), 0) {
   for (Rank peer = 0; peer < size(); ++peer) same_host_ &= channel_->maps(peer);
+  if (same_host_) return;
+  std::map<int, int> numbers;
+  for (Rank member : settings_.members) {
+    const int host = engine_->transport().host_of(member);
+    hosts_.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+  }
 }
 
 GroupState::~GroupState() {
@@ -90,6 +97,7 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   call.request.self = rank();
   call.request.num_ranks = size();
   call.request.same_host = same_host_;
+  call.request.hosts = hosts_;
   call.request.direct =
       same_host_ && !call.ordinary && (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
   if (plans_.size() > kMaxPlans) {

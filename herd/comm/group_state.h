@@ -52,6 +52,7 @@ class GroupState {
   ~GroupState();
 
   const GroupSettings& settings() const { return settings_; }
+  const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
   int size() const { return channel_->size(); }
   Engine& engine() { return *engine_; }
@@ -108,6 +109,7 @@ class GroupState {
   bool warned_ = false;
   bool awaits_finish_ = false;  // shown on the board: who finishes rings
   bool same_host_ = true;
+  std::vector<int> hosts_;  // by rank, numbered from 0 in the order of their first ranks; empty where there is one
   SteadyTime glanced_{};
   SteadyTime status_shown_{};
 };

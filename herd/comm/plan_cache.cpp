@@ -10,6 +10,7 @@
 #include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/presets.h"
+#include "herd/topology/probe.h"
 
 namespace herd::comm {
 namespace {
@@ -34,10 +35,18 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
+Topology topology_of(int num_ranks, const std::vector<int>& hosts, int cores) {
+  if (hosts.empty()) return one_host(num_ranks, cores);
+  Host host;
+  host.cores = cores;
+  return assemble(hosts, host, host.uplink);
+}
+
 ScheduleSource default_schedules(std::shared_ptr<const int> cores) {
   return [cores = std::move(cores)](std::string_view algorithm, const CollectiveRequest& request) {
-    if (!algorithm.empty()) return build_schedule(algorithm, request);
-    return build_schedule(choose(request, one_host(request.num_ranks, *cores)).algorithm, request);
+    const Topology topology = topology_of(request.num_ranks, request.hosts, *cores);
+    const CollectiveRequest placed = request.hosts.empty() ? request : placed_on(request, topology);
+    return build_schedule(algorithm.empty() ? choose(request, topology).algorithm : algorithm, placed);
   };
 }
 

@@ -13,6 +13,7 @@
 #include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
 #include "herd/comm/compiled_schedule.h"
+#include "herd/topology/topology.h"
 
 namespace herd::comm {
 
@@ -44,8 +45,12 @@ class PlanCache {
   std::list<Plan> plans_;  // the last used one first
 };
 
-// The herd algorithms; where the caller names none, the one that collectives/choose.h predicts to be fastest on one
-// host of `cores`. All ranks are told rank 0's cores before the first operation, so that they choose alike.
+// What the choice rests on: ranks by the number of their host, or all on one host where `hosts` is empty; each host
+// with so many cores.
+Topology topology_of(int num_ranks, const std::vector<int>& hosts, int cores);
+
+// The herd algorithms; where the caller names none, the one that collectives/choose.h predicts to be fastest on
+// hosts of `cores`. All ranks are told rank 0's cores before the first operation, so that they choose alike.
 ScheduleSource default_schedules(std::shared_ptr<const int> cores);
 
 uint64_t hash_text(std::string_view text);

@@ -126,6 +126,20 @@ TEST_F(CollectivesUcx, CountWhatTheySend) {
       hosts({0, 1, 0, 1}));
 }
 
+TEST_F(CollectivesUcx, AreComposedOfTiers_WhereHostsHaveSeveralRanks) {
+  run_forked(
+      4,
+      [](Communicator& comm) {
+        for (int64_t count : {1, 1000, 65537}) {
+          check_all_reduce(comm, count, {"hierarchical"});
+          check_all_gather(comm, count, {"hierarchical"}, false);
+          check_reduce_scatter(comm, count, {"hierarchical"}, false);
+        }
+        if (comm.topology().find("2 hosts") == std::string::npos) throw std::runtime_error(comm.topology());
+      },
+      hosts({0, 1, 0, 1}));
+}
+
 TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {
   run_forked(
       2,

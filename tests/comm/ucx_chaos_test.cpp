@@ -46,7 +46,8 @@ CollectiveRequest request_of(Collective collective, Rank self) {
           .self = self,
           .num_ranks = kRanks,
           .elements = collective == Collective::kBarrier ? 0 : kElements,
-          .in_place = collective == Collective::kAllReduce || collective == Collective::kBroadcast};
+          .in_place = collective == Collective::kAllReduce || collective == Collective::kBroadcast,
+          .hosts = {0, 0, 1, 1}};
 }
 
 void strike(Blow blow) {
