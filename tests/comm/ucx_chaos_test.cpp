@@ -141,7 +141,7 @@ TEST(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
         const int steps = static_cast<int>(build_schedule(algorithm.name, request).steps.size());
         for (int step = 0; step < steps; ++step) {
           for (Blow blow : {Blow::kKill, Blow::kStop, Blow::kDelay}) {
-            if (full || ++number % 41 == 0) check({collective, std::string(algorithm.name), blow, victim, step});
+            if (full || ++number % 241 == 0) check({collective, std::string(algorithm.name), blow, victim, step});
           }
         }
       }
