@@ -10,6 +10,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kNodeSilent = 5s;  // launcher and all ranks of a node
+constexpr auto kFarewell = 2s;    // for the other launchers to hear the verdict
 
 SteadyTime after(double seconds) {
   return Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -121,6 +122,13 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
       client_->set(key, std::string(status != 0 && !last ? "restart " : "end ") + std::to_string(status));
     }
     const std::string verdict = client_->get(key, deadline + 5s);
+    client_->add(numbered("heard", attempt), 1);
+    // The store ends with this launcher: not before the others have their answer.
+    const SteadyTime patience = Clock::now() + kFarewell;
+    while (server_ && server_->value(kLaunchers, numbered("heard", attempt)) != std::to_string(options_.num_nodes) &&
+           Clock::now() < patience) {
+      std::this_thread::sleep_for(10ms);
+    }
     return {verdict.starts_with("restart"), std::atoi(verdict.c_str() + verdict.find(' '))};
   } catch (const Error& lost) {
     log::warning(std::string("the launchers can't agree: ") + lost.what());
