@@ -50,27 +50,31 @@ void strike(Chaos chaos, Measured& measured) {
 }
 
 // One operation by the algorithm, then a barrier: some algorithms let others finish without the victim.
-void operate(Communicator& world, const Schedule& schedule, std::byte* in, std::byte* out) {
+// `begun`: when the one that runs was called, each having a deadline of its own.
+void operate(Communicator& world, const Schedule& schedule, std::byte* in, std::byte* out,
+             steady_clock::time_point& begun) {
   comm::GroupState& group = comm::Access::group(world);
   comm::CollectiveCall call = call_of(schedule, in, out);
   call.deadline = kDeadline;
   comm::Task task;
   group.prepare(task, call);
+  begun = steady_clock::now();
   group.engine().run(task);
+  begun = steady_clock::now();
   world.barrier({.deadline = kDeadline});
 }
 
 void survive(Communicator& world, const Schedule& schedule, std::byte* in, std::byte* out, Chaos chaos, Rank victim,
              Measured& measured) {
-  const auto begin = steady_clock::now();
+  auto begun = steady_clock::now();
   const std::string rank = "rank " + std::to_string(victim);
   try {
     world.barrier();  // no rank is late; the victim may be through first
-    operate(world, schedule, in, out);
+    operate(world, schedule, in, out, begun);
     if (chaos != Chaos::kDelay) throw std::runtime_error("nothing was noticed");
     return;
   } catch (const Error& error) {
-    const auto took = steady_clock::now() - begin;
+    const auto took = steady_clock::now() - begun;
     const int64_t late_us = (now_ns() - measured.struck) / 1000;
     const std::string text = error.what();
     const auto says = [&](const std::string& words) { return text.find(words) != std::string::npos; };
@@ -114,7 +118,8 @@ bool strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
       begun = true;
       strike(chaos, measured);
     };
-    operate(world, schedule, in, in + (1 << 15));
+    steady_clock::time_point begun;
+    operate(world, schedule, in, in + (1 << 15), begun);
   });
   for (Rank rank = 0; rank < kRanks; ++rank) {
     siginfo_t ended = {};
