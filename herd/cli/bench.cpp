@@ -12,122 +12,76 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/bench_bound.h"
+#include "herd/cli/bench_operation.h"
+#include "herd/cli/core_distance.h"
 #include "herd/cli/tune.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/launch/environment.h"
-#include "herd/schedule/parts.h"
 
 namespace herd::cli {
 namespace {
 
 using std::chrono::steady_clock;
 
-const char* const kOps[] = {"all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce", "barrier", "send"};
+constexpr int kWarmUps = 3;
+constexpr int kBoundSamples = 6;  // of each kind of store
 
-float input_of(Rank rank, int64_t element, int repetition) {
-  return static_cast<float>((rank * 3 + element + repetition) & 15);
+double us_since(steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
 }
 
-class Memory {
- public:
-  Memory(Communicator& comm, int64_t elements, bool symmetric) {
-    if (symmetric) {
-      shared_ = comm.allocate_symmetric(std::max<int64_t>(elements * 4, 4));
-      data_ = shared_.span<float>().first(static_cast<size_t>(elements));
-    } else {
-      private_.resize(static_cast<size_t>(elements));
-      data_ = private_;
-    }
-  }
-  std::span<float> data() { return data_; }
+double median(std::vector<double> values) {
+  if (values.empty()) return 0;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
+  return values[values.size() / 2];
+}
 
- private:
-  SymmetricMemory shared_;
-  std::vector<float> private_;
-  std::span<float> data_;
+ReduceOp redop_of(const BenchOptions& options) {
+  const DType dtype = parse_dtype(options.dtype);
+  if (options.redop.empty()) return dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum;
+  const ReduceOp op = parse_reduce_op(options.redop);
+  if (op != ReduceOp::kSum && op != ReduceOp::kMin && op != ReduceOp::kMax) {
+    throw Error(Code::kBadConfig, "bench reduces with sum, min or max, not \"" + options.redop + "\"");
+  }
+  check_supported(op, dtype);
+  return op;
+}
+
+void check(const BenchOptions& options, int num_ranks) {
+  const DType dtype = parse_dtype(options.dtype);
+  const bool sums = redop_of(options) == ReduceOp::kSum;
+  if (sums && num_ranks > BenchPattern::max_ranks(dtype)) {
+    throw Error(Code::kBadConfig, "bench with " + options.dtype + " sums exactly up to " +
+                                      std::to_string(BenchPattern::max_ranks(dtype)) + " ranks, but there are " +
+                                      std::to_string(num_ranks) + "\n  fix: --dtype fp32, or --redop max");
+  }
+  if (options.op == "send" && num_ranks < 2) throw Error(Code::kBadConfig, "bench send needs 2 ranks, not 1");
+}
+
+// What is measured beside the operation.
+struct Beside {
+  std::vector<double> cached, streamed, core_ns;  // us per byte of the message; ns
 };
 
-// One rank's buffers for one operation and size.
-class Bench {
- public:
-  Bench(Communicator& comm, const BenchOptions& options, int64_t bytes)
-      : comm_(comm),
-        op_(options.op),
-        elements_(bytes / 4),
-        mine_(part_of(elements_, comm.size(), comm.rank())),
-        whole_(comm, elements_, options.symmetric),
-        part_(comm, part_of(elements_, comm.size(), 0).size(), options.symmetric) {
-    call_.algorithm = options.algorithm;
-  }
+void measure_beside(MemoryBound* bound, CoreDistance& distance, Beside& beside) {
+  beside.core_ns.push_back(distance.round_trip_ns());
+  if (bound == nullptr) return;
+  beside.streamed.push_back(bound->once(kernels::StoreKind::kStream));
+  beside.cached.push_back(bound->once(kernels::StoreKind::kCached));
+}
 
-  // Writes this rank's input.
-  void rewrite(int repetition) {
-    const bool gathers = op_ == "all_gather";
-    const std::span<float> to = gathers ? own_part() : whole_.data();
-    const int64_t first = gathers ? mine_.begin : 0;
-    for (size_t i = 0; i < to.size(); ++i) to[i] = input_of(comm_.rank(), first + static_cast<int64_t>(i), repetition);
-  }
+double bound_of(const Beside& beside) {
+  return beside.cached.empty() ? 0 : 1 / std::min(median(beside.cached), median(beside.streamed)) / 1e3;
+}
 
-  void run() {
-    if (op_ == "all_reduce")
-      comm_.all_reduce(whole_.data(), call_);
-    else if (op_ == "all_gather")
-      comm_.all_gather(own_part(), whole_.data(), call_);
-    else if (op_ == "reduce_scatter")
-      comm_.reduce_scatter(whole_.data(), own_part(), call_);
-    else if (op_ == "broadcast")
-      comm_.broadcast(whole_.data(), 0, call_);
-    else if (op_ == "reduce")
-      comm_.reduce(whole_.data(), 0, call_);
-    else if (op_ == "barrier")
-      comm_.barrier(call_);
-    else if (comm_.rank() == 0)
-      comm_.send(whole_.data(), 1);
-    else if (comm_.rank() == 1)
-      comm_.receive(whole_.data(), 0);
-  }
-
-  // Every `stride`-th element of the result against the definition.
-  void check(int repetition, int64_t stride) {
-    const bool scatters = op_ == "reduce_scatter";
-    if (op_ == "barrier" || (op_ == "reduce" && comm_.rank() != 0) || (op_ == "send" && comm_.rank() > 1)) return;
-    const std::span<float> from = scatters ? own_part() : whole_.data();
-    for (int64_t i = 0; i < static_cast<int64_t>(from.size()); i += stride) {
-      const int64_t element = scatters ? mine_.begin + i : i;
-      if (from[static_cast<size_t>(i)] == expected(element, repetition)) continue;
-      throw Error(Code::kBug, op_ + ": element " + std::to_string(element) + " on rank " +
-                                  std::to_string(comm_.rank()) + " is " + std::to_string(from[static_cast<size_t>(i)]) +
-                                  ", not " + std::to_string(expected(element, repetition)));
-    }
-  }
-
- private:
-  std::span<float> own_part() { return part_.data().first(static_cast<size_t>(mine_.size())); }
-  float expected(int64_t element, int repetition) const {
-    if (op_ == "broadcast" || op_ == "send") return input_of(0, element, repetition);
-    if (op_ == "all_gather") {
-      Rank owner = 0;
-      while (part_of(elements_, comm_.size(), owner).end <= element) ++owner;
-      return input_of(owner, element, repetition);
-    }
-    float sum = 0;
-    for (Rank rank = 0; rank < comm_.size(); ++rank) sum += input_of(rank, element, repetition);
-    return sum;
-  }
-
-  Communicator& comm_;
-  std::string op_;
-  int64_t elements_;
-  Range mine_;
-  Memory whole_, part_;
-  OpOptions call_;
-};
-
-double bus_factor(const std::string& op, int n) {
-  if (op == "all_reduce") return 2.0 * (n - 1) / n;
-  return op == "all_gather" || op == "reduce_scatter" ? 1.0 * (n - 1) / n : 1;
+void print_header() {
+  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %8s %8s %7s %9s %6s %7s\n", "size", "count", "type", "redop",
+              "op", "algorithm", "min", "time", "algbw", "busbw", "#wrong", "bound", "of it", "cores");
+  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %8s %8s %7s %9s %6s %7s\n", "(B)", "(elements)", "", "", "",
+              "", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(GB/s)", "(%)", "(ns)");
 }
 
 void print(const BenchResult& r, bool json) {
@@ -135,34 +89,49 @@ void print(const BenchResult& r, bool json) {
     const nlohmann::ordered_json line = {{"op", r.op},
                                          {"ranks", r.ranks},
                                          {"bytes", r.bytes},
+                                         {"count", r.count},
                                          {"algorithm", r.algorithm},
                                          {"transport", r.transport},
-                                         {"dtype", "fp32"},
+                                         {"memory", r.symmetric ? "symmetric" : "ordinary"},
+                                         {"dtype", r.dtype},
+                                         {"redop", r.redop},
+                                         {"repetitions", r.repetitions},
                                          {"us_min", r.us_min},
                                          {"us_median", r.us_median},
                                          {"algbw_GBps", r.algbw_GBps},
                                          {"busbw_GBps", r.busbw_GBps},
-                                         {"bound_GBps", r.bound_GBps}};
+                                         {"bound_GBps", r.bound_GBps},
+                                         {"core_ns", r.core_ns},
+                                         {"wrong", r.wrong}};
     std::printf("%s\n", line.dump().c_str());
   } else {
-    std::printf("%-15s %5d  %10s  %-20s %12s %12s %9.2f %9.2f %9.2f\n", r.op.c_str(), r.ranks,
-                format_bytes(static_cast<double>(r.bytes)).c_str(), r.algorithm.c_str(), format_us(r.us_min).c_str(),
-                format_us(r.us_median).c_str(), r.algbw_GBps, r.busbw_GBps, r.bound_GBps);
+    const double share = r.bound_GBps > 0 ? 100 * r.algbw_GBps / r.bound_GBps : 0;
+    std::printf("  %12lld %12lld %6s %6s  %-15s %-14s %12.2f %12.2f %8.2f %8.2f %7lld %9.2f %6.0f %7.0f\n",
+                static_cast<long long>(r.bytes), static_cast<long long>(r.count), r.dtype.c_str(), r.redop.c_str(),
+                r.op.c_str(), r.algorithm.c_str(), r.us_min, r.us_median, r.algbw_GBps, r.busbw_GBps,
+                static_cast<long long>(r.wrong), r.bound_GBps, share, r.core_ns);
   }
   std::fflush(stdout);
 }
 
-void run_rank(Communicator& comm, const BenchOptions& options) {
-  if (options.op == "send" && comm.size() < 2) throw Error(Code::kBadConfig, "bench send needs 2 ranks, not 1");
-  const double bound = options.op == "barrier" ? 0 : memory_bound(comm, options.op);
-  if (comm.rank() == 0 && !options.json) {
-    std::printf("%-15s %5s  %10s  %-20s %12s %12s %9s %9s %9s\n", "op", "ranks", "bytes", "algorithm", "min", "median",
-                "algbw", "busbw", "bound");
-  }
-  for (int64_t bytes : options.bytes) {
-    const BenchResult result = bench(comm, options, bytes, bound);
+void bench_sizes(Communicator& comm, const BenchOptions& options) {
+  for (const int64_t bytes : options.bytes) {
+    const BenchResult result = bench(comm, options, bytes);
     if (comm.rank() == 0) print(result, options.json);
+    if (result.wrong > 0) {
+      throw Error(Code::kBug,
+                  options.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
+    }
     if (options.op == "barrier") break;
+  }
+}
+
+void run_rank(Communicator& comm, BenchOptions options) {
+  if (comm.rank() == 0 && !options.json) print_header();
+  if (options.op != "all") return bench_sizes(comm, options);
+  for (const std::string_view op : bench_kinds()) {
+    options.op = op;
+    if (op != "send" || comm.size() > 1) bench_sizes(comm, options);
   }
 }
 
@@ -179,53 +148,76 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 
 }  // namespace
 
-BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes, double bound_GBps) {
-  bytes = options.op == "barrier" ? 0 : bytes / 4 * 4;
-  Bench one(comm, options, bytes);
+BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes) {
+  check(options, comm.size());
+  const BenchKind& kind = bench_kind(options.op);
+  const DType dtype = parse_dtype(options.dtype);
+  bytes = whole_elements(options.op, bytes, dtype, comm.size()) * size_of(dtype);
+  BenchOperation one(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric});
+  std::unique_ptr<MemoryBound> bound;
+  if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
+  CoreDistance distance(comm);
+  Beside beside;
   std::vector<double> us;
   std::string algorithm = "point_to_point";
-  double spent_us = 0;
-  int repetitions = 3;
+  double wrong = 0, spent_us = 0;
+  int repetitions = kWarmUps, stride = 1;
   for (int i = 0; i < repetitions; ++i) {
+    const auto start = steady_clock::now();
     one.rewrite(i);
     comm.barrier();
     const auto begin = steady_clock::now();
     one.run();
-    const double took = std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
-    one.check(i, i == 0 ? 1 : std::max<int64_t>(1, bytes / 4 / 64 | 1));
-    us.push_back(took);
-    spent_us += std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
+    us.push_back(us_since(begin));
     if (i == 0 && options.op != "send") algorithm = comm::Access::last_algorithm(comm);
-    if (i == 2) {  // the first ones warm up; from here on all ranks agree how many there will be
-      std::vector<double> slowest = {std::max(spent_us / 3, 2.0)};
-      comm.all_reduce(slowest, {.op = ReduceOp::kMax});
-      repetitions = 3 + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 5.0, 20000.0));
-      us.clear();
-    }
+    wrong += static_cast<double>(one.wrong(i));
+    spent_us += us_since(start);
+    if (i >= kWarmUps && i % stride == 0) measure_beside(bound.get(), distance, beside);
+    if (i != kWarmUps - 1) continue;
+    // The first ones warm up; from here on all ranks agree how many there will be.
+    measure_beside(bound.get(), distance, beside);
+    beside = {};
+    std::vector<double> slowest = {std::max(spent_us / kWarmUps, 2.0)};
+    comm.all_reduce(slowest, {.op = ReduceOp::kMax});
+    repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
+    stride = std::max(1, (repetitions - kWarmUps) / kBoundSamples);
+    us.clear();
   }
   comm.all_reduce(us, {.op = ReduceOp::kMax});
-  std::sort(us.begin(), us.end());
-  const std::string transport(comm::Access::context(comm).transport->name());
-  BenchResult result{options.op, algorithm,         transport, comm.size(), bytes,
-                     us.front(), us[us.size() / 2], 0,         0,           bound_GBps};
+  std::vector<double> facts = {wrong, median(beside.core_ns)};
+  comm.all_reduce(std::span(facts).first(1));
+  comm.broadcast(std::span(facts).last(1), 0);
+  BenchResult result{options.op,
+                     algorithm,
+                     std::string(comm::Access::context(comm).transport->name()),
+                     options.dtype,
+                     kind.reduces ? std::string(reduce_op_name(redop_of(options))) : "none",
+                     comm.size(),
+                     options.symmetric,
+                     bytes,
+                     bytes / size_of(dtype),
+                     repetitions - kWarmUps};
+  result.us_min = *std::min_element(us.begin(), us.end());
+  result.us_median = median(us);
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
-  result.busbw_GBps = result.algbw_GBps * bus_factor(options.op, comm.size());
+  result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());
+  result.bound_GBps = bound_of(beside);
+  result.core_ns = facts[1];
+  result.wrong = static_cast<int64_t>(facts[0]);
   return result;
 }
 
 int run_bench(const BenchOptions& options) {
-  if (std::find(std::begin(kOps), std::end(kOps), options.op) == std::end(kOps)) {
-    std::string names;
-    for (const char* name : kOps) names += (names.empty() ? "" : ", ") + std::string(name);
-    throw Error(Code::kBadConfig, "no operation \"" + options.op + "\" to bench; valid: " + names);
-  }
+  if (options.op != "all") bench_kind(options.op);
   const auto body = [&](Communicator& comm) { run_rank(comm, options); };
   if (launch::read_environment().size > 1) {
     Communicator comm = Communicator::create();
     body(comm);
   } else if (options.transport == "inproc") {
+    check(options, options.ranks);
     run_inproc(options.ranks, body);
   } else if (options.transport == "shm" || options.transport == "ucx") {
+    check(options, options.ranks);
     std::fflush(nullptr);
     return run_processes(options.ranks, body, options.transport == "ucx" ? each_alone(options.ranks) : WorldOptions{});
   } else {
@@ -239,10 +231,14 @@ void add_bench_command(CLI::App& app) {
   auto options = std::make_shared<BenchOptions>();
   auto sizes = std::make_shared<std::string>("4KiB,1MiB,64MiB");
   CLI::App* command = app.add_subcommand("bench", "Time a collective here, beside the memory's limit");
-  command->add_option("op", options->op, "all_reduce, all_gather, reduce_scatter, broadcast, reduce, barrier or send")
-      ->required();
+  std::string names = "all";
+  for (const std::string_view name : bench_kinds()) names += ", " + std::string(name);
+  command->add_option("op", options->op, names)->required();
   command->add_option("-n,--ranks", options->ranks, "how many, where no launcher says it")->check(CLI::Range(1, 1024));
   command->add_option("--bytes", *sizes, "message sizes, such as 4KiB,1MiB,256MiB")->capture_default_str();
+  command->add_option("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")
+      ->capture_default_str();
+  command->add_option("--redop", options->redop, "sum, min or max; default: sum (bool: max)");
   command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
   command
       ->add_option("--transport", options->transport,

@@ -1,6 +1,7 @@
 // herd bench: how long a collective takes here, beside the limit of the memory measured in the same run.
-// Each owner rewrites its input before every repetition, so that no "remote" copy comes from its own cache; elements of
-// the result are checked. A repetition takes as long as its slowest rank, from a barrier on.
+// Each owner rewrites its input before every repetition, so that no "remote" copy comes from its own cache; every
+// element of the result is checked. A repetition takes as long as its slowest rank, from a barrier on. Repetitions of
+// the limit alternate with the operation's, since where a virtual machine's cores really are changes within seconds.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +17,34 @@ class App;
 namespace herd::cli {
 
 struct BenchOptions {
-  std::string op = "all_reduce";  // all_gather, reduce_scatter, broadcast, reduce, barrier, send
+  std::string op = "all_reduce";  // a name of bench_kinds(), or "all"
   int ranks = 2;
   std::vector<int64_t> bytes = {4 << 10, 1 << 20, 64 << 20};  // of the whole message, as schedule.h defines it
-  std::string algorithm;                                      // empty = chosen
-  std::string transport = "shm";                              // shm: forked ranks, inproc: threads
-  bool symmetric = false;                                     // buffers in symmetric memory
+  std::string dtype = "fp32";
+  std::string redop;              // sum, min, max; empty = sum (bool: max)
+  std::string algorithm;          // empty = chosen
+  std::string transport = "shm";  // shm: forked ranks, inproc: threads
+  bool symmetric = false;         // buffers in symmetric memory
   bool json = false;
   double seconds = 1;  // about, per size
 };
 
 struct BenchResult {
-  std::string op, algorithm, transport;
+  std::string op, algorithm, transport, dtype, redop;
   int ranks = 0;
-  int64_t bytes = 0;
+  bool symmetric = false;
+  int64_t bytes = 0, count = 0;  // of the whole message; elements
+  int repetitions = 0;
   double us_min = 0, us_median = 0;
   double algbw_GBps = 0;  // bytes / us_median
   double busbw_GBps = 0;  // algbw times nccl-tests' factor of the operation
-  double bound_GBps = 0;  // what algbw could be at most: the operation's kernel without any synchronisation
+  double bound_GBps = 0;  // what algbw could be at most in memory; 0 for a barrier
+  double core_ns = 0;     // round trip of a cache line between ranks 0 and 1, median; 0 = not measured
+  int64_t wrong = 0;      // elements, over all ranks and repetitions
 };
 
 // On every rank of the group; the result is the same on all.
-BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes, double bound_GBps);
-// All ranks at once run the operation's kernel on private memory of at least four times the last cache; the better of
-// the store kinds. Bytes of the message per second, in units of 1e9.
-double memory_bound(Communicator& comm, const std::string& op);
+BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes);
 
 void add_bench_command(CLI::App& app);
 int run_bench(const BenchOptions& options);

@@ -1,66 +1,44 @@
-#include <sys/mman.h>
+#include "herd/cli/bench_bound.h"
+
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstring>
-#include <vector>
+#include <span>
 
-#include "herd/cli/bench.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
-#include "herd/memory/shared_memory.h"
 
 namespace herd::cli {
 namespace {
 
-// Inputs and outputs of one rank's share of an operation of n ranks, and how often the share fits the message.
-struct Shape {
-  int inputs = 1, outputs = 1;
-  int shares = 1;  // shares of all ranks = the message this many times
-};
-
-Shape shape_of(const std::string& op, int n) {
-  if (op == "all_reduce") return {n, n, 1};
-  if (op == "reduce_scatter" || op == "reduce") return {n, 1, 1};
-  if (op == "all_gather") return {1, n, 1};
-  return {1, 1, n};  // broadcast, send: every rank moves the whole message
-}
-
-void run_kernel(const std::vector<void*>& outputs, const std::vector<const void*>& inputs, int64_t bytes,
-                kernels::StoreKind store) {
-  if (inputs.size() == 1) {
-    kernels::copy(outputs, inputs[0], bytes, store);
-  } else {
-    kernels::reduce(outputs, inputs, bytes / 4, DType::kF32, ReduceOp::kSum, 1.0, store);
-  }
-}
+int64_t last_cache_bytes() { return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20); }
 
 }  // namespace
 
-double memory_bound(Communicator& comm, const std::string& op) {
-  using std::chrono::steady_clock;
-  const Shape shape = shape_of(op, comm.size());
-  const int64_t cache = std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20);
-  const int64_t buffers = shape.inputs + shape.outputs;
-  const int64_t bytes = round_up(4 * cache / buffers, kPageBytes);
-  SharedMemory memory = SharedMemory::create("bound", bytes * buffers);
-  memory.commit(0, bytes * buffers);
-  std::memset(memory.data(), 0, static_cast<size_t>(bytes * buffers));
-  std::vector<void*> outputs;
-  std::vector<const void*> inputs;
-  for (int i = 0; i < shape.inputs; ++i) inputs.push_back(memory.data() + i * bytes);
-  for (int i = 0; i < shape.outputs; ++i) outputs.push_back(memory.data() + (shape.inputs + i) * bytes);
-  double best = 0;
-  for (int repeat = 0; repeat < 6; ++repeat) {
-    comm.barrier();
-    const auto begin = steady_clock::now();
-    run_kernel(outputs, inputs, bytes, repeat % 2 == 0 ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
-    double seconds = std::chrono::duration<double>(steady_clock::now() - begin).count();
-    comm.all_reduce(std::span(&seconds, 1), {.op = ReduceOp::kMax});
-    best = std::max(best, static_cast<double>(bytes) * comm.size() / shape.shares / seconds / 1e9);
+MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
+  const int buffers = shape.inputs + shape.outputs;
+  bytes_ = round_up(4 * last_cache_bytes() / buffers, kPageBytes);
+  message_bytes_ = static_cast<double>(bytes_) / shape.share;
+  memory_ = SharedMemory::create("bound", bytes_ * buffers);
+  memory_.commit(0, bytes_ * buffers);
+  std::memset(memory_.data(), 0, static_cast<size_t>(bytes_ * buffers));
+  for (int i = 0; i < shape.inputs; ++i) inputs_.push_back(memory_.data() + i * bytes_);
+  for (int i = 0; i < shape.outputs; ++i) outputs_.push_back(memory_.data() + (shape.inputs + i) * bytes_);
+}
+
+double MemoryBound::once(kernels::StoreKind store) {
+  comm_.barrier();
+  const auto begin = std::chrono::steady_clock::now();
+  if (inputs_.size() == 1) {
+    kernels::copy(outputs_, inputs_[0], bytes_, store);
+  } else {
+    kernels::reduce(outputs_, inputs_, bytes_ / 4, DType::kF32, ReduceOp::kSum, 1.0, store);
   }
-  return best;
+  double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
+  return us / message_bytes_;
 }
 
 }  // namespace herd::cli

@@ -8,6 +8,9 @@
 //                all but the last. For the longest messages.  Any transport.
 //   direct_pull  symmetric memory: every rank copies straight out of root's memory. S bytes read from root per rank;
 //                two signals between root and each rank (ready, copied).
+//   direct_push  symmetric memory: rank r copies part r out of root's memory into everybody's in one pass, so that all
+//                ranks move bytes. Two signals between each two ranks (ready, done). All ranks together move
+//                (n-1) * S bytes in place, (n-1)/n * S more out of place.
 //   staged       ordinary memory on one host: pieces through two slots of root's stage. S bytes read from root per
 //                rank. Ranks check in at root first, so each one hears from every other.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.4 (binomial; scatter and
@@ -22,6 +25,7 @@ Schedule broadcast_binomial(const CollectiveRequest& request);
 Schedule broadcast_scatter_all_gather(const CollectiveRequest& request);
 Schedule broadcast_chain(const CollectiveRequest& request);
 Schedule broadcast_direct_pull(const CollectiveRequest& request);
+Schedule broadcast_direct_push(const CollectiveRequest& request);
 Schedule broadcast_staged(const CollectiveRequest& request);
 
 }  // namespace herd

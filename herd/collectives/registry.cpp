@@ -155,6 +155,8 @@ const Entry kTable[] = {
     {{Collective::kBroadcast, "binomial", kMessages, "holders of the message double each round"}, broadcast_binomial},
     {{Collective::kBroadcast, "direct_pull", kSymmetricMemory, "every rank copies out of root's memory"},
      broadcast_direct_pull},
+    {{Collective::kBroadcast, "direct_push", kSymmetricMemory, "each rank copies its part of root's memory to everybody"},
+     broadcast_direct_push},
     {{Collective::kBroadcast, "staged", kStage, "pieces through two slots of root's stage"}, broadcast_staged},
     {{Collective::kBroadcast, "scatter_all_gather", kMessages, "parts down a tree, then around a ring"},
      broadcast_scatter_all_gather},

@@ -4,8 +4,11 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <csignal>
+#include <cstdint>
 #include <ctime>
 #include <string>
 #include <system_error>
@@ -16,6 +19,9 @@
 
 namespace herd {
 namespace {
+
+constexpr int64_t kHugePageBytes = 2 << 20;
+constexpr int kCollapse = 25;  // MADV_COLLAPSE of Linux 6.1, which older headers lack; older kernels refuse it
 
 // A file size limit (ulimit -f) answers with a signal that ends the process; here it has to be an error.
 class FileSizeSignalBlocked {
@@ -48,10 +54,57 @@ class FileSizeSignalBlocked {
                                   "limit of the container or `ulimit -f`");
 }
 
+// Address space at a multiple of a huge page, so that blocks of the memory can be mapped as such.
+void* map_aligned(int descriptor, size_t bytes) {
+  constexpr auto kAlignment = static_cast<size_t>(kHugePageBytes);
+  if (bytes < kAlignment) return mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  const size_t room = bytes + kAlignment;
+  void* reserved = mmap(nullptr, room, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return reserved;
+  auto* begin = static_cast<std::byte*>(reserved);
+  const size_t before = (kAlignment - reinterpret_cast<uintptr_t>(begin) % kAlignment) % kAlignment;
+  const size_t after = room - before - static_cast<size_t>(round_up(static_cast<int64_t>(bytes), kPageBytes));
+  if (before > 0) munmap(begin, before);
+  if (after > 0) munmap(begin + room - after, after);
+  void* mapped = mmap(begin + before, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, descriptor, 0);
+  if (mapped == MAP_FAILED) {
+    const int error = errno;
+    munmap(begin + before, room - before - after);
+    errno = error;
+  }
+  return mapped;
+}
+
+bool allocate(int descriptor, int64_t begin, int64_t bytes, int& error) {
+  do {
+    error = posix_fallocate(descriptor, begin, bytes);
+  } while (error == EINTR);
+  return error == 0;
+}
+
+// Huge pages for the whole blocks of the range, while the kernel has them at hand: fewer misses of the address cache
+// make large collectives up to an eighth faster. A block needs one page before it can be collapsed. Where blocks take
+// long, memory is scattered, and the rest is left to small pages.
+void collapse(std::byte* data, int descriptor, int64_t begin, int64_t bytes) {
+  constexpr int64_t kStretch = 16 * kHugePageBytes;
+  constexpr auto kPatience = std::chrono::milliseconds(32);
+  const int64_t end = (begin + bytes) / kHugePageBytes * kHugePageBytes;
+  for (int64_t at = round_up(begin, kHugePageBytes); at < end; at += kStretch) {
+    const auto start = std::chrono::steady_clock::now();
+    const int64_t stop = std::min(end, at + kStretch);
+    int error = 0;
+    for (int64_t block = at; block < stop; block += kHugePageBytes) {
+      if (!allocate(descriptor, block, kPageBytes, error)) return;
+    }
+    if (madvise(data + at, static_cast<size_t>(stop - at), kCollapse) != 0) return;
+    if (std::chrono::steady_clock::now() - start > kPatience) return;
+  }
+}
+
 }  // namespace
 
 SharedMemory::SharedMemory(int descriptor, int64_t bytes) : bytes_(bytes), descriptor_(descriptor) {
-  void* mapped = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  void* mapped = map_aligned(descriptor, static_cast<size_t>(bytes));
   if (mapped == MAP_FAILED) {
     const int error = errno;
     close(descriptor);
@@ -92,11 +145,9 @@ void SharedMemory::commit(int64_t begin, int64_t bytes) {
   if (bytes == 0) return;
   if (bytes > available_memory()) throw_too_little(bytes, ENOMEM);
   FileSizeSignalBlocked blocked;
+  collapse(data_, descriptor_, begin, bytes);
   int error = 0;
-  do {
-    error = posix_fallocate(descriptor_, begin, bytes);
-  } while (error == EINTR);
-  if (error != 0) throw_too_little(bytes, error);
+  if (!allocate(descriptor_, begin, bytes, error)) throw_too_little(bytes, error);
 }
 
 void SharedMemory::close_descriptor() {

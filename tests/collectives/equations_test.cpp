@@ -106,6 +106,13 @@ TEST_P(Equations, BinomialTreesTakeCeilLog2Rounds) {
 }
 
 TEST_P(Equations, RootedDirectFormsReadWhatTheirHeadersSay) {
+  int64_t pushed = 0;
+  for (const Schedule& s : build_all_ranks("direct_push", request_for(Collective::kBroadcast, n))) {
+    EXPECT_EQ(num_messages(s), 2 * (n - 1));
+    pushed += bytes_sent(s);
+  }
+  EXPECT_EQ(pushed,
+            (n - 1) * S + (n - 1) * S / n);  // each part goes to n - 1 peers, and all but one are read from root
   for (const Schedule& s : build_all_ranks("direct_pull", request_for(Collective::kBroadcast, n))) {
     EXPECT_EQ(bytes_sent(s), s.self == n / 2 ? 0 : S);
   }

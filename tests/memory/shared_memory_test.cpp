@@ -23,6 +23,21 @@ TEST(SharedMemory, IsZeroAndTheSameBytesInASecondMapping) {
   EXPECT_NE(one.data(), two.data());
 }
 
+TEST(SharedMemory, CommitsAnyRangeOfALargeMapping_AndKeepsWhatItHolds) {
+  constexpr int64_t kMiB = 1 << 20;
+  SharedMemory one = SharedMemory::create("test", 11 * kMiB);
+  one.commit(10 * kMiB, kMiB);
+  one.data()[10 * kMiB] = std::byte{1};
+  one.commit(kPageBytes, 9 * kMiB);  // whole blocks of 2 MiB and parts of some
+  one.commit(0, kPageBytes);
+  one.data()[0] = one.data()[5 * kMiB] = std::byte{2};
+  one.commit(0, 11 * kMiB);
+  const SharedMemory two = SharedMemory::adopt(dup(one.descriptor()), 11 * kMiB);
+  for (const int64_t at : {int64_t{0}, 5 * kMiB}) EXPECT_EQ(two.data()[at], std::byte{2});
+  EXPECT_EQ(two.data()[10 * kMiB], std::byte{1});
+  EXPECT_EQ(two.data()[7 * kMiB], std::byte{0});
+}
+
 TEST(SharedMemory, StaysMappedWhenItsDescriptorIsClosedAndWhenItMoves) {
   SharedMemory one = SharedMemory::create("test", kPageBytes);
   one.commit(0, kPageBytes);

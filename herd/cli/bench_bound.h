@@ -1,0 +1,31 @@
+// The limit that memory sets to an operation: its kernel on private memory of at least four times the last cache, on
+// all ranks at once, without any synchronisation but the start.
+// Threads: one at a time; once() is collective.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "herd/cli/bench_operation.h"
+#include "herd/comm/communicator.h"
+#include "herd/kernels/store_kind.h"
+#include "herd/memory/shared_memory.h"
+
+namespace herd::cli {
+
+class MemoryBound {
+ public:
+  MemoryBound(Communicator& comm, BenchShape shape);
+  // Microseconds that a message of one byte would take, of the slowest rank.
+  double once(kernels::StoreKind store);
+
+ private:
+  Communicator& comm_;
+  double message_bytes_;  // of the message whose share the buffers hold
+  int64_t bytes_;         // of one buffer
+  SharedMemory memory_;
+  std::vector<void*> outputs_;
+  std::vector<const void*> inputs_;
+};
+
+}  // namespace herd::cli

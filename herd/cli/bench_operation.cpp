@@ -1,0 +1,155 @@
+#include "herd/cli/bench_operation.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/memory/shared_memory.h"
+
+namespace herd::cli {
+namespace {
+
+double once(int) { return 1; }
+double all_but_own(int n) { return 1.0 * (n - 1) / n; }
+double there_and_back(int n) { return 2.0 * (n - 1) / n; }
+
+const BenchKind kKinds[] = {
+    {"all_reduce", true, false, there_and_back,
+     [](int n) {
+       return BenchShape{n, n, 1.0 / n};
+     }},
+    {"all_gather", false, false, all_but_own,
+     [](int n) {
+       return BenchShape{1, n, 1.0 / n};
+     }},
+    {"reduce_scatter", true, false, all_but_own,
+     [](int n) {
+       return BenchShape{n, 1, 1.0 / n};
+     }},
+    {"broadcast", false, true, once,
+     [](int n) {
+       return BenchShape{1, std::max(1, n - 1), 1.0 / n};
+     }},
+    {"reduce", true, true, once,
+     [](int n) {
+       return BenchShape{n, 1, 1.0 / n};
+     }},
+    {"gather", false, true, all_but_own,
+     [](int n) {
+       return BenchShape{1, 1, 1.0 / n};
+     }},
+    {"scatter", false, true, all_but_own,
+     [](int n) {
+       return BenchShape{1, 1, 1.0 / n};
+     }},
+    {"all_to_all", false, false, all_but_own, [](int) { return BenchShape{}; }},
+    {"barrier", false, false, once, [](int) { return BenchShape{}; }},
+    {"send", false, false, once, [](int) { return BenchShape{}; }},
+};
+
+}  // namespace
+
+const BenchKind& bench_kind(std::string_view op) {
+  std::string names;
+  for (const BenchKind& kind : kKinds) {
+    if (kind.name == op) return kind;
+    names += (names.empty() ? "" : ", ") + std::string(kind.name);
+  }
+  throw Error(Code::kBadConfig, "no operation \"" + std::string(op) + "\" to bench; valid: " + names);
+}
+
+int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks) {
+  if (op == "barrier") return 0;
+  const int64_t elements = bytes / size_of(dtype);
+  const bool even = op == "gather" || op == "scatter" || op == "all_to_all";
+  return even ? elements / num_ranks * num_ranks : elements;
+}
+
+std::vector<std::string_view> bench_kinds() {
+  std::vector<std::string_view> names;
+  for (const BenchKind& kind : kKinds) names.push_back(kind.name);
+  return names;
+}
+
+BenchOperation::Memory::Memory(Communicator& comm, int64_t bytes, bool symmetric) {
+  if (symmetric) {
+    shared_ = comm.allocate_symmetric(std::max<int64_t>(bytes, 8));
+    data_ = static_cast<std::byte*>(shared_.data());
+  } else {
+    private_.resize(static_cast<size_t>(bytes));
+    data_ = private_.data();
+  }
+}
+
+BenchOperation::BenchOperation(Communicator& comm, const BenchCall& call)
+    : comm_(comm),
+      call_(call),
+      elements_(call.bytes / size_of(call.dtype)),
+      mine_(part_of(elements_, comm.size(), comm.rank())),
+      pattern_(call.dtype, call.reduce, comm.size()),
+      whole_(comm, call.bytes, call.symmetric),
+      other_(comm,
+             call.op == "all_to_all" ? call.bytes : part_of(elements_, comm.size(), 0).size() * size_of(call.dtype),
+             call.symmetric) {
+  options_.algorithm = call_.algorithm;
+  options_.op = call_.reduce;
+}
+
+void BenchOperation::rewrite(int repetition) {
+  if (call_.op == "all_gather" || call_.op == "gather") {
+    pattern_.fill(other_.data(), mine_.begin, mine_.size(), comm_.rank(), repetition);
+  } else {
+    pattern_.fill(whole_.data(), 0, elements_, comm_.rank(), repetition);
+  }
+}
+
+void BenchOperation::run() {
+  if (call_.op == "all_reduce")
+    comm_.all_reduce(whole(), options_);
+  else if (call_.op == "all_gather")
+    comm_.all_gather(part(), whole(), options_);
+  else if (call_.op == "reduce_scatter")
+    comm_.reduce_scatter(whole(), part(), options_);
+  else if (call_.op == "broadcast")
+    comm_.broadcast(whole(), 0, options_);
+  else if (call_.op == "reduce")
+    comm_.reduce(whole(), 0, options_);
+  else if (call_.op == "gather")
+    comm_.gather(part(), whole(), 0, options_);
+  else if (call_.op == "scatter")
+    comm_.scatter(whole(), part(), 0, options_);
+  else if (call_.op == "all_to_all")
+    comm_.all_to_all(whole(), Buffer{other_.data(), elements_, call_.dtype}, options_);
+  else if (call_.op == "barrier")
+    comm_.barrier(options_);
+  else if (comm_.rank() == 0)
+    comm_.send(whole(), 1);
+  else if (comm_.rank() == 1)
+    comm_.receive(whole(), 0);
+}
+
+int64_t BenchOperation::wrong(int repetition) {
+  const std::byte* at = whole_.data();
+  if (call_.op == "all_reduce" || (call_.op == "reduce" && comm_.rank() == 0)) {
+    return pattern_.wrong_result(at, 0, elements_, repetition);
+  }
+  if (call_.op == "reduce_scatter") return pattern_.wrong_result(other_.data(), mine_.begin, mine_.size(), repetition);
+  if (call_.op == "broadcast" || (call_.op == "send" && comm_.rank() == 1)) {
+    return pattern_.wrong_input(at, 0, elements_, 0, repetition);
+  }
+  if (call_.op == "scatter") return pattern_.wrong_input(other_.data(), mine_.begin, mine_.size(), 0, repetition);
+  if (call_.op == "all_gather" || (call_.op == "gather" && comm_.rank() == 0))
+    return wrong_parts(at, false, repetition);
+  return call_.op == "all_to_all" ? wrong_parts(other_.data(), true, repetition) : 0;
+}
+
+int64_t BenchOperation::wrong_parts(const std::byte* at, bool exchanged, int repetition) const {
+  int64_t wrong = 0;
+  for (Rank owner = 0; owner < comm_.size(); ++owner) {
+    const Range place = part_of(elements_, comm_.size(), owner);
+    const int64_t first = exchanged ? mine_.begin : place.begin;  // of the elements that `owner` gave
+    wrong += pattern_.wrong_input(at + place.begin * size_of(call_.dtype), first, place.size(), owner, repetition);
+  }
+  return wrong;
+}
+
+}  // namespace herd::cli

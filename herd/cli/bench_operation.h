@@ -1,0 +1,77 @@
+// One rank's buffers of one benched operation: writes the inputs, runs it, counts the wrong elements of the result.
+// Threads: one at a time; run() is collective.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/base/dtype.h"
+#include "herd/base/reduce_op.h"
+#include "herd/cli/bench_pattern.h"
+#include "herd/comm/communicator.h"
+#include "herd/schedule/parts.h"
+
+namespace herd::cli {
+
+// What each rank would read and write at least, all at once: the limit that memory sets.
+struct BenchShape {
+  int inputs = 1, outputs = 1;
+  double share = 1;  // of the message, in each of these buffers
+};
+
+struct BenchKind {
+  std::string_view name;
+  bool reduces, rooted;
+  double (*bus_factor)(int num_ranks);  // busbw = algbw * this, nccl-tests' definition
+  BenchShape (*shape)(int num_ranks);
+};
+
+// Throws kBadConfig, naming the valid names.
+const BenchKind& bench_kind(std::string_view op);
+std::vector<std::string_view> bench_kinds();
+// Elements of the message: what fits the bytes, and cuts into equal parts where the operation wants that.
+int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks);
+
+struct BenchCall {
+  std::string op, algorithm;
+  DType dtype = DType::kF32;
+  ReduceOp reduce = ReduceOp::kSum;
+  int64_t bytes = 0;  // of the whole message, as schedule.h defines it; whole elements
+  bool symmetric = false;
+};
+
+class BenchOperation {
+ public:
+  BenchOperation(Communicator& comm, const BenchCall& call);
+  void rewrite(int repetition);  // this rank's inputs
+  void run();
+  int64_t wrong(int repetition);  // elements, on this rank
+
+ private:
+  class Memory {
+   public:
+    Memory(Communicator& comm, int64_t bytes, bool symmetric);
+    std::byte* data() { return data_; }
+
+   private:
+    SymmetricMemory shared_;
+    std::vector<std::byte> private_;
+    std::byte* data_ = nullptr;
+  };
+  Buffer whole() { return {whole_.data(), elements_, call_.dtype}; }
+  Buffer part() { return {other_.data(), mine_.size(), call_.dtype}; }
+  // Of the parts at `at`, in the order of those who gave them: `exchanged`, each gave what is for this rank.
+  int64_t wrong_parts(const std::byte* at, bool exchanged, int repetition) const;
+
+  Communicator& comm_;
+  BenchCall call_;
+  OpOptions options_;
+  int64_t elements_;
+  Range mine_;
+  BenchPattern pattern_;
+  Memory whole_, other_;  // other_: the rank's part, or what all_to_all gives
+};
+
+}  // namespace herd::cli
