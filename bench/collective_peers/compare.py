@@ -31,7 +31,7 @@ parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.R
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch, for gloo")
 parser.add_argument("--ranks", type=int, default=2)
-parser.add_argument("--ops", default="all_reduce,all_gather,reduce_scatter,broadcast,reduce")
+parser.add_argument("--ops", default="all_reduce,all_gather,reduce_scatter,broadcast,reduce,all_to_all")
 parser.add_argument("--bytes", default="4KiB,1MiB,64MiB,256MiB")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--peers", default="gloo,openmpi")

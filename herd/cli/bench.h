@@ -21,8 +21,8 @@ struct BenchOptions {
   int ranks = 2;
   std::vector<int64_t> bytes = {4 << 10, 1 << 20, 64 << 20};  // of the whole message, as schedule.h defines it
   std::string dtype = "fp32";
-  std::string redop;              // sum, min, max; empty = sum (bool: max)
-  std::string algorithm;          // empty = chosen
+  std::string redop = {};         // sum, min, max; empty = sum (bool: max)
+  std::string algorithm = {};     // empty = chosen
   std::string transport = "shm";  // shm: forked ranks, inproc: threads
   bool symmetric = false;         // buffers in symmetric memory
   bool json = false;

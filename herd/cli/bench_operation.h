@@ -35,7 +35,7 @@ std::vector<std::string_view> bench_kinds();
 int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks);
 
 struct BenchCall {
-  std::string op, algorithm;
+  std::string op = {}, algorithm = {};
   DType dtype = DType::kF32;
   ReduceOp reduce = ReduceOp::kSum;
   int64_t bytes = 0;  // of the whole message, as schedule.h defines it; whole elements

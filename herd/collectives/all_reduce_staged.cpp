@@ -17,7 +17,9 @@ void one_shot(Builder& b) {
   const Range all{0, b.elements()};
   const Slice stage = b.stage(b.elements());
   std::vector<Slice> sources;
-  for (Rank rank = 0; rank < b.num_ranks(); ++rank) sources.push_back(Builder::of(stage, rank));
+  for (Rank rank = 0; rank < b.num_ranks(); ++rank) {
+    sources.push_back(rank == b.self() ? b.input(all) : Builder::of(stage, rank));
+  }
   b.copy(b.input(all), {stage});
   for (const Rank peer : peers_of(b)) b.signal(peer, {stage});
   for (const Rank peer : peers_of(b)) b.wait(peer, {Builder::of(stage, peer)});

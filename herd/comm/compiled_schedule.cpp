@@ -13,6 +13,10 @@ namespace {
 
 // From here on results leave the cache before anyone reads them again.
 constexpr int64_t kStreamBytes = 16 << 20;
+// From here on what a step writes to the stage goes past the cache. Its lines lie in the caches of the peers that read
+// them last: taking them back, one by one, costs five times as much as writing to memory where ranks run under two
+// caches, and little less where they share one.
+constexpr int64_t kStageStreamBytes = 2 << 10;
 
 int64_t elements_of(const Step& step) {
   if (!step.targets.empty()) return step.targets.front().size();
@@ -57,7 +61,8 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
   out.operands = static_cast<uint32_t>(operands_.size());
   out.elements = elements_of(step);
   const int64_t bytes = out.elements * element_bytes();
-  bool to_output = !step.targets.empty();
+  const auto on_stage = [](const Slice& slice) { return slice.space == Space::kStage; };
+  const auto on_output = [](const Slice& slice) { return slice.space == Space::kOutput; };
   for (const auto* slices : {&step.targets, &step.sources}) {
     for (const Slice& slice : *slices) {
       operands_.push_back({slice.rank, slice.space, slice.begin * element_bytes()});
@@ -67,8 +72,15 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
       if (slice.rank != schedule_.self) sent_bytes_ += static_cast<uint64_t>(bytes);
     }
   }
-  for (const Slice& target : step.targets) to_output &= target.space == Space::kOutput;
-  out.stream = to_output && moves_locally(step.kind) && schedule_.elements * element_bytes() >= kStreamBytes;
+  if (moves_locally(step.kind)) {
+    // The first target is the one that the kernel aligns to lines of the cache.
+    std::stable_partition(operands_.begin() + out.operands, operands_.begin() + out.operands + out.num_targets,
+                          [](const Operand& operand) { return operand.space == Space::kStage; });
+    const bool stages = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
+    const bool to_output = std::all_of(step.targets.begin(), step.targets.end(), on_output);
+    out.stream =
+        (stages && bytes >= kStageStreamBytes) || (to_output && schedule_.elements * element_bytes() >= kStreamBytes);
+  }
   if (step.kind == StepKind::kSend) sent_bytes_ += static_cast<uint64_t>(bytes);
   if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
     signals_ = true;

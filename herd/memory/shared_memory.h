@@ -21,7 +21,8 @@ class SharedMemory {
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
-  // Makes the pages of [begin, begin + bytes) real, huge ones where the kernel has them at hand. Throws kStorage with the bytes wanted and the bytes there are.
+  // Makes the pages of [begin, begin + bytes) real, huge ones where the kernel has them at hand. Throws kStorage with
+  // the bytes wanted and the bytes there are.
   void commit(int64_t begin, int64_t bytes);
   // Gives the descriptor back; the mapping stays. No commit() or sending afterwards.
   void close_descriptor();

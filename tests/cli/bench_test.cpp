@@ -76,7 +76,7 @@ TEST_P(BenchEveryOperation, FindsNothingWrong) {
 }
 
 INSTANTIATE_TEST_SUITE_P(DTypes, BenchEveryOperation, testing::ValuesIn(kAllDTypes),
-                         [](const auto& info) { return std::string(dtype_name(info.param)); });
+                         [](const auto& param) { return std::string(dtype_name(param.param)); });
 
 TEST(Bench, ReportsRatesOfNcclTestsDefinition) {
   run_inproc(2, [](Communicator& comm) {
