@@ -14,6 +14,7 @@
 #include "herd/cli/explain.h"
 #include "herd/cli/generate.h"
 #include "herd/cli/parity.h"
+#include "herd/cli/plan.h"
 #include "herd/cli/run.h"
 #include "herd/cli/show.h"
 #include "herd/cli/tokenize.h"
@@ -27,6 +28,7 @@ constexpr char kFirstSession[] = R"(A first session (examples/gpt_kjv.toml is a 
   herd train run.toml data.path=data/mine           train what a run file describes; -n 2 for two ranks
   herd generate runs/NAME --prompt "Once"           continue a text with what was trained
   herd parity run.toml --a mesh.dp=1 --b mesh.dp=2  are the losses of one rank those of two?
+  herd plan run.toml --budget 2GiB                  will it fit, how fast, what would make it fit
   herd show program run.toml                        the training step, op by op, before it runs
   herd explain all_reduce --ranks 8 --bytes 64MiB   which algorithm, how long, and why
 herd COMMAND --help says more about each.)";
@@ -55,6 +57,7 @@ int main(int argc, char** argv) {
   herd::cli::add_explain_command(app);
   herd::cli::add_generate_command(app);
   herd::cli::add_parity_command(app);
+  herd::cli::add_plan_command(app);
   herd::cli::add_run_command(app);
   herd::cli::add_show_command(app);
   herd::cli::add_tokenize_command(app);

@@ -5,11 +5,12 @@
 #include <cstdio>
 #include <fstream>
 #include <memory>
-#include <thread>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/draw/timeline.h"
+#include "herd/launch/cores.h"
+#include "herd/planner/prediction.h"
 #include "herd/program/draw.h"
 #include "herd/program/names.h"
 #include "herd/program/text.h"
@@ -35,17 +36,15 @@ int run_show_program(const ShowProgramOptions& options) {
     throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
                                       std::to_string(options.rank) + "\n  fix: --rank 0");
   }
-  const spec::ModelTable model = spec::model_table(run, std::min(layout.micro_batch, layout.samples_max));
+  const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
   const std::vector<program::Program> steps = strategies::compile_and_verify(run, model, layout);
   const program::Program& step = steps[static_cast<size_t>(options.rank)];
   const bool files = !options.trace.empty() || !options.html.empty();
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
 
-  program::Calibration machine;
-  machine.cores = std::max(1, static_cast<int>(std::thread::hardware_concurrency()));
-  machine.threads =
-      run.train.threads > 0 ? static_cast<int>(run.train.threads) : std::max(1, machine.cores / options.ranks);
-  const program::Simulation simulation = simulate(steps, model, machine, program::SharedMemoryCost(machine));
+  const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
+  const program::Simulation simulation =
+      planner::simulate_on(steps, model, layout, cluster, planner::calibration_of(cluster, run, layout));
   std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",
                spec::summary(layout).c_str(), format_count(static_cast<double>(model.parameters())).c_str(),
                step.ops.size(), format_us(simulation.step_us).c_str(),

@@ -4,8 +4,11 @@
 #include <filesystem>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
+#include "herd/launch/cores.h"
+#include "herd/planner/remedies.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
@@ -25,10 +28,36 @@ int ranks_of_mesh(const spec::RunFile& run) {
   return static_cast<int>(std::max<int64_t>(1, mesh.dp) * mesh.fsdp * mesh.tp * mesh.pp * mesh.cp);
 }
 
+namespace {
+
+// The cheapest changes that make it fit, by equations on this machine's defaults.
+std::string what_would_fit(const spec::RunFile& run, int ranks) {
+  const planner::Cluster machine = planner::small_server(launch::usable_cores());
+  const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
+  std::string out;
+  for (const planner::Remedy& remedy : planner::what_would_fit(run, ranks, machine, {.budget = budget})) {
+    out += out.empty() ? "\nwhat would fit, cheapest first:" : "";
+    out += "\n ";
+    for (const std::string& change : remedy.changes) out += " " + change;
+    out += ": " + format_bytes(remedy.prediction.device_bound) + ", a step of " + format_us(remedy.prediction.step_us) +
+           " predicted" + (remedy.not_built.empty() ? "" : " (not in this version)");
+  }
+  return out + (out.empty() ? "" : "\n  herd plan says more");
+}
+
+}  // namespace
+
 void check_before_start(const spec::RunFile& run, int ranks) {
   const spec::Layout layout = spec::resolve(run, ranks);
   constexpr int kProvedWorld = 16;  // the ranks of larger ones compile their own programs only
-  if (ranks <= kProvedWorld) strategies::compile_and_verify(run, spec::model_table(run, layout.micro_batch), layout);
+  if (ranks <= kProvedWorld) {
+    try {
+      strategies::compile_and_verify(run, spec::model_table(run, layout.micro_batch), layout);
+    } catch (const Error& error) {
+      if (error.code() != Code::kOverBudget) throw;
+      throw Error(error.code(), error.message() + what_would_fit(run, ranks));
+    }
+  }
   if (run.data.kind != "tokens") return;
   const std::filesystem::path folder = run.data.path;
   open_tokens(folder, Split::kTrain, run.model.context, static_cast<uint64_t>(run.train.seed));

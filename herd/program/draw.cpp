@@ -1,7 +1,8 @@
 #include "herd/program/draw.h"
 
+#include <algorithm>
+
 #include "herd/base/units.h"
-#include "herd/draw/chart.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/timeline.h"
@@ -21,9 +22,8 @@ std::string memory_table(const Peak& peak) {
   return out;
 }
 
-std::string program_page(const Program& step, const Simulation& simulation) {
-  draw::Chart chart{
-      .title = "Device memory of rank " + std::to_string(step.rank), .x_label = "ms", .y_label = "MiB", .series = {}};
+draw::Chart memory_chart(const Simulation& simulation, const std::string& title) {
+  draw::Chart chart{.title = title, .x_label = "ms", .y_label = "MiB", .series = {}};
   std::map<ValueKind, draw::Series> series;
   draw::Series scratch{"scratch", {}};
   for (const MemoryPoint& point : simulation.memory) {
@@ -43,8 +43,20 @@ std::string program_page(const Program& step, const Simulation& simulation) {
     }
     add(scratch, point.scratch_bytes);
   }
-  for (auto& [kind, one] : series) chart.series.push_back(std::move(one));
-  chart.series.push_back(std::move(scratch));
+  // What nobody would see (norms, labels) is left out.
+  const double seen = static_cast<double>(simulation.device_peak.bytes) / 1048576.0 / 1000;
+  const auto shown = [&](const draw::Series& one) {
+    return std::any_of(one.points.begin(), one.points.end(), [&](const auto& at) { return at.second >= seen; });
+  };
+  for (auto& [kind, one] : series) {
+    if (shown(one)) chart.series.push_back(std::move(one));
+  }
+  if (shown(scratch)) chart.series.push_back(std::move(scratch));
+  return chart;
+}
+
+std::string program_page(const Program& step, const Simulation& simulation) {
+  const draw::Chart chart = memory_chart(simulation, "Device memory of rank " + std::to_string(step.rank));
   const std::string peak = "<p>Peak " + draw::escape(format_bytes(static_cast<double>(simulation.device_peak.bytes))) +
                            "</p><pre>" + draw::escape(memory_table(simulation.device_peak)) + "</pre>";
   return draw::html_page(

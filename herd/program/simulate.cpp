@@ -27,24 +27,22 @@ int64_t bytes_of_gradients(const Program& step, const std::vector<Value>& values
 }
 
 struct Work {
-  double us = 0;     // on the rank's threads, alone
-  double bytes = 0;  // to and from memory meanwhile
+  PassWork pass;
+  const spec::BlockShape* block = nullptr;  // whose inner collectives it issues
 };
 
 // Empty for what takes no time of the rank's cores.
 std::optional<Work> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
                             const Calibration& machine) {
-  const double rate = machine.core_bytes_per_us * machine.threads;
-  const auto stream = [&](double us, double bytes) {
-    return Work{machine.op_overhead_us + us / machine.threads + bytes / rate, bytes};
-  };
-  const auto pass = [&](OpKind kind, const spec::Cost& cost) {
+  const auto pass = [&](OpKind kind) {
+    const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
+    const spec::Cost& cost = kind == OpKind::kBackward ? block.backward : block.forward;
     const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
-    const double bytes = cost.memory_bytes + so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
+    const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
     if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())
-      return Work{measured->second + so_far / rate, bytes};
-    return stream(
-        cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us, bytes);
+      return Work{{measured->second + so_far / (machine.core_bytes_per_us * machine.threads), cost.memory_bytes + more},
+                  &block};
+    return Work{pass_work(cost, more, machine), &block};
   };
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
@@ -52,24 +50,23 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:
-      return pass(OpKind::kForward, model.blocks.at(static_cast<size_t>(op.block)).forward);
+      return pass(OpKind::kForward);
     case OpKind::kLoss:
-      return pass(OpKind::kLoss, model.blocks.at(static_cast<size_t>(op.block)).forward);
     case OpKind::kBackward:
-      return pass(OpKind::kBackward, model.blocks.at(static_cast<size_t>(op.block)).backward);
+      return pass(op.kind);
     case OpKind::kStep:
       if (machine.update_us_per_element > 0)
-        return Work{elements * machine.update_us_per_element / machine.threads, bytes};
-      return stream(0, bytes);
+        return Work{{elements * machine.update_us_per_element / machine.threads, bytes}};
+      return Work{pass_work({}, bytes, machine)};
     case OpKind::kNorm:
-      if (machine.norm_us_per_element > 0) return Work{elements * machine.norm_us_per_element, bytes};
-      return stream(0, bytes);
+      if (machine.norm_us_per_element > 0) return Work{{elements * machine.norm_us_per_element, bytes}};
+      return Work{pass_work({}, bytes, machine)};
     case OpKind::kFetch:
     case OpKind::kEvict:
-      return stream(0, bytes);
+      return Work{pass_work({}, bytes, machine)};
     case OpKind::kLoad:
     case OpKind::kClip:
-      return stream(0, 0);
+      return Work{pass_work({}, 0, machine)};
     default:
       return std::nullopt;
   }
@@ -132,15 +129,17 @@ class Simulator {
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
         const int64_t bytes = std::max(bytes_of(step, op.reads), bytes_of(step, op.writes));
-        const CollectivePrice price = cost_.price(op.kind, bytes, step.mesh.at(op.axis));
+        const CollectivePrice price = cost_.price(op.kind, bytes, op.axis, step.mesh.at(op.axis));
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0) task.uses = {{cores_, 1}, {bus_, price.host_bytes / price.work_us}};
         meeting.work.push_back(add_task(task));
       } else {
-        if (const auto work = work_of(step, op, model_, machine_); work && work->us > 0) {
-          task.work_us = work->us;
-          task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work->bytes / work->us}};
+        if (auto work = work_of(step, op, model_, machine_)) {
+          if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
+          task.work_us = work->pass.work_us;
+          if (task.work_us > 0)
+            task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work->pass.host_bytes / task.work_us}};
         }
         const int added = add_task(task);
         if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;
@@ -152,6 +151,22 @@ class Simulator {
     for (const auto& [key, task] : received_) {
       const auto sent = messages_.find(key);
       if (sent != messages_.end()) after_[task] = {sent->second.first};
+    }
+  }
+
+  // Collectives that autograd issues within the op: the rank's threads wait for them.
+  void add_inner(const Op& op, const Program& step, const spec::BlockShape& block, PassWork& pass,
+                 double& latency_us) const {
+    for (const spec::InnerCollective& one : block.inner) {
+      const auto ranks = step.mesh.find(one.axis);
+      const int times =
+          (op.kind == OpKind::kBackward ? one.backward : one.forward) + (op.kind == OpKind::kLoss ? one.backward : 0);
+      if (ranks == step.mesh.end() || times == 0) continue;
+      const OpKind kind = one.reduces ? OpKind::kReduce : OpKind::kGather;
+      const CollectivePrice price = cost_.price(kind, one.bytes, one.axis, ranks->second);
+      latency_us += times * price.latency_us;
+      pass.work_us += times * price.work_us;
+      pass.host_bytes += times * price.host_bytes;
     }
   }
 
@@ -265,7 +280,14 @@ class Simulator {
 
 }  // namespace
 
-CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, int num_ranks) const {
+PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration& machine) {
+  const double flops_us =
+      cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us;
+  const double bytes = cost.memory_bytes + more_bytes;
+  return {machine.op_overhead_us + (flops_us + bytes / machine.core_bytes_per_us) / machine.threads, bytes};
+}
+
+CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const std::string& /*axis*/, int num_ranks) const {
   if (num_ranks < 2) return {};
   const double traffic = (kind == OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
   const double measured = traffic / 2 * machine_.reduce_us_per_byte;

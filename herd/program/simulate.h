@@ -7,6 +7,7 @@
 #pragma once
 
 #include <map>
+#include <string>
 #include <vector>
 
 #include "herd/program/memory_bound.h"
@@ -44,7 +45,8 @@ struct CollectivePrice {
 class CollectiveCost {
  public:
   virtual ~CollectiveCost() = default;
-  virtual CollectivePrice price(OpKind kind, int64_t bytes, int num_ranks) const = 0;  // kGather, kReduce
+  // kGather or kReduce of a whole message of so many bytes, among the ranks of a mesh axis.
+  virtual CollectivePrice price(OpKind kind, int64_t bytes, const std::string& axis, int num_ranks) const = 0;
 };
 
 // Ranks of one host reduce straight out of each other's memory. Of S bytes a rank reads S and writes S in an all-reduce
@@ -52,11 +54,17 @@ class CollectiveCost {
 class SharedMemoryCost final : public CollectiveCost {
  public:
   explicit SharedMemoryCost(const Calibration& machine) : machine_(machine) {}
-  CollectivePrice price(OpKind kind, int64_t bytes, int num_ranks) const override;
+  CollectivePrice price(OpKind kind, int64_t bytes, const std::string& axis, int num_ranks) const override;
 
  private:
   Calibration machine_;
 };
+
+// What a pass over a block asks of a rank that has its threads and the memory to itself.
+struct PassWork {
+  double work_us = 0, host_bytes = 0;
+};
+PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration& machine);
 
 struct MemoryPoint {
   double at_us = 0;

@@ -108,9 +108,9 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   }
   const int64_t n = layout.data_ranks();
   layout.batch = run.train.batch;
-  layout.micro_batch = run.train.micro_batch;
   layout.samples_min = layout.batch / n;
   layout.samples_max = (layout.batch + n - 1) / n;
+  layout.micro_batch = std::min(run.train.micro_batch, layout.samples_max);
   const int64_t micro_batches = (layout.samples_max + layout.micro_batch - 1) / layout.micro_batch;
   constexpr int64_t kMostMicroBatches = 65536;
   if (micro_batches > kMostMicroBatches) {
@@ -142,8 +142,7 @@ std::string summary(const Layout& layout) {
                                 : std::to_string(layout.samples_min) + " or " + std::to_string(layout.samples_max);
   out += " | " + std::to_string(layout.batch) + " sequences a step = " + share +
          " a rank = " + std::to_string(layout.micro_batches) +
-         (layout.micro_batches == 1 ? " micro-batch of " : " micro-batches of ") +
-         std::to_string(std::min(layout.micro_batch, layout.samples_max));
+         (layout.micro_batches == 1 ? " micro-batch of " : " micro-batches of ") + std::to_string(layout.micro_batch);
   return out + " | " + std::to_string(layout.tokens) + " tokens a step";
 }
 

@@ -16,7 +16,7 @@ struct Layout {
   int world_size = 1;
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
-  int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most
+  int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max
   int64_t samples_min = 1, samples_max = 1;  // of a data rank: floor and ceil of batch / data_ranks()
   int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
   int64_t tokens = 0;     // per optimizer step, over all ranks

@@ -56,7 +56,7 @@ struct BlockShape {
   int64_t input_bytes = 0;       // of a micro-batch: tokens for the first block, else activations
   int64_t output_bytes = 0;      // 0 for the loss block
   int64_t graph_bytes = 0;       // kept for backward, the input included; 0 for the loss block
-  int64_t score_bytes = 0;       // of graph_bytes: what selective recompute leaves out, attention's T x T matrices
+  int64_t score_bytes = 0;       // attention's T x T matrices: in graph_bytes, or with selective recompute in scratch
   Cost forward = {};             // of the loss block: loss, input and weight gradients together
   Cost backward = {};            // of the loss block: nothing
   std::vector<InnerCollective> inner = {};
@@ -78,8 +78,9 @@ struct ModelTable {
 
 // B sequences a micro-batch. Element size from strategy.precision, shares of a rank from mesh.tp (heads, feed-forward
 // width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The attention is kMath with
-// dropout, since only that form takes a mask; else kFlash. Throws kBadConfig for a model.kind that has no table, and
-// where tp does not divide heads, kv_heads and ffn, or cp the context.
+// dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective" leaves its T x T matrices
+// out of the graph; backward computes attention again. Throws kBadConfig for a model.kind that has no table, and where
+// tp does not divide heads, kv_heads and ffn, or cp the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.

@@ -24,7 +24,6 @@ const std::vector<Built>& built() {
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0"}},
-      {"strategy.recompute", {"\"none\""}},
       {"strategy.precision", {"\"fp32\""}},
       {"strategy.offload", {"\"none\""}},
       {"strategy.compression", {"\"none\""}},
@@ -51,6 +50,11 @@ void refuse_unbuilt(const RunFile& run) {
                                           " is not in this version\n  fix: " + key.full_name() + " = " + have);
       }
     }
+  }
+  if (run.strategy.recompute == "selective" && run.model.dropout > 0) {
+    throw Error(Code::kBadConfig,
+                "strategy.recompute = \"selective\" with model.dropout > 0 is not in this version\n  fix: "
+                "model.dropout = 0, whose attention keeps no T x T matrix, or strategy.recompute = \"full\"");
   }
   if (run.model.head_width != 0 && run.model.head_width * run.model.heads != run.model.width) {
     throw Error(Code::kBadConfig, "model.head_width = " + std::to_string(run.model.head_width) + " with " +

@@ -12,7 +12,8 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
       D_(m_.width),
       V_(m_.vocab),
       F_(m_.ffn > 0 ? m_.ffn : 4 * m_.width),
-      cp_(run.mesh.cp) {
+      cp_(run.mesh.cp),
+      selective_(run.strategy.recompute == "selective") {
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
   A_ = m_.heads * head;
   K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head;
@@ -127,6 +128,12 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
   block.backward.scratch_bytes = (2 * rf + 3 * rd) * element_ + score_bytes;
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
+  if (selective_ && block.score_bytes > 0) {
+    block.graph_bytes -= block.score_bytes;
+    block.backward.scratch_bytes += block.score_bytes;
+    block.backward.attention_flops += block.forward.attention_flops;
+    block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
+  }
   return block;
 }
 

@@ -48,6 +48,7 @@ class TableBuilder {
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
   int64_t element_ = 4;  // bytes
   int64_t cp_ = 1;
+  bool selective_ = false;  // recompute
   ModelTable table_;
 };
 

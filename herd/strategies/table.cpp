@@ -10,6 +10,7 @@
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
+#include "herd/strategies/recompute.h"
 
 namespace herd::strategies {
 namespace {
@@ -55,12 +56,33 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& lay
   const bool alone = layout.data_ranks() == 1;
   rows.push_back(
       {std::make_unique<MicroBatches>(layout.micro_batches), {.summed = alone, .clipped = false, .released = false}});
+  // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
+  const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
+  if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers))) {
+    rows.push_back({std::make_unique<Recompute>(every), {.summed = alone, .clipped = false, .released = false}});
+  }
   if (layout.dp > 1) {
     rows.push_back({std::make_unique<DataParallel>("dp", run.strategy.bucket),
                     {.summed = true, .clipped = false, .released = false}});
   }
   rows.push_back({std::make_unique<Clip>(), {.summed = true, .clipped = true, .released = false}});
   return rows;
+}
+
+std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
+  const auto& strategy = run.strategy;
+  if (strategy.zero > 0) return "strategy.zero = " + std::to_string(strategy.zero) + " has no rewrite";
+  const std::pair<const char*, int> axes[] = {
+      {"mesh.fsdp", layout.fsdp}, {"mesh.pp", layout.pp}, {"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
+  for (const auto& [key, size] : axes) {
+    if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
+  }
+  const std::pair<const char*, const std::string&> names[] = {{"strategy.offload", strategy.offload},
+                                                              {"strategy.compression", strategy.compression}};
+  for (const auto& [key, name] : names) {
+    if (name != "none") return std::string(key) + " = \"" + name + "\" has no rewrite";
+  }
+  return "";
 }
 
 Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {

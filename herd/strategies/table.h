@@ -20,8 +20,12 @@ struct Row {
   program::Proof establishes;  // what holds after this row and those before it
 };
 
-// The rows that this run needs, in canonical order: micro-batches, data parallel, clip.
+// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, clip.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);
+
+// What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives
+// the whole of it.
+std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout);
 
 // The program of one rank: the plain step through every row, then releases and slots.
 program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,

@@ -20,6 +20,8 @@
 #include "herd/optim/adamw.h"
 #include "herd/optim/learning_rate.h"
 #include "herd/optim/sgd.h"
+#include "herd/planner/cluster.h"
+#include "herd/planner/prediction.h"
 #include "herd/program/simulate.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
@@ -27,6 +29,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/table.h"
+#include "herd/topology/text.h"
 #include "herd/train/batches.h"
 #include "herd/train/calibrate.h"
 #include "herd/train/checkpoint_peers.h"
@@ -136,7 +139,9 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, comm, s.optimizer->num_states(), seed);
   const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.optimizer, comm);
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
-  s.predicted = program::simulate(programs, table, machine, program::SharedMemoryCost(machine));
+  planner::Cluster cluster = planner::cluster_of(machine, parse_topology(comm.topology()), run.memory.device_budget);
+  cluster.measured = planner::measured_of(machine, run, s.layout);
+  s.predicted = planner::simulate_on(programs, table, s.layout, cluster, machine);
   s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
         format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   s.bindings = std::make_unique<runtime::ModelBindings>(
@@ -152,6 +157,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   if (s.root()) {
     fs::create_directories(s.folder);
     std::ofstream(s.folder / "config.toml") << spec::to_toml(run);
+    std::ofstream(s.folder / "cluster.toml") << planner::to_toml(cluster);  // for herd plan --cluster
   }
   s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
   s.saver = std::make_unique<CheckpointSaver>(CheckpointSaver::Options{.root = s.folder / "checkpoints",

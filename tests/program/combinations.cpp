@@ -10,6 +10,7 @@
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
+#include "herd/strategies/recompute.h"
 
 namespace herd::program::testing {
 namespace {
@@ -71,23 +72,6 @@ void pipeline(Program& step, const std::vector<int>& block_stage, int stage, int
       const auto& groups = step.block_groups[static_cast<size_t>(b)];
       if (std::find(groups.begin(), groups.end(), op.reads[0].index) != groups.end()) ops.push_back(op);
     }
-  }
-  step.ops = std::move(ops);
-}
-
-void recompute(Program& step) {
-  Ops ops;
-  for (Op op : step.ops) {
-    if (op.kind == OpKind::kForward)
-      std::erase_if(op.writes, [](const Value& v) { return v.kind == ValueKind::kGraph; });
-    if (op.kind == OpKind::kBackward) {
-      Op again =
-          make(OpKind::kRecompute, Lane::kCompute, {}, {graph(op.block, op.micro_batch)}, op.block, op.micro_batch);
-      for (const int g : step.block_groups[static_cast<size_t>(op.block)]) again.reads.push_back(weight(g));
-      again.reads.push_back(activation(op.block, op.micro_batch));
-      ops.push_back(again);
-    }
-    ops.push_back(op);
   }
   step.ops = std::move(ops);
 }
@@ -199,7 +183,8 @@ void reduce_norms(Program& step, const std::vector<std::string>& axes) {
 std::string Combination::text() const {
   return "layers " + std::to_string(layers) + " micro_batches " + std::to_string(micro_batches) + " dp " +
          std::to_string(dp) + " pp " + std::to_string(pp) + " zero " + std::to_string(zero) + (tied ? " tied" : "") +
-         (recompute ? " recompute" : "") + (offload ? " offload" : "") + " bucket " + std::to_string(bucket);
+         (recompute > 0 ? " recompute " + std::to_string(recompute) : "") + (offload ? " offload" : "") + " bucket " +
+         std::to_string(bucket);
 }
 
 Compiled compile(const Combination& c) {
@@ -223,7 +208,7 @@ Compiled compile(const Combination& c) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
     const auto stage = out.expected.ranks.back().find("pp");
     if (c.pp > 1) pipeline(step, out.expected.block_stage, stage->second, c.pp);
-    if (c.recompute) recompute(step);
+    if (c.recompute > 0) step = strategies::Recompute(c.recompute).rewrite(std::move(step));
     if (c.dp > 1) step = strategies::DataParallel("dp", c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, "dp");
     if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kFull);

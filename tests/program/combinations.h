@@ -1,5 +1,5 @@
 // Steps of many combinations of strategies, some of them rewrites that stand only here: they show that the IR, its
-// verifier and its slots carry ZeRO, recompute, 1F1B pipelines and host offload without a change.
+// verifier and its slots carry ZeRO, 1F1B pipelines and host offload without a change.
 #pragma once
 
 #include <string>
@@ -11,7 +11,9 @@ namespace herd::program::testing {
 
 struct Combination {
   int layers = 2, micro_batches = 1, dp = 1, pp = 1, zero = 0;
-  bool tied = false, recompute = false, offload = false;
+  bool tied = false;
+  int recompute = 0;  // every so many blocks; 0 = none
+  bool offload = false;
   int64_t bucket = 1;
   std::string text() const;
 };

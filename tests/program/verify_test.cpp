@@ -23,7 +23,7 @@ std::vector<Combination> combinations() {
       for (const int pp : {1, 2, 4}) {
         for (const int zero : {0, 1, 3}) {
           if (dp == 1 && zero > 0) continue;
-          for (const bool recompute : {false, true}) {
+          for (const int recompute : {0, 1 + micro_batches % 2}) {
             for (const bool offload : {false, true}) {
               all.push_back({.layers = 3,
                              .micro_batches = micro_batches,

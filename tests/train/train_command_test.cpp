@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "command.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -45,6 +46,34 @@ TEST(TrainCommand, GivesTheLossesOfOneRank_WithTwoRanksAndOtherMicroBatches) {
   ASSERT_EQ(two.status, 0) << two.output;
   EXPECT_EQ(losses(folder.root / "one").size(), 12u);
   expect_same_losses(folder.root / "one", folder.root / "two", 1e-6);
+}
+
+TEST(TrainCommand, GivesTheSameBits_WhenActivationsAreComputedAgain) {
+  RunFolder folder;
+  const std::vector<std::string> all = {"model.dropout=0.1", "model.layers=3", "train.eval_every=0"};
+  ASSERT_EQ(folder.train("none", 2, all).status, 0);
+  for (const std::string how : {"full", "every:2"}) {
+    std::vector<std::string> overrides = all;
+    overrides.push_back("strategy.recompute=" + how);
+    const Ended run = folder.train(how, 2, overrides);
+    ASSERT_EQ(run.status, 0) << run.output;
+    EXPECT_EQ(losses(folder.root / "none"), losses(folder.root / how)) << how;
+  }
+}
+
+TEST(TrainCommand, PredictsWhatHerdPlanSays_OnTheClusterThatItMeasured) {
+  RunFolder folder;
+  const Ended run = folder.train("run", 2, {"strategy.recompute=sqrt", "train.eval_every=0"});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const StepMetrics step = read_metrics(folder.root / "run/metrics.jsonl").back();
+  Command plan({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "plan", folder.root / "run/config.toml", "--ranks",
+                "2", "--cluster", folder.root / "run/cluster.toml", "--json"},
+               folder.root / "plan.output");
+  ASSERT_EQ(plan.wait(), 0) << plan.output();
+  const auto json = nlohmann::json::parse(plan.output());
+  EXPECT_EQ(json["method"], "simulated");
+  EXPECT_EQ(json["device_bytes"]["total"].get<double>(), static_cast<double>(step.predicted_device_bytes_peak));
+  EXPECT_NEAR(json["step_us"].get<double>() / 1e3, step.predicted_step_ms, 1e-6 * step.predicted_step_ms);
 }
 
 TEST(TrainCommand, ContinuesWithTheSameBits_WhenResumed) {

@@ -1,0 +1,117 @@
+#include "herd/cli/plan.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/cli/known_models.h"
+#include "herd/cli/trainer_process.h"
+#include "herd/draw/table.h"
+#include "herd/launch/cores.h"
+
+namespace herd::cli {
+namespace {
+
+constexpr char kHelp[] =
+    R"(The answer comes without a device: the training step is built as a program and simulated, as herd train
+predicts it; what no program is built for yet is answered by equations, and said so.
+
+  herd plan gpt3-175b --ranks 64 --cluster a100-80gb       a known model on known machines
+  herd plan run.toml --ranks 2 --budget 2GiB               your run file, with a budget
+  herd plan llama3-8b strategy.zero=3 --cluster a100-80gb  what if?
+  herd plan run.toml --cluster runs/NAME/cluster.toml      with the rates that a run of herd train measured
+  herd plan --models                                       models and clusters that herd knows)";
+
+planner::Cluster read_cluster(const std::string& path_or_name) {
+  if (path_or_name.empty()) return planner::small_server(launch::usable_cores());
+  const auto path = find_file(path_or_name, "clusters");
+  std::ostringstream text;
+  text << std::ifstream(path, std::ios::binary).rdbuf();
+  return planner::parse_cluster(text.str(), path.string());
+}
+
+planner::Budget budget_of(const PlanOptions& options, const spec::RunFile& run, const planner::Cluster& cluster) {
+  planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
+  if (budget.device == 0) budget.device = cluster.device.memory_bytes;
+  if (budget.host == 0) budget.host = cluster.host_memory_bytes / std::max(1, cluster.topology.hosts.at(0).ranks);
+  if (!options.budget.empty()) budget.device = parse_bytes(options.budget);
+  return budget;
+}
+
+void list_known() {
+  draw::Table table{{{"model"}, {"is"}}, {}};
+  for (const KnownFile& known : known_files("models")) table.rows.push_back({known.name, known.about});
+  std::fputs((draw::text_table(table) + "\n").c_str(), stdout);
+  table = {{{"cluster"}, {"is"}}, {}};
+  for (const KnownFile& known : known_files("clusters")) table.rows.push_back({known.name, known.about});
+  std::fputs(draw::text_table(table).c_str(), stdout);
+}
+
+}  // namespace
+
+planner::Plan make_plan(const PlanOptions& options) {
+  const std::filesystem::path path = find_file(options.file, "models");
+  planner::Plan plan;
+  plan.name = path.stem();
+  plan.run = spec::parse_run_file(path.string(), options.overrides);
+  plan.ranks = options.ranks > 0 ? options.ranks : ranks_of_mesh(plan.run);
+  const planner::Cluster cluster = read_cluster(options.cluster);
+  plan.cluster = planner::with_ranks(cluster, plan.ranks);
+  plan.budget = budget_of(options, plan.run, cluster);
+  plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
+  plan.tokens = options.tokens;
+  if (!plan.fits()) {
+    plan.remedies =
+        planner::what_would_fit(plan.run, plan.ranks, cluster,
+                                {.budget = plan.budget,
+                                 .time_scale = planner::time_scale(plan.run, plan.ranks, cluster, plan.prediction),
+                                 .more_ranks = options.ranks == 0});
+  }
+  return plan;
+}
+
+int run_plan(const PlanOptions& options) {
+  const planner::Plan plan = make_plan(options);
+  std::fputs((options.json ? plan_json(plan) : plan_text(plan)).c_str(), stdout);
+  if (options.html.empty()) return 0;
+  std::ofstream page(options.html, std::ios::binary);
+  page << plan_page(plan);
+  page.close();
+  if (!page) throw Error(Code::kStorage, "can't write " + options.html);
+  std::fprintf(stderr, "wrote %s\n", options.html.c_str());
+  return 0;
+}
+
+void add_plan_command(CLI::App& app) {
+  auto options = std::make_shared<PlanOptions>();
+  auto models = std::make_shared<bool>(false);
+  CLI::App* command = app.add_subcommand("plan", "Will a run fit, how fast is it, and what would make it fit?");
+  command->footer(kHelp);
+  command->add_option("file", options->file, "run file, or the name of a known model");
+  command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
+  command->add_option("--ranks", options->ranks,
+                      "processes that train together; default: what [mesh] states, and more if that does not fit");
+  command->add_option("--cluster", options->cluster,
+                      "file or name of the machines (docs/formats/cluster.md); default: this one, rates assumed");
+  command->add_option("--budget", options->budget,
+                      "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
+  command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
+  command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
+  command->add_option("--html", options->html, "write a page with bars, timeline and tables");
+  command->add_flag("--models", *models, "list the models and clusters that herd knows");
+  command->callback([options, models] {
+    if (*models) return list_known();
+    if (options->file.empty())
+      throw Error(Code::kBadConfig,
+                  "herd plan needs a run file or a model\n  fix: herd plan gpt2, or herd plan --models");
+    if (const int status = run_plan(*options)) throw CLI::RuntimeError(status);
+  });
+}
+
+}  // namespace herd::cli

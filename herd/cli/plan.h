@@ -1,0 +1,32 @@
+// herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--json] [--html
+// FILE]
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "herd/planner/report.h"
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+struct PlanOptions {
+  std::string file;  // a run file, or the name of a known model
+  std::vector<std::string> overrides = {};
+  int ranks = 0;             // 0 = what the mesh states, and more if that does not fit
+  std::string cluster = {};  // a file or the name of a known cluster; empty = this machine, rates assumed
+  std::string budget = {};   // of a device; empty = memory.device_budget, else the cluster's
+  double tokens = 0;         // of the whole training
+  bool json = false;
+  std::string html = {};
+};
+
+void add_plan_command(CLI::App& app);
+planner::Plan make_plan(const PlanOptions& options);  // throws herd::Error
+int run_plan(const PlanOptions& options);             // exit status: 0, also where it does not fit
+
+}  // namespace herd::cli

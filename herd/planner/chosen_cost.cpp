@@ -1,0 +1,116 @@
+#include "herd/planner/chosen_cost.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/collectives/choose.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr int64_t kShort = 64 << 10, kMiddle = 8 << 20, kLong = 256 << 20;  // bytes that lines go through
+
+// Slope and start of the line through two points; never below zero.
+std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
+  const double slope = std::max(0.0, b_us - a_us) / static_cast<double>(b - a);
+  return {std::max(0.0, a_us - slope * static_cast<double>(a)), slope};
+}
+
+int stride_of(const spec::Layout& layout, const std::string& axis) {
+  const std::pair<const char*, int> axes[] = {
+      {"tp", layout.tp}, {"cp", layout.cp}, {"fsdp", layout.fsdp}, {"dp", layout.dp}, {"pp", layout.pp}};
+  int stride = 1;
+  for (const auto& [name, size] : axes) {
+    if (axis == name) return stride;
+    stride *= size;
+  }
+  throw Error(Code::kBadConfig, "the mesh has no axis \"" + axis + "\"\n  fix: dp, fsdp, tp, pp or cp");
+}
+
+int size_of_axis(const spec::Layout& layout, const std::string& axis) {
+  if (axis == "tp") return layout.tp;
+  if (axis == "cp") return layout.cp;
+  if (axis == "fsdp") return layout.fsdp;
+  return axis == "dp" ? layout.dp : layout.pp;
+}
+
+// Bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a reduction.
+double moved_bytes(program::OpKind kind, int64_t bytes) {
+  return (kind == program::OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
+}
+
+}  // namespace
+
+Topology group_topology(const Topology& topology, const spec::Layout& layout, const std::string& axis) {
+  const int stride = stride_of(layout, axis), size = size_of_axis(layout, axis);
+  Topology group{topology.name, {}, topology.spine_bytes_per_us};
+  size_t at = 0;
+  int first = 0;  // rank of hosts[at]
+  double share = 1;
+  for (int i = 0, previous = -1; i < size; ++i) {
+    const int rank = i * stride;
+    while (rank >= first + topology.hosts[at].ranks) first += topology.hosts[at++].ranks;
+    if (previous != static_cast<int>(at)) {
+      group.hosts.push_back(topology.hosts[at]);
+      group.hosts.back().ranks = 0;
+      previous = static_cast<int>(at);
+    }
+    ++group.hosts.back().ranks;
+    share = static_cast<double>(group.hosts.back().ranks) / topology.hosts[at].ranks;
+    Host& host = group.hosts.back();
+    host.cores = host.ranks;
+    host.memory_bytes_per_us = host.core_bytes_per_us * host.ranks;
+    host.cached_bytes_per_us = host.cached_core_bytes_per_us * host.ranks;
+    host.uplink.bytes_per_us = topology.hosts[at].uplink.bytes_per_us * share;
+  }
+  group.spine_bytes_per_us *= share;
+  return group;
+}
+
+double ChosenCost::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
+  CollectiveRequest request;
+  request.collective = kind == program::OpKind::kGather ? Collective::kAllGather : Collective::kAllReduce;
+  request.num_ranks = group.num_ranks();
+  request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
+  request.dtype = dtype_;
+  request.in_place = request.collective == Collective::kAllReduce;
+  request.same_host = request.direct = group.hosts.size() == 1;
+  for (int host = 0; host < static_cast<int>(group.hosts.size()); ++host)
+    request.hosts.insert(request.hosts.end(), static_cast<size_t>(group.hosts[static_cast<size_t>(host)].ranks), host);
+  return choose(request, group).candidates[0].us;
+}
+
+double ChosenCost::line_us(program::OpKind kind, int64_t bytes, const std::string& axis, const Topology& group) const {
+  Memory& memory = shared_ != nullptr ? *shared_ : own_;
+  std::string key = axis + (kind == program::OpKind::kGather ? " gather" : " reduce");
+  for (const int size : {layout_.pp, layout_.dp, layout_.fsdp, layout_.cp, layout_.tp})
+    key += " " + std::to_string(size);
+  const auto at = memory.try_emplace(key + " " + std::string(dtype_name(dtype_)));
+  Line& line = at.first->second;
+  if (at.second) {
+    const double few = chosen_us(kind, kShort, group), some = chosen_us(kind, kMiddle, group),
+                 many = chosen_us(kind, kLong, group);
+    std::tie(line.fixed_us, line.us_per_byte) = line_through(kShort, few, kMiddle, some);
+    std::tie(line.long_fixed_us, line.long_us_per_byte) = line_through(kMiddle, some, kLong, many);
+  }
+  const double size = static_cast<double>(bytes);
+  return bytes <= kMiddle ? line.fixed_us + line.us_per_byte * size : line.long_fixed_us + line.long_us_per_byte * size;
+}
+
+program::CollectivePrice ChosenCost::price(program::OpKind kind, int64_t bytes, const std::string& axis,
+                                           int num_ranks) const {
+  if (num_ranks < 2 || bytes == 0) return {};
+  const auto known = known_.find({kind, bytes, axis});
+  if (known != known_.end()) return known->second;
+  const Topology group = group_topology(topology_, layout_, axis);
+  const double us = sizes_ == Sizes::kEach ? chosen_us(kind, bytes, group) : line_us(kind, bytes, axis, group);
+  const Host& host = group.hosts[0];
+  program::CollectivePrice price;
+  const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
+  price.work_us = group.hosts.size() == 1 ? us : std::min(us, alone_us);
+  price.latency_us = us - price.work_us;
+  price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
+  return known_[{kind, bytes, axis}] = price;
+}
+
+}  // namespace herd::planner

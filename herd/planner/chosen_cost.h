@@ -1,0 +1,57 @@
+// What collectives of a training step cost: the algorithm that collectives/choose.h picks for the ranks of a mesh axis,
+// where they stand in the topology, timed there.
+//   A group's ranks of one host work on cores of their own (the simulation of the step adds who else wants them); of
+//   the host's uplink they have their share, since every other group of the axis wants its own at the same time.
+// Threads: one at a time (prices are remembered).
+#pragma once
+
+#include <map>
+#include <string>
+#include <tuple>
+
+#include "herd/program/simulate.h"
+#include "herd/spec/layout.h"
+#include "herd/topology/topology.h"
+
+namespace herd::planner {
+
+// The hosts of rank 0's group along an axis. Axes from the outermost: pp, dp, fsdp, cp, tp. Throws kBadConfig for an
+// axis of another name.
+Topology group_topology(const Topology& topology, const spec::Layout& layout, const std::string& axis);
+
+class ChosenCost final : public program::CollectiveCost {
+ public:
+  enum class Sizes : uint8_t {
+    kEach,  // every size is asked for
+    kLine,  // 64 KiB, 8 and 256 MiB are, the others lie on the lines through them: for searches over many layouts
+  };
+  ChosenCost(Topology topology, const spec::Layout& layout, DType dtype, Sizes sizes = Sizes::kEach)
+      : topology_(std::move(topology)), layout_(layout), dtype_(dtype), sizes_(sizes) {}
+  program::CollectivePrice price(program::OpKind kind, int64_t bytes, const std::string& axis,
+                                 int num_ranks) const override;
+
+  // Lines of many layouts on one topology: those of equal layouts are asked for once.
+  struct Line {
+    double fixed_us = 0, us_per_byte = 0;            // up to 8 MiB
+    double long_fixed_us = 0, long_us_per_byte = 0;  // beyond, where no cache holds it
+  };
+  using Memory = std::map<std::string, Line>;
+  ChosenCost& remember_in(Memory& memory) {
+    shared_ = &memory;
+    return *this;
+  }
+
+ private:
+  double chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const;
+  double line_us(program::OpKind kind, int64_t bytes, const std::string& axis, const Topology& group) const;
+
+  Topology topology_;
+  spec::Layout layout_;
+  DType dtype_;
+  Sizes sizes_;
+  mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_;
+  Memory* shared_ = nullptr;
+  mutable Memory own_;
+};
+
+}  // namespace herd::planner

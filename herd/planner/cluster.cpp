@@ -1,0 +1,304 @@
+#include "herd/planner/cluster.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <variant>
+#include <vector>
+
+// toml++ is header-only where it is included.
+#define TOML_HEADER_ONLY 1
+#include <toml++/toml.h>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/spec/nearest_name.h"
+#include "herd/topology/presets.h"
+#include "herd/topology/text.h"
+
+namespace herd::planner {
+namespace {
+
+struct Rate {
+  const char* key;
+  double Device::*member;
+};
+
+constexpr std::array kRates = {Rate{"matmul_flops_per_us", &Device::matmul_flops_per_us},
+                               Rate{"matmul_16bit_flops_per_us", &Device::matmul16_flops_per_us},
+                               Rate{"attention_flops_per_us", &Device::attention_flops_per_us},
+                               Rate{"attention_16bit_flops_per_us", &Device::attention16_flops_per_us},
+                               Rate{"bytes_per_us", &Device::bytes_per_us},
+                               Rate{"host_link_bytes_per_us", &Device::host_link_bytes_per_us},
+                               Rate{"nvme_bytes_per_us", &Device::nvme_bytes_per_us},
+                               Rate{"op_overhead_us", &Device::op_overhead_us}};
+
+[[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
+  throw Error(Code::kBadConfig, name + ": " + rule + "\n  fix: " + fix);
+}
+
+// The value of a key, by type; refuses what no key is named.
+class Reader {
+ public:
+  Reader(const toml::table& table, std::string name, std::string section)
+      : table_(table), name_(std::move(name)), section_(std::move(section)) {}
+
+  const toml::node* find(const std::string& key) {
+    known_.push_back(key);
+    return table_.get(key);
+  }
+  std::string text(const std::string& key) {
+    const toml::node* node = find(key);
+    if (node != nullptr && !node->is_string()) refuse(name_, section_ + key + " expects text in quotes", "\"...\"");
+    return node == nullptr ? "" : *node->value<std::string>();
+  }
+  int64_t bytes(const std::string& key) {
+    const toml::node* node = find(key);
+    if (node == nullptr) return 0;
+    if (node->is_string()) return parse_bytes(*node->value<std::string>());
+    if (!node->is_integer() || *node->value<int64_t>() < 0)
+      refuse(name_, section_ + key + " expects bytes", "\"80GiB\"");
+    return *node->value<int64_t>();
+  }
+  void rate(const Rate& rate, Device& device) {
+    const toml::node* node = find(rate.key);
+    if (node == nullptr) return;
+    if (!node->is_number() || !(*node->value<double>() > 0))
+      refuse(name_, section_ + rate.key + " expects a number > 0", "like 312e6");
+    device.*rate.member = *node->value<double>();
+  }
+  double number(const std::string& key) {
+    const toml::node* node = find(key);
+    if (node != nullptr && (!node->is_number() || *node->value<double>() < 0))
+      refuse(name_, section_ + key + " expects a number >= 0", "0.5");
+    return node == nullptr ? 0 : *node->value<double>();
+  }
+  std::vector<double> numbers(const std::string& key) {
+    const toml::node* node = find(key);
+    std::vector<double> out;
+    if (node == nullptr) return out;
+    if (!node->is_array()) refuse(name_, section_ + key + " expects a list of numbers", "[1.5, 2.0]");
+    for (const toml::node& one : *node->as_array()) {
+      if (!one.is_number() || *one.value<double>() < 0)
+        refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
+      out.push_back(*one.value<double>());
+    }
+    return out;
+  }
+  bool flag(const std::string& key) {
+    const toml::node* node = find(key);
+    if (node != nullptr && !node->is_boolean()) refuse(name_, section_ + key + " expects true or false", "true");
+    return node != nullptr && *node->value<bool>();
+  }
+  void refuse_others() const {
+    for (const auto& [key, node] : table_) {
+      if (std::find(known_.begin(), known_.end(), key.str()) != known_.end()) continue;
+      refuse(name_ + ", line " + std::to_string(node.source().begin.line),
+             "a cluster has no key " + section_ + std::string(key.str()),
+             "did you mean " + section_ + spec::nearest_name(key.str(), known_) + "?");
+    }
+  }
+
+ private:
+  const toml::table& table_;
+  std::string name_, section_;
+  std::vector<std::string> known_;
+};
+
+Measured read_measured(const toml::table& table, const std::string& name) {
+  Reader keys(table, name, "measured.");
+  Measured out;
+  out.of = keys.text("of");
+  out.forward_us = keys.numbers("forward_us");
+  out.backward_us = keys.numbers("backward_us");
+  out.loss_us = keys.number("loss_us");
+  out.update_us_per_element = keys.number("update_us_per_element");
+  out.norm_us_per_element = keys.number("norm_us_per_element");
+  out.reduce_us_per_byte = keys.number("reduce_us_per_byte");
+  keys.refuse_others();
+  if (out.forward_us.size() != out.backward_us.size())
+    refuse(name, "measured.forward_us and measured.backward_us must be of the same blocks", "as many of both");
+  return out;
+}
+
+// What passes of a block depend on.
+std::string passes_of(const spec::RunFile& run, const spec::Layout& layout, int threads) {
+  spec::RunFile own;
+  own.model = run.model;
+  const std::string text = spec::to_toml(own);
+  std::string of = text.substr(0, text.find("[data]"));
+  std::replace(of.begin(), of.end(), '\n', ' ');
+  std::replace(of.begin(), of.end(), '"', ' ');
+  return of + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
+}
+
+std::string shortest(double value) {
+  char buffer[64];
+  std::string text(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
+
+std::string list(const std::vector<double>& values) {
+  std::string out;
+  for (const double value : values) out += (out.empty() ? "[" : ", ") + shortest(value);
+  return out.empty() ? "[]" : out + "]";
+}
+
+}  // namespace
+
+Cluster parse_cluster(std::string_view text, const std::string& name) {
+  Cluster cluster;
+  if (text.starts_with("herd-topology")) {
+    cluster.topology = parse_topology(text);
+    cluster.name = cluster.topology.name;
+    return cluster;
+  }
+  toml::table root;
+  try {
+    root = toml::parse(text);
+  } catch (const toml::parse_error& error) {
+    refuse(name + ", line " + std::to_string(error.source().begin.line),
+           "is no TOML: " + std::string(error.description()), "docs/formats/cluster.md has an example");
+  }
+  Reader top(root, name, "");
+  const toml::node* version = top.find("herd_cluster");
+  if (version == nullptr || version->value<int64_t>() != 1)
+    refuse(name, "is no cluster file: herd_cluster = 1 must stand in it", "herd_cluster = 1 as its first line");
+  cluster.name = top.text("name");
+  const std::string topology = top.text("topology");
+  if (topology.empty()) refuse(name, "states no topology", "topology = \"\"\"herd-topology 1 ...\"\"\"");
+  try {
+    cluster.topology = parse_topology(topology);
+  } catch (const Error& error) {
+    throw Error(Code::kBadConfig, name + ", topology: " + error.message());
+  }
+  cluster.host_memory_bytes = top.bytes("host_memory");
+  if (const toml::node* device = top.find("device")) {
+    if (!device->is_table()) refuse(name, "device must be a table", "[device]");
+    Reader keys(*device->as_table(), name, "device.");
+    cluster.device.own = keys.flag("own");
+    cluster.device.memory_bytes = keys.bytes("memory");
+    for (const Rate& rate : kRates) keys.rate(rate, cluster.device);
+    keys.refuse_others();
+  }
+  if (const toml::node* measured = top.find("measured")) {
+    if (!measured->is_table()) refuse(name, "measured must be a table", "[measured]");
+    cluster.measured = read_measured(*measured->as_table(), name);
+  }
+  top.refuse_others();
+  if (cluster.device.own && cluster.device.bytes_per_us <= 0)
+    refuse(name, "a device of its own needs device.bytes_per_us", "device.bytes_per_us = 2e6");
+  if (cluster.name.empty()) cluster.name = cluster.topology.name;
+  return cluster;
+}
+
+std::string to_toml(const Cluster& cluster) {
+  std::string out = "herd_cluster = 1\nname = \"" + cluster.name + "\"\n";
+  out += "host_memory = " + std::to_string(cluster.host_memory_bytes) + "\n";
+  out += "topology = '''\n" + to_text(cluster.topology) + "'''\n\n[device]\n";
+  out += std::string("own = ") + (cluster.device.own ? "true" : "false") + "\n";
+  out += "memory = " + std::to_string(cluster.device.memory_bytes) + "\n";
+  for (const Rate& rate : kRates) {
+    const double value = cluster.device.*rate.member;
+    if (value > 0) out += std::string(rate.key) + " = " + shortest(value) + "\n";
+  }
+  if (!cluster.measured) return out;
+  const Measured& m = *cluster.measured;
+  out += "\n[measured]\nof = \"" + m.of + "\"\nforward_us = " + list(m.forward_us) +
+         "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + shortest(m.loss_us) +
+         "\nupdate_us_per_element = " + shortest(m.update_us_per_element) +
+         "\nnorm_us_per_element = " + shortest(m.norm_us_per_element) +
+         "\nreduce_us_per_byte = " + shortest(m.reduce_us_per_byte) + "\n";
+  return out;
+}
+
+Cluster small_server(int cores) {
+  Cluster cluster;
+  cluster.topology = one_host(1, cores);
+  cluster.name = "a small server of " + std::to_string(cores) + (cores == 1 ? " core" : " cores") + ", rates assumed";
+  return cluster;
+}
+
+Cluster with_ranks(Cluster cluster, int ranks) {
+  Topology& topology = cluster.topology;
+  const Host first = topology.hosts.at(0);
+  const bool equal =
+      std::all_of(topology.hosts.begin(), topology.hosts.end(), [&](const Host& host) { return host == first; });
+  // Ranks that share one host's cores fill it, however many they are.
+  if (!cluster.device.own && topology.hosts.size() == 1) topology.hosts[0].ranks = ranks;
+  if (topology.num_ranks() < ranks && equal) {
+    const double scale = (ranks + first.ranks - 1) / first.ranks / static_cast<double>(topology.hosts.size());
+    topology.spine_bytes_per_us *= scale;
+    topology.hosts.assign(static_cast<size_t>((ranks + first.ranks - 1) / first.ranks), first);
+  }
+  topology = first_ranks(topology, ranks);
+  return cluster;
+}
+
+Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout) {
+  Measured out{.of = passes_of(run, layout, machine.threads), .forward_us = {}, .backward_us = {}};
+  for (const auto& [pass, us] : machine.measured_us) {
+    if (pass.first == program::OpKind::kForward) out.forward_us.push_back(us);
+    if (pass.first == program::OpKind::kBackward) out.backward_us.push_back(us);
+    if (pass.first == program::OpKind::kLoss) out.loss_us = us;
+  }
+  out.update_us_per_element = machine.update_us_per_element;
+  out.norm_us_per_element = machine.norm_us_per_element;
+  out.reduce_us_per_byte = machine.reduce_us_per_byte;
+  return out;
+}
+
+program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout) {
+  const Host& host = cluster.topology.hosts.at(0);
+  const Device& device = cluster.device;
+  const bool narrow = run.strategy.precision == "bf16";  // fp16 products run in fp32 on cores
+  program::Calibration machine;
+  const bool fast = narrow || (device.own && run.strategy.precision == "fp16");
+  machine.matmul_flops_per_us = fast ? device.matmul16_flops_per_us : device.matmul_flops_per_us;
+  machine.attention_flops_per_us = fast ? device.attention16_flops_per_us : device.attention_flops_per_us;
+  machine.op_overhead_us = device.op_overhead_us;
+  if (device.own) {  // a device's copy engines move data beside its kernels
+    machine.cores = 2 * host.ranks;
+    machine.threads = 1;
+    machine.core_bytes_per_us = device.bytes_per_us;
+    machine.host_bytes_per_us = device.bytes_per_us * host.ranks;
+  } else {
+    machine.cores = host.cores;
+    machine.threads =
+        run.train.threads > 0 ? static_cast<int>(run.train.threads) : std::max(1, host.cores / host.ranks);
+    machine.core_bytes_per_us = host.core_bytes_per_us;
+    machine.host_bytes_per_us = host.memory_bytes_per_us;
+  }
+  if (!cluster.measured || run.strategy.precision != "fp32") return machine;
+  const Measured& m = *cluster.measured;
+  machine.update_us_per_element = m.update_us_per_element;
+  machine.norm_us_per_element = m.norm_us_per_element;
+  machine.reduce_us_per_byte = m.reduce_us_per_byte;
+  if (m.of != passes_of(run, layout, machine.threads)) return machine;
+  const int last = static_cast<int>(m.forward_us.size());
+  for (int block = 0; block < last; ++block) {
+    machine.measured_us[{program::OpKind::kForward, block}] = m.forward_us[static_cast<size_t>(block)];
+    machine.measured_us[{program::OpKind::kBackward, block}] = m.backward_us[static_cast<size_t>(block)];
+  }
+  machine.measured_us[{program::OpKind::kLoss, last}] = m.loss_us;
+  return machine;
+}
+
+Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory) {
+  Cluster cluster;
+  for (Host& host : topology.hosts) {
+    host.cores = machine.cores;
+    host.core_bytes_per_us = machine.core_bytes_per_us;
+    host.memory_bytes_per_us = machine.host_bytes_per_us;
+  }
+  cluster.name = topology.name + ", measured";
+  cluster.topology = std::move(topology);
+  Device& device = cluster.device;
+  device.memory_bytes = device_memory;
+  device.matmul_flops_per_us = machine.matmul_flops_per_us;
+  device.attention_flops_per_us = machine.attention_flops_per_us;
+  device.op_overhead_us = machine.op_overhead_us;
+  return cluster;
+}
+
+}  // namespace herd::planner

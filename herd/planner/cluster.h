@@ -1,0 +1,71 @@
+// The machines of a plan: a topology, and what a rank computes with. From a file, from a run that measured it, or the
+// defaults of a small server. Grammar: docs/formats/cluster.md.
+// Threads: plain data and pure functions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "herd/program/simulate.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/run_file.h"
+#include "herd/topology/topology.h"
+
+namespace herd::planner {
+
+// What computes: a device of the rank's own, or cores and memory that it shares with the other ranks of its host.
+struct Device {
+  bool own = false;
+  int64_t memory_bytes = 0;              // of a rank; 0 = not stated
+  double matmul_flops_per_us = 90e3;     // fp32, of the device or of one core
+  double matmul16_flops_per_us = 180e3;  // 16 bit
+  double attention_flops_per_us = 30e3;  // the fused kernel, fp32
+  double attention16_flops_per_us = 60e3;
+  double bytes_per_us = 0;               // memory of an own device; a host's is in the topology
+  double host_link_bytes_per_us = 25e3;  // between an own device and host memory: PCIe 4.0 x16, each way
+  double nvme_bytes_per_us = 3e3;        // of a rank's share of the host's drives
+  double op_overhead_us = 50;
+  bool operator==(const Device&) const = default;
+};
+
+// What a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
+struct Measured {
+  std::string of;                  // the model, micro-batch and threads that the passes belong to
+  std::vector<double> forward_us;  // of each block of the chain but the last
+  std::vector<double> backward_us;
+  double loss_us = 0;
+  double update_us_per_element = 0, norm_us_per_element = 0, reduce_us_per_byte = 0;
+  bool operator==(const Measured&) const = default;
+};
+
+struct Cluster {
+  std::string name;
+  Topology topology;
+  Device device;
+  int64_t host_memory_bytes = 0;  // of a host; 0 = not stated
+  std::optional<Measured> measured = {};
+  bool operator==(const Cluster&) const = default;
+};
+
+// Throws kBadConfig naming the key, the rule and the nearest valid name. A topology file alone is a cluster too, of the
+// default device.
+Cluster parse_cluster(std::string_view text, const std::string& name);
+std::string to_toml(const Cluster& cluster);  // parse_cluster(to_toml(c), ..) == c
+
+// One host with the default rates.
+Cluster small_server(int cores);
+// `ranks` of them: its first ranks, or, where it has fewer and its hosts are equal, as many hosts as they need. Throws
+// kBadConfig where hosts differ and are too few.
+Cluster with_ranks(Cluster cluster, int ranks);
+
+// What simulate() needs to know of the host that rank 0 is on. Passes that were measured count for the model and
+// micro-batch that they were measured with; other runs have the rates.
+program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout);
+// What a run measured: the calibration on its topology.
+Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
+Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);
+
+}  // namespace herd::planner

@@ -1,0 +1,94 @@
+#include <algorithm>
+
+#include "herd/base/units.h"
+#include "herd/draw/page.h"
+#include "herd/draw/svg.h"
+#include "herd/draw/timeline.h"
+#include "herd/planner/report.h"
+#include "herd/planner/tables_internal.h"
+#include "herd/program/draw.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr double kWidth = 1000, kBar = 34;
+
+struct Part {
+  const char* name;
+  double bytes;
+};
+
+// One bar a tier, its parts beside each other, the budget as a line across it.
+std::string memory_bar(const std::string& tier, const TierBytes& bytes, double budget) {
+  const Part parts[] = {{"weights", bytes.weights},
+                        {"gradients", bytes.gradients},
+                        {"optimizer states", bytes.states},
+                        {"activations", bytes.activations},
+                        {"buffers", bytes.buffers}};
+  const double scale = (kWidth - 20) / std::max({bytes.total(), budget, 1.0});
+  draw::Svg svg(kWidth, 96);
+  double x = 10, legend = 10;
+  for (int i = 0; const Part& part : parts) {
+    const std::string css = draw::colour_class(i++), label = std::string(part.name) + " " + format_bytes(part.bytes);
+    if (part.bytes <= 0) continue;
+    svg.rectangle(x, 20, part.bytes * scale, kBar, css, label);
+    x += part.bytes * scale;
+    svg.rectangle(legend, 76, 10, 10, css);
+    svg.text(legend + 15, 85, label);
+    legend += 30 + 6.6 * static_cast<double>(label.size());
+  }
+  if (budget > 0) {
+    const double at = 10 + budget * scale;
+    svg.line(at, 12, at, 62, "axis");
+    svg.text(at, 10, "budget " + format_bytes(budget), at > kWidth / 2 ? draw::Anchor::kEnd : draw::Anchor::kStart);
+  }
+  return svg.finish(tier + " memory of a rank");
+}
+
+draw::Section memory(const Plan& plan) {
+  std::string html = "<p>" + draw::escape(verdict(plan)) + "</p>\n<figure>" +
+                     memory_bar("Device", plan.prediction.device, static_cast<double>(plan.budget.device)) +
+                     "</figure>\n";
+  if (plan.prediction.host.total() >= 4096)
+    html +=
+        "<figure>" + memory_bar("Host", plan.prediction.host, static_cast<double>(plan.budget.host)) + "</figure>\n";
+  return {"Memory", html + draw::html_table(memory_rows(plan))};
+}
+
+draw::Section costs(const Plan& plan) {
+  draw::Table table{{{""}, {""}}, {}};
+  for (const auto& [name, value] : cost_rows(plan)) table.rows.push_back({name, value});
+  return {"A step", draw::html_table(table) + "<p>Predicted " + draw::escape(method(plan)) + ".</p>\n"};
+}
+
+draw::Section remedies(const Plan& plan) {
+  const std::string html = plan.remedies.empty()
+                               ? "<p>Nothing that was tried makes it fit: more ranks, or a larger budget.</p>\n"
+                               : draw::html_table(remedy_rows(plan)) +
+                                     "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
+  return {"What would make it fit", html};
+}
+
+}  // namespace
+
+std::string plan_page(const Plan& plan) {
+  std::vector<draw::Section> sections;
+  sections.push_back({"", "<p>" + draw::escape(headline(plan)) + "<br>" +
+                              draw::escape(spec::summary(plan.prediction.layout)) + "<br>" +
+                              draw::escape(plan.cluster.name) + "</p>\n"});
+  sections.push_back(memory(plan));
+  sections.push_back(costs(plan));
+  if (!plan.fits()) sections.push_back(remedies(plan));
+  if (plan.prediction.simulation) {
+    const auto& simulation = *plan.prediction.simulation;
+    sections.push_back(
+        {"Memory over a step",
+         "<figure>" + draw::stacked_areas(memory_chart(simulation, "Device memory of rank 0")) + "</figure>\n"});
+    sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
+  }
+  sections.push_back({"Run file", "<pre>" + draw::escape(spec::to_toml(plan.run)) + "</pre>\n"});
+  sections.push_back({"Machine", "<pre>" + draw::escape(to_toml(plan.cluster)) + "</pre>\n"});
+  return draw::html_page("Plan of " + plan.name, sections);
+}
+
+}  // namespace herd::planner

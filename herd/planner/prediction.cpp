@@ -1,0 +1,158 @@
+#include "herd/planner/prediction.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "herd/program/memory_bound.h"
+#include "herd/program/names.h"
+#include "herd/strategies/table.h"
+
+namespace herd::planner {
+namespace {
+
+using program::OpKind;
+using program::Program;
+using program::Tier;
+using program::ValueKind;
+
+constexpr size_t kMostOps = 20000;        // of a rank's step, for a simulation of about a second
+constexpr size_t kMostBoundedOps = 3000;  // for the bound over all orders, quadratic in them
+
+TierBytes tier_bytes(const program::Peak& peak) {
+  TierBytes out;
+  double rest = static_cast<double>(peak.bytes);
+  for (const auto& [kind, bytes] : peak.by_kind) {
+    rest -= static_cast<double>(bytes);
+    double* row = &out.buffers;
+    switch (kind) {
+      case ValueKind::kWeight:
+        row = &out.weights;
+        break;
+      case ValueKind::kGradient:
+        row = &out.gradients;
+        break;
+      case ValueKind::kState:
+        row = &out.states;
+        break;
+      case ValueKind::kActivation:
+      case ValueKind::kActivationGradient:
+      case ValueKind::kGraph:
+      case ValueKind::kTarget:
+        row = &out.activations;
+        break;
+      default:
+        break;
+    }
+    *row += static_cast<double>(bytes);
+  }
+  out.buffers += rest;
+  return out;
+}
+
+// Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.
+void add_traffic(const Program& step, std::map<std::string, double>& sent) {
+  for (const program::Op& op : step.ops) {
+    if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
+    double in = 0, out = 0;
+    for (const auto& value : op.reads) in += static_cast<double>(step.values.at(value).bytes);
+    for (const auto& value : op.writes) out += static_cast<double>(step.values.at(value).bytes);
+    const double n = step.mesh.at(op.axis), whole = std::max(in, out);
+    sent[op.axis] += (op.kind == OpKind::kReduce && in == out ? 2 : 1) * whole * (n - 1) / n;
+  }
+}
+
+void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::map<std::string, double>& sent) {
+  for (const program::Op& op : step.ops) {
+    if (op.block < 0 || op.kind == OpKind::kLoad) continue;
+    for (const auto& one : model.blocks[static_cast<size_t>(op.block)].inner) {
+      const int times = op.kind == OpKind::kBackward ? one.backward
+                        : op.kind == OpKind::kLoss   ? one.forward + one.backward
+                                                     : one.forward;
+      const double n = step.mesh.at(one.axis);
+      sent[one.axis] += times * (one.reduces ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
+    }
+  }
+}
+
+double arithmetic_us(const Program& step, const spec::ModelTable& model, const program::Calibration& machine,
+                     double& flops) {
+  double us = 0;
+  for (const program::Op& op : step.ops) {
+    if (op.block < 0 || op.kind == OpKind::kLoad) continue;
+    const auto& block = model.blocks[static_cast<size_t>(op.block)];
+    const spec::Cost& cost = op.kind == OpKind::kBackward ? block.backward : block.forward;
+    flops += cost.matmul_flops + cost.attention_flops;
+    us += (cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us) /
+          machine.threads;
+  }
+  return us;
+}
+
+}  // namespace
+
+double Prediction::sent_bytes() const {
+  double sum = 0;
+  for (const auto& [axis, bytes] : sent) sum += bytes;
+  return sum;
+}
+
+std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout) {
+  std::string asks = strategies::why_not_compiled(run, layout);
+  if (!asks.empty()) return asks;
+  const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
+  const size_t ops = 2 * blocks * static_cast<size_t>(layout.micro_batches);
+  if (ops > kMostOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
+  return "";
+}
+
+program::Simulation simulate_on(const std::vector<Program>& programs, const spec::ModelTable& model,
+                                const spec::Layout& layout, const Cluster& cluster,
+                                const program::Calibration& machine) {
+  // A reduction that was measured on this host is not predicted.
+  if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
+    return simulate(programs, model, machine, program::SharedMemoryCost(machine));
+  const ChosenCost cost(cluster.topology, layout, model.compute);
+  return simulate(programs, model, machine, cost);
+}
+
+Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+  const spec::Layout layout = spec::resolve_mesh(run, ranks);
+  const std::string why = why_no_program(run, layout);
+  if (!why.empty()) {
+    ChosenCost::Memory memory;
+    Prediction out = predict_by_equations(run, ranks, cluster, memory);
+    out.why_equations = why;
+    return out;
+  }
+  const Cluster used = with_ranks(cluster, ranks);
+  const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
+  // Ranks with a device each do not slow each other down, and all run the same step.
+  const int simulated = used.device.own ? 1 : used.topology.hosts[0].ranks;
+  std::vector<Program> programs;
+  for (int rank = 0; rank < simulated; ++rank) programs.push_back(strategies::compile_step(run, model, layout, rank));
+  const Program& step = programs[0];
+  const program::Calibration machine = calibration_of(used, run, layout);
+
+  Prediction out;
+  out.layout = layout;
+  out.parameters = model.parameters();
+  out.simulated = true;
+  out.simulation = simulate_on(programs, model, layout, used, machine);
+  out.step_us = out.simulation->step_us;
+  const program::Peak& peak = out.simulation->device_peak;
+  out.device = tier_bytes(peak);
+  if (peak.op >= 0) {
+    const program::Op& at = step.ops[static_cast<size_t>(peak.op)];
+    out.peak_at = std::string(op_name(at.kind)) + " " + subject(at);
+  }
+  const bool bounded = step.ops.size() <= kMostBoundedOps;
+  out.device_bound = bounded ? static_cast<double>(peak_bound(step, Tier::kDevice).bytes) : out.device.total();
+  out.host = tier_bytes(in_order_peak(step, Tier::kHost));
+  out.nvme = tier_bytes(in_order_peak(step, Tier::kNvme));
+  out.compute_us = arithmetic_us(step, model, machine, out.flops);
+  add_traffic(step, out.sent);
+  add_inner_traffic(step, model, out.sent);
+  return out;
+}
+
+}  // namespace herd::planner

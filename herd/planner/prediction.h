@@ -1,0 +1,61 @@
+// What one run is predicted to need and take: on each rank's memory tiers, in arithmetic, in traffic, in time.
+// Two ways: the run's Program is built and simulated, as herd train does it; or, where no Program can be built for what
+// the run file asks (or it would be too long), by equations over the same layer table and the same prices.
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+
+#include "herd/planner/chosen_cost.h"
+#include "herd/planner/cluster.h"
+#include "herd/program/simulate.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+
+namespace herd::planner {
+
+// Bytes of one rank in one tier when it holds most.
+struct TierBytes {
+  double weights = 0, gradients = 0, states = 0;
+  double activations = 0;  // inputs of blocks, graphs, their gradients, labels
+  double buffers = 0;      // gathered weights, scratch of ops
+  double total() const { return weights + gradients + states + activations + buffers; }
+};
+
+struct Prediction {
+  spec::Layout layout;
+  int64_t parameters = 0;
+  bool simulated = false;     // else by equations,
+  std::string why_equations;  // because of this
+  TierBytes device, host, nvme;
+  double device_bound = 0;  // no order of ops that the program allows exceeds it; what a budget is compared with
+  std::string peak_at;      // the op: "loss block13 mb0"; empty by equations
+  double flops = 0;         // of a rank and step, recompute included
+  double compute_us = 0;    // its arithmetic alone, at the rates of the cluster
+  double step_us = 0;
+  double idle_share = 0;               // of a pipeline: bubble
+  std::map<std::string, double> sent;  // mesh axis -> bytes that a rank sends in a step
+  std::optional<program::Simulation> simulation;
+  double sent_bytes() const;
+  double tokens_per_s() const { return 1e6 * static_cast<double>(layout.tokens) / step_us; }
+};
+
+// Why no Program stands for this run; empty if one does.
+std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout);
+
+// Throws kBadConfig for a mesh that does not cover the ranks, and where neither way knows what the run asks for.
+Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
+
+// Only by equations: microseconds of work where `memory` already has the prices of the layout's groups.
+Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
+                                ChosenCost::Memory& memory);
+
+// herd train and herd show program ask this too. `programs`: of all ranks of the first host, or rank 0's alone.
+program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
+                                const spec::Layout& layout, const Cluster& cluster,
+                                const program::Calibration& machine);
+
+}  // namespace herd::planner

@@ -1,0 +1,160 @@
+#include "herd/planner/remedies.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/spec/run_keys.h"
+#include "herd/spec/supported.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr int kMostRanks = 16384;
+
+// One way to change each of the keys that decide about memory.
+class Variants {
+ public:
+  Variants(const spec::RunFile& run, int ranks, int ranks_of_host) : run_(run), ranks_(ranks) {
+    const auto& model = run.model;
+    for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks_of_host); tp *= 2) {
+      if (ranks % tp == 0 && model.heads % tp == 0 && model.kv_heads % tp == 0 && model.ffn % tp == 0)
+        tensor_.push_back(tp);
+    }
+    for (int64_t pp = 1; pp <= std::min<int64_t>(ranks, model.layers) && pp <= 128; pp *= 2) pipeline_.push_back(pp);
+    keep(tensor_, run.mesh.tp);
+    keep(pipeline_, run.mesh.pp);
+    for (int64_t stage = run.strategy.zero; stage <= 3; ++stage) zero_.push_back(stage);
+    for (int64_t size = run.train.micro_batch; size >= 1; size /= 2) micro_batch_.push_back(size);
+    recompute_ = {run.strategy.recompute};
+    if (run.strategy.recompute == "none" && model.dropout > 0) recompute_.push_back("selective");
+    if (run.strategy.recompute != "full") recompute_.push_back("full");
+    precision_ = {run.strategy.precision};
+    if (run.strategy.precision == "fp32") precision_.push_back("bf16");
+    offload_ = {run.strategy.offload};
+    if (run.strategy.offload == "none") offload_.push_back("states");
+  }
+
+  template <class Visit>
+  void each(const Visit& visit) const {
+    for (const int64_t tp : tensor_) {
+      for (const int64_t pp : pipeline_) {
+        if (ranks_ % (tp * pp) != 0) continue;
+        for (const int64_t zero : zero_) {
+          if (zero > run_.strategy.zero && ranks_ / (tp * pp) == 1) continue;
+          for (const int64_t micro_batch : micro_batch_) rest(tp, pp, zero, micro_batch, visit);
+        }
+      }
+    }
+  }
+
+ private:
+  static void keep(std::vector<int64_t>& values, int64_t own) {
+    if (std::find(values.begin(), values.end(), own) == values.end()) values.push_back(own);
+  }
+
+  template <class Visit>
+  void rest(int64_t tp, int64_t pp, int64_t zero, int64_t micro_batch, const Visit& visit) const {
+    for (const std::string& recompute : recompute_) {
+      for (const std::string& precision : precision_) {
+        for (const std::string& offload : offload_) {
+          spec::RunFile changed = run_;
+          changed.mesh.tp = tp;
+          changed.mesh.pp = pp;
+          changed.mesh.dp = 0;
+          changed.strategy.zero = zero;
+          changed.train.micro_batch = micro_batch;
+          changed.strategy.recompute = recompute;
+          changed.strategy.precision = precision;
+          changed.strategy.offload = offload;
+          visit(changed);
+        }
+      }
+    }
+  }
+
+  const spec::RunFile& run_;
+  int ranks_;
+  std::vector<int64_t> tensor_, pipeline_, zero_, micro_batch_;
+  std::vector<std::string> recompute_, precision_, offload_;
+};
+
+std::vector<std::string> differences(const spec::RunFile& from, const spec::RunFile& to) {
+  std::vector<std::string> out;
+  for (const spec::Key& key : spec::run_keys()) {
+    const std::string value = value_toml(key, to);
+    if (value == value_toml(key, from) || key.full_name() == "mesh.dp") continue;
+    const bool quoted = value.size() > 1 && value.front() == '"';
+    out.push_back(key.full_name() + "=" + (quoted ? value.substr(1, value.size() - 2) : value));
+  }
+  return out;
+}
+
+std::string not_built(const spec::RunFile& run) {
+  try {
+    spec::refuse_unbuilt(run);
+    return "";
+  } catch (const Error& error) {
+    return error.message().substr(0, error.message().find('\n'));
+  }
+}
+
+double device_seconds(const Remedy& remedy) { return remedy.prediction.step_us * remedy.ranks / 1e6; }
+
+size_t num_changes(const Remedy& remedy, int ranks) { return remedy.changes.size() + (remedy.ranks == ranks ? 0 : 1); }
+
+// Of each number of changes the cheapest, unless fewer changes cost no more; and the cheapest that can be trained.
+std::vector<Remedy> best_of(std::vector<Remedy> all, int ranks) {
+  std::stable_sort(all.begin(), all.end(), [](const Remedy& a, const Remedy& b) {
+    return device_seconds(a) != device_seconds(b) ? device_seconds(a) < device_seconds(b)
+                                                  : a.changes.size() < b.changes.size();
+  });
+  std::vector<Remedy> out;
+  size_t fewest = SIZE_MAX;
+  bool runs = false;
+  for (Remedy& remedy : all) {
+    const size_t changes = num_changes(remedy, ranks);
+    const bool first_that_runs = remedy.not_built.empty() && !runs;
+    if (changes >= fewest && !first_that_runs) continue;
+    fewest = std::min(fewest, changes);
+    runs = runs || remedy.not_built.empty();
+    out.push_back(std::move(remedy));
+  }
+  return out;
+}
+
+}  // namespace
+
+bool Budget::holds(const Prediction& prediction) const {
+  return (device == 0 || prediction.device_bound <= static_cast<double>(device)) &&
+         (host == 0 || prediction.host.total() <= static_cast<double>(host));
+}
+
+double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction) {
+  if (!prediction.simulated) return 1;
+  ChosenCost::Memory memory;
+  return prediction.step_us / predict_by_equations(run, ranks, cluster, memory).step_us;
+}
+
+std::vector<Remedy> what_would_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Search& search) {
+  ChosenCost::Memory memory;
+  std::vector<Remedy> fitting;
+  for (int n = ranks; n <= std::max(ranks, kMostRanks) && fitting.empty(); n *= 2) {
+    const Cluster used = with_ranks(cluster, n);
+    Variants(run, n, used.topology.hosts[0].ranks).each([&](const spec::RunFile& changed) {
+      try {
+        const spec::Layout layout = spec::resolve_mesh(changed, n);
+        if (layout.data_ranks() > layout.batch) return;  // ranks that would stand idle
+        Prediction prediction = predict_by_equations(changed, n, used, memory);
+        if (!search.budget.holds(prediction)) return;
+        prediction.step_us *= search.time_scale;
+        fitting.push_back({differences(run, changed), n, std::move(prediction), not_built(changed)});
+      } catch (const Error& error) {
+        if (error.code() != Code::kBadConfig) throw;  // a layout that the model does not allow
+      }
+    });
+    if (!search.more_ranks) break;
+  }
+  return best_of(std::move(fitting), ranks);
+}
+
+}  // namespace herd::planner

@@ -1,0 +1,76 @@
+#include "herd/planner/report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "herd/base/units.h"
+#include "herd/planner/tables_internal.h"
+#include "herd/spec/compute.h"
+
+namespace herd::planner {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json bytes_json(const TierBytes& tier) {
+  return {{"weights", tier.weights},         {"gradients", tier.gradients}, {"states", tier.states},
+          {"activations", tier.activations}, {"buffers", tier.buffers},     {"total", tier.total()}};
+}
+
+Json prediction_json(const Prediction& p) {
+  return {{"method", p.simulated ? "simulated" : "equations"},
+          {"why_equations", p.why_equations},
+          {"device_bytes", bytes_json(p.device)},
+          {"device_bytes_bound", p.device_bound},
+          {"host_bytes", bytes_json(p.host)},
+          {"nvme_bytes", bytes_json(p.nvme)},
+          {"peak_at", p.peak_at},
+          {"flops", p.flops},
+          {"compute_us", p.compute_us},
+          {"step_us", p.step_us},
+          {"tokens_per_s", p.tokens_per_s()},
+          {"idle_share", p.idle_share},
+          {"bytes_sent", p.sent}};
+}
+
+}  // namespace
+
+std::string plan_text(const Plan& plan) {
+  std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
+                    "\n\n" + draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
+  draw::Table costs{{{"of a step"}, {""}}, {}};
+  for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
+  out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
+  if (plan.fits()) return out;
+  if (plan.remedies.empty())
+    return out + "\nnothing that was tried makes it fit: ask for more --ranks or a larger budget\n";
+  return out + "\nwhat would make it fit, cheapest first:\n" + draw::text_table(remedy_rows(plan));
+}
+
+std::string plan_json(const Plan& plan) {
+  Json out = {{"plan", 1},
+              {"name", plan.name},
+              {"kind", plan.run.model.kind},
+              {"parameters", plan.prediction.parameters},
+              {"precision", plan.run.strategy.precision},
+              {"ranks", plan.ranks},
+              {"layout", spec::summary(plan.prediction.layout)},
+              {"machine", plan.cluster.name},
+              {"device_budget", plan.budget.device},
+              {"host_budget", plan.budget.host},
+              {"fits", plan.fits()}};
+  out.update(prediction_json(plan.prediction));
+  if (plan.tokens > 0) {
+    out["training_tokens"] = plan.tokens;
+    out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;
+    out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.parameters), plan.tokens);
+  }
+  out["remedies"] = Json::array();
+  for (const Remedy& remedy : plan.remedies) {
+    Json one = {{"changes", remedy.changes}, {"ranks", remedy.ranks}, {"not_built", remedy.not_built}};
+    one.update(prediction_json(remedy.prediction));
+    out["remedies"].push_back(std::move(one));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace herd::planner

@@ -1,0 +1,27 @@
+// A plan as text, as one JSON object (docs/formats/plan.md) and as a page that loads nothing. Threads: pure.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "herd/planner/remedies.h"
+
+namespace herd::planner {
+
+struct Plan {
+  std::string name;  // of the run file or model
+  spec::RunFile run;
+  int ranks = 1;
+  Cluster cluster;
+  Budget budget;
+  Prediction prediction;
+  std::vector<Remedy> remedies;  // where it does not fit
+  double tokens = 0;             // of the whole training; 0 = not stated
+  bool fits() const { return budget.holds(prediction); }
+};
+
+std::string plan_text(const Plan& plan);
+std::string plan_json(const Plan& plan);
+std::string plan_page(const Plan& plan);
+
+}  // namespace herd::planner

@@ -1,0 +1,134 @@
+#include <cstdio>
+
+#include "herd/base/units.h"
+#include "herd/planner/tables_internal.h"
+#include "herd/spec/compute.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr double kFewBytes = 4096;  // losses and the factor, on the host: not worth a row
+
+std::string percent(double share) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.0f %%", 100 * share);
+  return text;
+}
+
+std::string flops_text(double flops) {
+  char text[32];
+  const char* units[] = {"GFLOP", "TFLOP", "PFLOP", "EFLOP"};
+  int unit = 0;
+  for (flops /= 1e9; flops >= 1000 && unit < 3; ++unit) flops /= 1000;
+  std::snprintf(text, sizeof text, "%.3g %s", flops, units[unit]);
+  return text;
+}
+
+std::string joined(const std::vector<std::string>& words) {
+  std::string out;
+  for (const std::string& word : words) out += (out.empty() ? "" : " ") + word;
+  return out;
+}
+
+}  // namespace
+
+std::string headline(const Plan& plan) {
+  const auto& model = plan.run.model;
+  return plan.name + ": " + model.kind + ", " + std::to_string(model.layers) + " layers of width " +
+         std::to_string(model.width) + ", " + format_count(static_cast<double>(plan.prediction.parameters)) +
+         " parameters, " + plan.run.strategy.precision;
+}
+
+draw::Table memory_rows(const Plan& plan) {
+  const Prediction& p = plan.prediction;
+  draw::Table table{{{"of a rank, at its peak"}, {"device", true}}, {}};
+  const bool host = p.host.total() >= kFewBytes, nvme = p.nvme.total() > 0;
+  if (host) table.columns.push_back({"host", true});
+  if (nvme) table.columns.push_back({"nvme", true});
+  const auto row = [&](const char* name, double TierBytes::*member) {
+    std::vector<std::string> cells = {name, format_bytes(p.device.*member)};
+    if (host) cells.push_back(format_bytes(p.host.*member));
+    if (nvme) cells.push_back(format_bytes(p.nvme.*member));
+    table.rows.push_back(std::move(cells));
+  };
+  row("weights", &TierBytes::weights);
+  row("gradients", &TierBytes::gradients);
+  row("optimizer states", &TierBytes::states);
+  row("activations", &TierBytes::activations);
+  row("buffers", &TierBytes::buffers);
+  table.rows.push_back({"total", format_bytes(p.device.total())});
+  if (host) table.rows.back().push_back(format_bytes(p.host.total()));
+  if (nvme) table.rows.back().push_back(format_bytes(p.nvme.total()));
+  return table;
+}
+
+std::string verdict(const Plan& plan) {
+  const Prediction& p = plan.prediction;
+  const std::string need = format_bytes(p.device_bound);
+  std::string text;
+  if (plan.budget.device == 0) {
+    text = "needs " + need + " a device; no budget is stated (--budget, memory.device_budget or --cluster)";
+  } else {
+    const std::string budget = format_bytes(static_cast<double>(plan.budget.device));
+    const bool fits = p.device_bound <= static_cast<double>(plan.budget.device);
+    text = (fits ? "fits: " : "does not fit: ") + need + " of " + budget + " a device, " +
+           percent(p.device_bound / static_cast<double>(plan.budget.device));
+  }
+  if (plan.budget.host > 0 && p.host.total() >= kFewBytes) {
+    const bool fits = p.host.total() <= static_cast<double>(plan.budget.host);
+    text += std::string(fits ? "; host " : "; does not fit the host: ") + format_bytes(p.host.total()) + " of " +
+            format_bytes(static_cast<double>(plan.budget.host));
+  }
+  return text;
+}
+
+std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
+  const Prediction& p = plan.prediction;
+  std::vector<std::pair<std::string, std::string>> rows;
+  rows.emplace_back("step", format_us(p.step_us) + " predicted, " + format_count(p.tokens_per_s()) + " tokens/s");
+  rows.emplace_back("arithmetic", flops_text(p.flops) + " a rank, " + format_us(p.compute_us) + " alone, " +
+                                      percent(p.compute_us / p.step_us) + " of the step");
+  if (p.idle_share > 0) rows.emplace_back("pipeline bubble", percent(p.idle_share) + " of the passes");
+  std::string sent;
+  for (const auto& [axis, bytes] : p.sent) {
+    if (bytes > 0) sent += (sent.empty() ? "" : ", ") + format_bytes(bytes) + " on " + axis;
+  }
+  rows.emplace_back("sent by a rank", sent.empty() ? "nothing" : sent);
+  if (plan.tokens > 0) {
+    const double days = plan.tokens / p.tokens_per_s() / 86400;
+    char text[160];
+    std::snprintf(text, sizeof text, "%.3g days, %.3g device-days; 6PT = %.3g FLOP", days, days * plan.ranks,
+                  spec::training_flops(static_cast<double>(p.parameters), plan.tokens));
+    rows.emplace_back(format_count(plan.tokens) + " tokens", text);
+  }
+  if (!p.peak_at.empty()) rows.emplace_back("memory peak", "at " + p.peak_at);
+  return rows;
+}
+
+std::string method(const Plan& plan) {
+  const Prediction& p = plan.prediction;
+  if (p.simulated) return "by building the step's program and simulating it";
+  return "by equations: " + p.why_equations;
+}
+
+draw::Table remedy_rows(const Plan& plan) {
+  draw::Table table{{{"change"},
+                     {"ranks", true},
+                     {"device", true},
+                     {"host", true},
+                     {"step", true},
+                     {"device-seconds", true},
+                     {"in this version"}},
+                    {}};
+  for (const Remedy& remedy : plan.remedies) {
+    char cost[32];
+    std::snprintf(cost, sizeof cost, "%.3g", remedy.prediction.step_us * remedy.ranks / 1e6);
+    const double host = remedy.prediction.host.total();
+    table.rows.push_back({remedy.changes.empty() ? "more ranks" : joined(remedy.changes), std::to_string(remedy.ranks),
+                          format_bytes(remedy.prediction.device_bound), host > 0 ? format_bytes(host) : "-",
+                          format_us(remedy.prediction.step_us), cost, remedy.not_built.empty() ? "yes" : "not yet"});
+  }
+  return table;
+}
+
+}  // namespace herd::planner

@@ -1,0 +1,20 @@
+// What the text and the page of a plan both show.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "herd/draw/table.h"
+#include "herd/planner/report.h"
+
+namespace herd::planner {
+
+std::string headline(const Plan& plan);  // "gpt3-175b: gpt of 96 layers, width 12288: 174.6 B parameters, bf16"
+draw::Table memory_rows(const Plan& plan);
+std::string verdict(const Plan& plan);  // "does not fit: 2.6 TiB of 80 GiB", "fits: ..", "no budget stated"
+std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
+std::string method(const Plan& plan);  // how the figures came to be
+draw::Table remedy_rows(const Plan& plan);
+
+}  // namespace herd::planner

@@ -1,0 +1,102 @@
+// herd plan as it is typed, in the build tree and from an installed prefix.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "../launch/child_process.h"
+
+namespace herd::launch {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::HasSubstr;
+
+const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+
+struct Result {
+  int status;
+  std::string output;
+};
+Result run(std::vector<std::string> command) {
+  ChildProcess child(std::move(command));
+  const int status = child.wait();
+  return {status, child.output()};
+}
+
+TEST(HerdPlan, KnowsModelsByName) {
+  const Result gpt3 = run({kHerd, "plan", "gpt3-175b", "--ranks", "64", "--cluster", "a100-80gb", "--json"});
+  ASSERT_EQ(gpt3.status, 0) << gpt3.output;
+  const auto json = nlohmann::json::parse(gpt3.output);
+  EXPECT_NEAR(json["parameters"].get<double>(), 175e9, 0.5e9);
+  EXPECT_EQ(json["fits"], false);
+  EXPECT_FALSE(json["remedies"].empty());
+  const Result list = run({kHerd, "plan", "--models"});
+  EXPECT_EQ(list.status, 0);
+  EXPECT_THAT(list.output, HasSubstr("turing-nlg"));
+  EXPECT_THAT(list.output, HasSubstr("a100-80gb"));
+}
+
+// What the README and the guide show of herd plan: headline, layout and memory are what it prints (times follow the
+// algorithms, which change more often).
+TEST(HerdPlan, PrintsWhatTheDocumentsShow) {
+  int shown = 0;
+  for (const char* page : {"README.md", "docs/guide/plan.md"}) {
+    std::ifstream file(fs::path(std::getenv("HERD_SOURCE_DIR")) / page);
+    std::string output;
+    bool inside = false;
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("$ herd plan ")) {
+        std::istringstream words(line.substr(std::string("$ herd ").size()));
+        std::vector<std::string> command = {kHerd};
+        for (std::string word; words >> word;) command.push_back(word);
+        const Result result = run(command);
+        EXPECT_EQ(result.status, 0) << line;
+        output = result.output;
+        inside = true;
+        ++shown;
+      } else if (line.starts_with("step ") || line.starts_with("```")) {
+        inside = false;
+      } else if (inside) {
+        EXPECT_THAT(output, HasSubstr(line + "\n")) << page << ": `herd plan` prints something else now";
+      }
+    }
+  }
+  EXPECT_EQ(shown, 2);
+}
+
+TEST(HerdPlan, NamesTheNearestModel_AndBadKeys) {
+  const Result typo = run({kHerd, "plan", "gpt3-157b"});
+  EXPECT_EQ(typo.status, 2);
+  EXPECT_THAT(typo.output, HasSubstr("did you mean gpt3-175b?"));
+  EXPECT_THAT(run({kHerd, "plan", "gpt2", "--cluster", "a100"}).output, HasSubstr("did you mean a100-80gb?"));
+  EXPECT_THAT(run({kHerd, "plan", "gpt2", "strategy.zer=1"}).output, HasSubstr("did you mean strategy.zero?"));
+  EXPECT_THAT(run({kHerd, "plan", "gpt2", "--budget", "many"}).output, HasSubstr("is no number of bytes"));
+  const Result none = run({kHerd, "plan"});
+  EXPECT_EQ(none.status, 2);
+  EXPECT_THAT(none.output, HasSubstr("herd plan needs a run file or a model"));
+}
+
+TEST(HerdPlan, FindsItsModels_WhereItIsInstalled) {
+  char name[] = "/tmp/herd_plan_XXXXXX";
+  const fs::path prefix = mkdtemp(name);
+  fs::create_directories(prefix / "bin");
+  fs::create_directories(prefix / "share");
+  fs::copy_file(kHerd, prefix / "bin/herd");
+  fs::copy(fs::path(std::getenv("HERD_SOURCE_DIR")) / "share/herd", prefix / "share/herd", fs::copy_options::recursive);
+  const Result found = run({(prefix / "bin/herd").string(), "plan", "gpt2", "--html", (prefix / "p.html").string()});
+  EXPECT_EQ(found.status, 0) << found.output;
+  EXPECT_THAT(found.output, HasSubstr("124 M parameters"));
+  EXPECT_GT(fs::file_size(prefix / "p.html"), 10000u);
+  fs::remove_all(prefix / "share");
+  EXPECT_THAT(run({(prefix / "bin/herd").string(), "plan", "gpt2"}).output,
+              HasSubstr("herd's own files are neither in"));
+  fs::remove_all(prefix);
+}
+
+}  // namespace
+}  // namespace herd::launch

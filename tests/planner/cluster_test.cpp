@@ -1,0 +1,116 @@
+#include "herd/planner/cluster.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/topology/presets.h"
+#include "herd/topology/text.h"
+
+namespace herd::planner {
+namespace {
+
+using testing::HasSubstr;
+
+std::string refusal(const std::string& text) {
+  try {
+    parse_cluster(text, "c.toml");
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    return error.message();
+  }
+  return "";
+}
+
+const std::string kTop = "herd_cluster = 1\ntopology = '''\nherd-topology 1\nhosts 2 ranks 4 cores 8\n'''\n";
+
+TEST(Cluster, ComesBackFromItsOwnText) {
+  Cluster cluster = parse_cluster(kTop + "[device]\nown = true\nmemory = \"80GB\"\nbytes_per_us = 2e6\n", "c.toml");
+  EXPECT_EQ(cluster.device.memory_bytes, 80000000000);
+  EXPECT_EQ(cluster.topology.num_ranks(), 8);
+  cluster.device.matmul_flops_per_us = 1e6 / 3;
+  cluster.host_memory_bytes = 12345;
+  EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+}
+
+TEST(Cluster, IsATopologyFileToo) {
+  const Topology topology = one_host(2, 4);
+  EXPECT_EQ(parse_cluster(to_text(topology), "t").topology, topology);
+}
+
+TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
+  EXPECT_THAT(refusal("x = ="), HasSubstr("c.toml, line 1: is no TOML"));
+  EXPECT_THAT(refusal("name = \"x\""), HasSubstr("herd_cluster = 1 must stand in it"));
+  EXPECT_THAT(refusal("herd_cluster = 2"), HasSubstr("herd_cluster = 1 must stand in it"));
+  EXPECT_THAT(refusal("herd_cluster = 1"), HasSubstr("states no topology"));
+  EXPECT_THAT(refusal("herd_cluster = 1\ntopology = \"herd-topology 1\\nhosts x\""), HasSubstr("topology: "));
+  EXPECT_THAT(refusal(kTop + "[device]\nmemroy = 3\n"), HasSubstr("did you mean device.memory?"));
+  EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = -1\n"), HasSubstr("expects a number > 0"));
+  EXPECT_THAT(refusal(kTop + "[device]\nown = 1\n"), HasSubstr("device.own expects true or false"));
+  EXPECT_THAT(refusal(kTop + "[device]\nown = true\n"), HasSubstr("needs device.bytes_per_us"));
+  EXPECT_THAT(refusal(kTop + "nmae = \"x\"\n"), HasSubstr("did you mean name?"));
+}
+
+TEST(Cluster, GrowsByWholeHosts_AndIsCutToTheRanks) {
+  Cluster cluster = parse_cluster(kTop + "[device]\nown = true\nbytes_per_us = 2e6\n", "c.toml");
+  EXPECT_EQ(with_ranks(cluster, 5).topology.num_ranks(), 5);
+  EXPECT_EQ(with_ranks(cluster, 5).topology.hosts.size(), 2u);
+  EXPECT_EQ(with_ranks(cluster, 33).topology.hosts.size(), 9u);
+  EXPECT_EQ(with_ranks(cluster, 33).topology.num_ranks(), 33);
+  cluster.topology.hosts[1].ranks = 2;
+  EXPECT_THROW(with_ranks(cluster, 33), Error);
+  EXPECT_EQ(with_ranks(small_server(2), 4).topology.hosts.size(), 1u) << "ranks share a host's cores";
+}
+
+TEST(Cluster, GivesBackWhatARunMeasured) {
+  using program::OpKind;
+  program::Calibration machine{.cores = 6, .threads = 3, .matmul_flops_per_us = 81234.5, .core_bytes_per_us = 7777.1};
+  machine.measured_us = {{{OpKind::kForward, 0}, 1.5},
+                         {{OpKind::kForward, 1}, 20.25},
+                         {{OpKind::kLoss, 2}, 7},
+                         {{OpKind::kBackward, 0}, 1.0 / 3},
+                         {{OpKind::kBackward, 1}, 40}};
+  machine.update_us_per_element = 1e-3;
+  machine.norm_us_per_element = 1e-4;
+  machine.reduce_us_per_byte = 1.0 / 7000;
+  spec::RunFile run;
+  run.model.layers = 1;
+  const spec::Layout layout = spec::resolve_mesh(run, 2);
+  Cluster cluster = cluster_of(machine, one_host(2, 2), 1 << 30);
+  cluster.measured = measured_of(machine, run, layout);
+  const Cluster read = parse_cluster(to_toml(cluster), "c");
+  EXPECT_EQ(read, cluster);
+  const program::Calibration again = calibration_of(with_ranks(read, 2), run, layout);
+  EXPECT_EQ(again.cores, machine.cores);
+  EXPECT_EQ(again.threads, machine.threads);
+  EXPECT_EQ(again.matmul_flops_per_us, machine.matmul_flops_per_us);
+  EXPECT_EQ(again.core_bytes_per_us, machine.core_bytes_per_us);
+  EXPECT_EQ(again.host_bytes_per_us, machine.host_bytes_per_us);
+  EXPECT_EQ(again.op_overhead_us, machine.op_overhead_us);
+  EXPECT_EQ(again.measured_us, machine.measured_us);
+  EXPECT_EQ(again.update_us_per_element, machine.update_us_per_element);
+  EXPECT_EQ(again.norm_us_per_element, machine.norm_us_per_element);
+  EXPECT_EQ(again.reduce_us_per_byte, machine.reduce_us_per_byte);
+  run.model.width *= 2;  // passes of another model are not those that were measured
+  EXPECT_TRUE(calibration_of(with_ranks(read, 2), run, layout).measured_us.empty());
+}
+
+TEST(Cluster, OfEveryNameInShareCanBeRead) {
+  int count = 0;
+  const auto folder = std::filesystem::path(std::getenv("HERD_SOURCE_DIR")) / "share/herd/clusters";
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    std::ostringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    EXPECT_GT(parse_cluster(text.str(), entry.path().string()).device.memory_bytes, 0);
+    ++count;
+  }
+  EXPECT_GE(count, 2);
+}
+
+}  // namespace
+}  // namespace herd::planner

@@ -1,0 +1,172 @@
+#include "herd/planner/prediction.h"
+
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "herd/base/error.h"
+#include "herd/program/memory_bound.h"
+#include "herd/spec/model_states.h"
+#include "herd/strategies/table.h"
+
+namespace herd::planner {
+namespace {
+
+spec::RunFile known(const std::string& name, std::vector<std::string> overrides = {}) {
+  return spec::parse_run_file(std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/models/" + name + ".toml",
+                              overrides);
+}
+
+Prediction equations(const spec::RunFile& run, int ranks, const Cluster& cluster = small_server(2)) {
+  ChosenCost::Memory memory;
+  return predict_by_equations(run, ranks, cluster, memory);
+}
+
+Cluster devices() {  // hosts of 8, a device each
+  Cluster cluster = small_server(16);
+  cluster.topology.hosts[0].ranks = 8;
+  cluster.topology.hosts[0].core_bytes_per_us = cluster.topology.hosts[0].cached_core_bytes_per_us = 600e3;
+  cluster.topology.hosts[0].uplink.bytes_per_us = 200e3;
+  cluster.device = {.own = true,
+                    .memory_bytes = 80000000000,
+                    .matmul16_flops_per_us = 312e6,
+                    .attention16_flops_per_us = 312e6,
+                    .bytes_per_us = 2e6,
+                    .op_overhead_us = 10};
+  return cluster;
+}
+
+TEST(Predict, IsWhatHerdTrainPredicts_ForDataParallel) {
+  const spec::RunFile run = known("gpt-162m");
+  for (const int ranks : {1, 2}) {
+    const Prediction p = predict(run, ranks, small_server(2));
+    const spec::Layout layout = spec::resolve(run, ranks);
+    const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
+    const auto steps = strategies::compile_and_verify(run, model, layout);
+    EXPECT_TRUE(p.simulated);
+    EXPECT_EQ(p.device.total(), static_cast<double>(in_order_peak(steps[0], program::Tier::kDevice).bytes));
+    EXPECT_EQ(p.device_bound, static_cast<double>(peak_bound(steps[0], program::Tier::kDevice).bytes));
+    EXPECT_EQ(p.device.weights + p.device.gradients + p.device.states, 16.0 * static_cast<double>(p.parameters));
+    EXPECT_DOUBLE_EQ(p.sent_bytes(), 4 * spec::zero_elements_sent(static_cast<double>(p.parameters), ranks, 0));
+    EXPECT_DOUBLE_EQ(p.flops, model.flops() * layout.micro_batches);
+  }
+}
+
+TEST(Equations, GiveTheBytesOfTheProgram_ToTheLastOne) {
+  for (const char* name : {"gpt-162m", "gpt2", "bert-base", "t5-small", "llama-7b"}) {
+    for (const char* dropout : {"model.dropout=0", "model.dropout=0.1"}) {
+      for (const char* precision : {"strategy.precision=fp32", "strategy.precision=bf16"}) {
+        for (const int ranks : {1, 4}) {
+          const spec::RunFile run = known(name, {dropout, precision, "train.batch=24", "train.micro_batch=2"});
+          const Prediction by_program = predict(run, ranks, devices()), by_equation = equations(run, ranks, devices());
+          ASSERT_TRUE(by_program.simulated) << by_program.why_equations;
+          EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << name << " " << dropout << " " << ranks;
+          EXPECT_EQ(by_equation.device.weights, by_program.device.weights);
+          EXPECT_EQ(by_equation.device.states, by_program.device.states);
+          EXPECT_DOUBLE_EQ(by_equation.sent_bytes(), by_program.sent_bytes());
+          EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops);
+        }
+      }
+    }
+  }
+}
+
+TEST(Equations, GiveTheBytesOfTheProgram_ForEveryRecompute) {
+  for (const char* how : {"full", "selective", "sqrt", "every:5"}) {
+    for (const char* dropout : {"model.dropout=0", "model.dropout=0.1"}) {
+      const spec::RunFile run = known("gpt2", {std::string("strategy.recompute=") + how, dropout, "train.batch=8"});
+      const Prediction by_program = predict(run, 2, devices()), by_equation = equations(run, 2, devices());
+      ASSERT_TRUE(by_program.simulated) << by_program.why_equations;
+      EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << how << " " << dropout;
+      EXPECT_NEAR(by_equation.step_us, by_program.step_us, 0.1 * by_program.step_us) << how << " " << dropout;
+      EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops) << how << " " << dropout;
+    }
+  }
+}
+
+TEST(Equations, TakeTheTimeOfTheSimulation_WithinATenth) {
+  for (const int ranks : {1, 2, 4}) {
+    const spec::RunFile run = known("gpt-162m", {"train.batch=8"});
+    const double simulated = predict(run, ranks, small_server(2)).step_us;
+    EXPECT_NEAR(equations(run, ranks).step_us, simulated, 0.1 * simulated) << ranks << " ranks on cores";
+  }
+  for (const int ranks : {1, 8, 16}) {
+    const spec::RunFile run = known("gpt2", {"train.batch=64"});
+    const double simulated = predict(run, ranks, devices()).step_us;
+    EXPECT_NEAR(equations(run, ranks, devices()).step_us, simulated, 0.1 * simulated) << ranks << " devices";
+  }
+}
+
+TEST(Equations, ReproduceTheStatesOfGpt3) {
+  const Prediction p = equations(known("gpt3-175b", {"strategy.precision=fp16"}), 1, devices());
+  EXPECT_NEAR(p.device.weights / 1e9, 350, 0.003 * 350);
+  EXPECT_NEAR(p.device.gradients / 1e9, 350, 0.003 * 350);
+  EXPECT_NEAR(p.device.states / 1e9, 3 * 700, 0.003 * 2100);
+}
+
+TEST(Equations, ShardStatesAndTrafficByTheZeroStage) {
+  for (int stage = 0; stage <= 3; ++stage) {
+    const spec::RunFile run =
+        known("llama-7b", {"strategy.zero=" + std::to_string(stage), "train.batch=64", "train.micro_batch=1"});
+    const Prediction p = equations(run, 64, devices());
+    const double psi = static_cast<double>(p.parameters);
+    const double states = p.device.weights + p.device.gradients + p.device.states;
+    EXPECT_DOUBLE_EQ(states, spec::zero_state_bytes(psi, 64, stage)) << stage;
+    EXPECT_DOUBLE_EQ(p.sent_bytes(), 2 * spec::zero_elements_sent(psi, 64, stage)) << stage;
+  }
+  const spec::RunFile hybrid = known("llama-7b", {"mesh.fsdp=8", "strategy.zero=3", "train.batch=64"});
+  const Prediction p = equations(hybrid, 64, devices());
+  const double psi = static_cast<double>(p.parameters);
+  EXPECT_DOUBLE_EQ(p.device.weights + p.device.gradients + p.device.states, spec::zero_state_bytes(psi, 8, 3));
+  EXPECT_DOUBLE_EQ(p.sent_bytes(), 2 * spec::hybrid_elements_sent(psi, 8, 8, 3));
+}
+
+TEST(Equations, TradeMemoryForTime_ByRecompute) {
+  const auto of = [](const std::string& how) {
+    return equations(known("gpt2-xl", {"strategy.recompute=" + how, "train.batch=8", "model.dropout=0.1"}), 1,
+                     devices());
+  };
+  const Prediction none = of("none"), full = of("full"), root = of("sqrt"), selective = of("selective"),
+                   seventh = of("every:7");
+  EXPECT_EQ(root.device.activations, seventh.device.activations);  // sqrt(48)
+  EXPECT_LT(full.device.activations, none.device.activations / 10);
+  EXPECT_LT(selective.device.activations, none.device.activations);
+  EXPECT_GT(selective.device.activations, full.device.activations);
+  EXPECT_GT(root.device.activations, full.device.activations);  // seven layers at once against one
+  EXPECT_NEAR(full.flops / none.flops, 4.0 / 3, 0.05);
+  EXPECT_LT(selective.flops, 1.1 * none.flops);
+  EXPECT_GT(full.step_us, 1.2 * none.step_us);
+  EXPECT_LT(full.step_us, 1.4 * none.step_us);
+}
+
+TEST(Equations, CutAModelIntoStages_ThatStandIdle) {
+  const spec::RunFile whole = known("gpt2-xl", {"train.batch=64", "train.micro_batch=1"});
+  const spec::RunFile cut = known("gpt2-xl", {"train.batch=64", "train.micro_batch=1", "mesh.pp=4"});
+  const Prediction one = equations(whole, 1, devices()), four = equations(cut, 4, devices());
+  EXPECT_NEAR(four.idle_share, 3.0 / 67, 1e-12);
+  EXPECT_LT(four.device.states, one.device.states / 3);
+  EXPECT_GT(four.device.states, one.device.states / 5);
+  EXPECT_LT(four.step_us, one.step_us / 2);
+  EXPECT_GT(four.step_us, one.step_us / 4);
+  EXPECT_GT(four.sent.at("pp"), 0);
+}
+
+TEST(Predict, SimulatesTensorParallel_WithTheCollectivesInsideBlocks) {
+  const spec::RunFile run = known("gpt2", {"mesh.tp=4", "train.batch=8"});
+  const Prediction p = predict(run, 4, devices()), whole = predict(known("gpt2", {"train.batch=8"}), 1, devices());
+  EXPECT_TRUE(p.simulated);
+  EXPECT_LT(p.flops, whole.flops / 3.9);
+  // Two all-reduces of B*T*D each way and layer, one for the embedding, one for the loss; two micro-batches of four.
+  EXPECT_DOUBLE_EQ(p.sent.at("tp"), 2 * (12 * 4 + 2) * 2 * 0.75 * (4.0 * 1024 * 768 * 2));
+}
+
+TEST(Predict, SaysWhyItUsesEquations) {
+  const Prediction p = predict(known("gpt2", {"strategy.zero=2", "mesh.pp=2", "train.batch=8"}), 4, devices());
+  EXPECT_FALSE(p.simulated);
+  EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;
+  EXPECT_THROW(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()), Error);
+  EXPECT_THROW(predict(known("gpt2", {"mesh.tp=5"}), 4, devices()), Error);
+}
+
+}  // namespace
+}  // namespace herd::planner
