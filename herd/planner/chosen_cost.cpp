@@ -8,7 +8,7 @@
 namespace herd::planner {
 namespace {
 
-constexpr int64_t kShort = 64 << 10, kMiddle = 8 << 20, kLong = 256 << 20;  // bytes that lines go through
+constexpr int64_t kShort = 64 << 10, kMiddle = 4 << 20, kLong = 64 << 20;  // bytes that lines go through
 
 // Slope and start of the line through two points; never below zero.
 std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
@@ -103,7 +103,8 @@ program::CollectivePrice ChosenCost::price(program::OpKind kind, int64_t bytes, 
   const auto known = known_.find({kind, bytes, axis});
   if (known != known_.end()) return known->second;
   const Topology group = group_topology(topology_, layout_, axis);
-  const double us = sizes_ == Sizes::kEach ? chosen_us(kind, bytes, group) : line_us(kind, bytes, axis, group);
+  const double us =
+      sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, axis, group);
   const Host& host = group.hosts[0];
   program::CollectivePrice price;
   const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;

@@ -22,8 +22,8 @@ Topology group_topology(const Topology& topology, const spec::Layout& layout, co
 class ChosenCost final : public program::CollectiveCost {
  public:
   enum class Sizes : uint8_t {
-    kEach,  // every size is asked for
-    kLine,  // 64 KiB, 8 and 256 MiB are, the others lie on the lines through them: for searches over many layouts
+    kEach,  // every size up to 64 MiB is asked for, larger ones lie on a line
+    kLine,  // 64 KiB, 4 and 64 MiB are, the others lie on the lines through them: for searches over many layouts
   };
   ChosenCost(Topology topology, const spec::Layout& layout, DType dtype, Sizes sizes = Sizes::kEach)
       : topology_(std::move(topology)), layout_(layout), dtype_(dtype), sizes_(sizes) {}
@@ -32,7 +32,7 @@ class ChosenCost final : public program::CollectiveCost {
 
   // Lines of many layouts on one topology: those of equal layouts are asked for once.
   struct Line {
-    double fixed_us = 0, us_per_byte = 0;            // up to 8 MiB
+    double fixed_us = 0, us_per_byte = 0;            // up to 4 MiB
     double long_fixed_us = 0, long_us_per_byte = 0;  // beyond, where no cache holds it
   };
   using Memory = std::map<std::string, Line>;

@@ -44,12 +44,14 @@ class Equations {
     ranks_of_host_ = host.ranks;
   }
 
-  Prediction run() {
+  // Only what memory holds, or times and traffic too, which ask for prices.
+  enum class Parts : uint8_t { kMemory, kAll };
+  Prediction run(Parts parts) {
     Prediction out;
     out.layout = layout_;
     out.parameters = model_.parameters();
     for (int stage = 0; stage < layout_.pp; ++stage) {
-      const Prediction one = of_stage(stage);
+      const Prediction one = of_stage(stage, parts);
       if (one.device.total() > out.device.total()) {
         out.device = one.device;
         out.host = one.host;
@@ -268,10 +270,11 @@ class Equations {
     return us;
   }
 
-  Prediction of_stage(int stage) const {
+  Prediction of_stage(int stage, Parts parts) const {
     Prediction out;
     const Interval blocks = blocks_of(stage);
     remember(blocks, stage, out);
+    if (parts == Parts::kMemory) return out;
     const Passes one = passes(blocks);
     const double m = layout_.micro_batches, psi = elements_of(blocks);
     out.flops = m * one.flops;
@@ -326,16 +329,26 @@ class Equations {
   double crowding_ = 1, ranks_of_host_ = 1;
 };
 
-}  // namespace
-
-Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                                ChosenCost::Memory& memory) {
+Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster, ChosenCost::Memory& memory,
+                        Equations::Parts parts) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const Cluster used = with_ranks(cluster, ranks);
   const DType compute = run.strategy.precision == "fp32" ? DType::kF32 : DType::kBF16;
   ChosenCost cost(used.topology, layout, compute, ChosenCost::Sizes::kLine);
   cost.remember_in(memory);
-  return Equations(run, layout, used, std::move(cost)).run();
+  return Equations(run, layout, used, std::move(cost)).run(parts);
+}
+
+}  // namespace
+
+Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
+                                ChosenCost::Memory& memory) {
+  return by_equations(run, ranks, cluster, memory, Equations::Parts::kAll);
+}
+
+Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+  ChosenCost::Memory memory;
+  return by_equations(run, ranks, cluster, memory, Equations::Parts::kMemory);
 }
 
 }  // namespace herd::planner

@@ -53,6 +53,9 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                 ChosenCost::Memory& memory);
 
+// The same, memory alone: quick, since nothing is priced.
+Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
+
 // herd train and herd show program ask this too. `programs`: of all ranks of the first host, or rank 0's alone.
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
                                 const spec::Layout& layout, const Cluster& cluster,

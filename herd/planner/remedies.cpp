@@ -144,8 +144,8 @@ std::vector<Remedy> what_would_fit(const spec::RunFile& run, int ranks, const Cl
       try {
         const spec::Layout layout = spec::resolve_mesh(changed, n);
         if (layout.data_ranks() > layout.batch) return;  // ranks that would stand idle
+        if (!search.budget.holds(memory_by_equations(changed, n, used))) return;
         Prediction prediction = predict_by_equations(changed, n, used, memory);
-        if (!search.budget.holds(prediction)) return;
         prediction.step_us *= search.time_scale;
         fitting.push_back({differences(run, changed), n, std::move(prediction), not_built(changed)});
       } catch (const Error& error) {
