@@ -1,6 +1,11 @@
 // A BERT-like classifier trained by ring all-reduce:   herd run -n 2 -- bert_ring
 // It learns which sentences are in order (label 1) and which have two neighbouring words swapped (label 0).
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/transformercoder.h>
+#include <torch/nn/modules/transformerlayer.h>
+#include <torch/optim/adamw.h>
 
 #include <cstdio>
 #include <random>

@@ -1,6 +1,7 @@
 // Data parallel training of an ordinary torch module:   herd run -n 2 -- ddp_any_module
 // Each rank sees half of every batch; both end with the same weights, those of y = 2 a - 3 b + 1.
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <cstdio>
 

@@ -2,7 +2,10 @@
 // B sequences, T tokens, D width, V vocabulary.
 #pragma once
 
-#include <torch/torch.h>
+#include <torch/nn/modules/container/modulelist.h>
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/nn/modules/normalization.h>
 
 namespace bench {
 

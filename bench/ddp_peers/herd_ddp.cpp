@@ -1,7 +1,7 @@
 // Steps of a GPT in plain libtorch, alone or under herd::DistributedDataParallel; started by compare.py.
 //   herd_ddp alone|herd LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
 // The update is herd's fused AdamW either way. Rank 0 prints milliseconds and loss, one step a line.
-#include <torch/torch.h>
+#include <torch/nn/functional/loss.h>
 
 #include <chrono>
 #include <cstdio>

@@ -1,7 +1,9 @@
 #include "herd/optim/optimizer.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include "herd/base/error.h"
 #include "herd/optim/adamw.h"

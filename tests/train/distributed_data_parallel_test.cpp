@@ -1,7 +1,8 @@
 #include "herd/train/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
-#include <torch/torch.h>
+#include <torch/nn/modules/linear.h>
+#include <torch/optim/sgd.h>
 
 #include <mutex>
 
