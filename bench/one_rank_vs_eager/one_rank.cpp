@@ -1,6 +1,8 @@
 // One rank of herd on the GPT of compare.py: one step per line of input; per line of output its
 // milliseconds, those of the update, processor milliseconds, loss, peak bytes of tensors.
 //   one_rank LAYERS WIDTH VOCAB CONTEXT BATCH
+#include <ATen/Parallel.h>
+
 #include <chrono>
 #include <ctime>
 #include <iostream>
