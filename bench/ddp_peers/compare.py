@@ -7,6 +7,7 @@
 Contenders, each once a round, in turn:
     train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
     herd train     one run of all ranks, gradients clipped by their norm as by default
+    zero1 .. zero3 the same with strategy.zero = 1 .. 3
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
     torch ddp      torch.nn.parallel.DistributedDataParallel over gloo on that module, from Python
@@ -109,15 +110,15 @@ def run(commands, watch):
     return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0]
 
 
-def herd_train(runs, ranks, watch):
+def herd_train(runs, ranks, watch, *overrides):
     commands, folders = [], []
     for i in range(runs):
         file = f"{scratch.name}/{i}.toml"
         with open(file, "w") as out:
             out.write(RUN_FILE)
         folders.append(f"{scratch.name}/run{i}")
-        commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}"],
-                         {}))
+        commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}",
+                          *overrides], {}))
     _, pss = run(commands, watch)
     times = []
     for folder in folders:
@@ -138,11 +139,13 @@ def torch_ddp(watch):
 contenders = {
     "train alone": lambda watch: herd_train(args.ranks, 1, watch),
     "herd train": lambda watch: herd_train(1, args.ranks, watch),
+    **{f"zero{stage}": lambda watch, stage=stage: herd_train(1, args.ranks, watch, f"strategy.zero={stage}")
+       for stage in (1, 2, 3)},
     "module alone": lambda watch: run([([program, "alone", *sizes], {})] * args.ranks, watch),
     "herd ddp": lambda watch: run([([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})], watch),
     "torch ddp": torch_ddp,
 }
-floors = {"train alone": "train alone", "herd train": "train alone"}
+floors = {name: "train alone" for name in ("train alone", "herd train", "zero1", "zero2", "zero3")}
 if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 rows = []

@@ -1,17 +1,22 @@
 // Memory, time and traffic of a step in closed form, over the same layer table that Programs are built from.
 //   standing    weights, gradients, states: psi bytes each, cut over N = fsdp (or dp) ranks by the ZeRO stage
+//   pools       whole weights and gradients of the blocks at work, where they are cut
 //   activations what blocks keep for each micro-batch in flight, and the most that the backward pass adds to it
 //   step        (m forward and backward passes of the slowest stage) / (1 - bubble) + communication that nothing hides
 //               + update
 #include <algorithm>
 #include <cmath>
+#include <map>
+#include <set>
 #include <vector>
 
 #include "herd/base/error.h"
 #include "herd/planner/prediction.h"
+#include "herd/program/pool.h"
 #include "herd/spec/model_states.h"
 #include "herd/spec/pipeline.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/table.h"
 
 namespace herd::planner {
 namespace {
@@ -108,6 +113,10 @@ class Equations {
   bool is_head(size_t b) const { return b + 1 == model_.blocks.size(); }
   bool recomputed(size_t b) const { return segment_ > 0 && b > 0 && !is_head(b); }
 
+  bool ends_segment(size_t b, const Interval& blocks) const {
+    return recomputed(b) && (b % segment_ == 0 || is_head(b + 1) || b + 1 == blocks.end);
+  }
+
   double kept(size_t b) const {  // of one micro-batch, from forward to backward
     const auto& block = model_.blocks[b];
     if (recomputed(b)) return (b - 1) % segment_ == 0 ? static_cast<double>(block.input_bytes) : 0;
@@ -145,8 +154,7 @@ class Equations {
           own += static_cast<double>(model_.blocks[other].graph_bytes) - kept(other);
       }
       const double arriving = static_cast<double>(block.output_bytes);
-      const bool ends_segment = recomputed(b) && (b % segment_ == 0 || is_head(b + 1) || b + 1 == blocks.end);
-      if (ends_segment)
+      if (ends_segment(b, blocks))
         offer(before + own + arriving + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
       const double leaving = b > 0 ? static_cast<double>(block.input_bytes) : 0;
       offer(before + own + arriving + leaving, block.backward.scratch_bytes);
@@ -154,29 +162,82 @@ class Equations {
     return best;
   }
 
-  double elements_of(const Interval& blocks, double* largest = nullptr) const {
-    std::vector<bool> seen(model_.groups.size());
+  std::set<int> groups_of(const Interval& blocks) const {
+    std::set<int> groups;
+    for (size_t b = blocks.begin; b < blocks.end; ++b)
+      groups.insert(model_.blocks[b].groups.begin(), model_.blocks[b].groups.end());
+    return groups;
+  }
+  double elements_of(const Interval& blocks) const {
     double sum = 0;
-    for (size_t b = blocks.begin; b < blocks.end; ++b) {
-      for (const int g : model_.blocks[b].groups) {
-        if (seen[static_cast<size_t>(g)]) continue;
-        seen[static_cast<size_t>(g)] = true;
-        const double elements = static_cast<double>(model_.group_elements(g));
-        sum += elements;
-        if (largest != nullptr) *largest = std::max(*largest, elements);
-      }
-    }
+    for (const int g : groups_of(blocks)) sum += static_cast<double>(model_.group_elements(g));
     return sum;
+  }
+  int64_t weight_bytes(int group) const { return model_.group_elements(group) * size_of(model_.compute); }
+
+  // Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
+  struct Visits {
+    std::vector<program::PoolUse> weights, gradients;
+    double gathered = 0;  // bytes of weights in one micro-batch
+  };
+  Visits visits(const Interval& blocks) const {
+    Visits out;
+    int visit = 0;
+    double bytes = 0;
+    const auto pass = [&](size_t b, bool weights) {
+      ++visit;
+      for (const int g : model_.blocks[b].groups) {
+        if (!weights) continue;
+        out.weights.push_back({g, visit, visit});
+        bytes += static_cast<double>(shard_of(g) * shards_);
+      }
+    };
+    std::map<int, size_t> begun;
+    const auto differentiate = [&](size_t b, bool same_visit) {
+      const bool head = is_head(b);
+      if (!same_visit) pass(b, head || model_.blocks[b].backward_reads_weights);
+      for (const int g : model_.blocks[b].groups) {
+        const auto [at, fresh] = begun.try_emplace(g, out.gradients.size());
+        if (fresh) out.gradients.push_back({g, visit, visit});
+        out.gradients[at->second].last_visit = visit;
+      }
+    };
+    for (int m = 0; m < std::min(layout_.micro_batches, 2); ++m) {  // the second one follows the first as all others do
+      begun.clear();
+      for (size_t b = blocks.begin; b < blocks.end; ++b) {
+        if (!is_head(b)) pass(b, true);
+      }
+      for (size_t b = blocks.end; b-- > blocks.begin;) {
+        const bool again = ends_segment(b, blocks);
+        for (size_t other = b - (again ? (b - 1) % segment_ : 0); other < b; ++other)
+          pass(std::max(other, blocks.begin), true);
+        if (again) pass(b, true);
+        differentiate(b, again);
+      }
+      if (m == 0) out.gathered = bytes;
+    }
+    std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
+      return std::pair(a.first_visit, a.item) < std::pair(b.first_visit, b.item);
+    });
+    return out;
+  }
+  int64_t shard_of(int group) const { return spec::shard_bytes(weight_bytes(group), shards_); }
+  double pool_bytes(const std::vector<program::PoolUse>& uses, int depth) const {
+    std::vector<int64_t> bytes;
+    for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) bytes.push_back(shard_of(g) * shards_);
+    return static_cast<double>(program::assign_pool(bytes, uses, depth).bytes());
   }
 
   void remember(const Interval& blocks, int stage, Prediction& out) const {
     const spec::StateBytes bytes = spec::state_bytes(run_);
-    double largest = 0;
-    const double psi = elements_of(blocks, &largest);
-    const double own = psi / shards_;
-    out.device.weights = bytes.weight * (zero_ >= 3 ? own : psi);
-    out.device.gradients = bytes.gradient * (zero_ >= 2 ? own : psi);
-    const double states = bytes.states * (zero_ >= 1 ? own : psi);
+    double states = 0;
+    for (const int g : groups_of(blocks)) {
+      const double whole = static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
+      const double part = static_cast<double>(zero_ > 0 ? shard_of(g) : weight_bytes(g));
+      out.device.weights += zero_ >= 3 ? part : whole;
+      out.device.gradients += zero_ >= 2 ? part : whole;
+      states += part / bytes.weight * bytes.states;
+    }
     const std::string& offload = run_.strategy.offload;
     (offload == "states" ? out.host.states : offload == "nvme" ? out.nvme.states : out.device.states) = states;
     double scratch = 0, all = 0;
@@ -185,9 +246,12 @@ class Equations {
     const double in_flight = spec::micro_batches_in_flight(spec::parse_pipeline(run_.strategy.pipeline), layout_.pp,
                                                            layout_.micro_batches, stage);
     out.device.activations = now + (layout_.pp > 1 ? (in_flight - 1) * all : 0);
-    // Two buffers of whole weights, and one of a gradient before it is cut.
-    out.device.buffers =
-        scratch + (zero_ >= 3 ? 2 * bytes.weight * largest : 0) + (zero_ >= 2 ? bytes.gradient * largest : 0);
+    out.device.buffers = scratch;
+    if (zero_ < 2) return;
+    const Visits uses = visits(blocks);
+    const program::SlotRules rules = strategies::slot_rules(run_);
+    out.device.buffers += pool_bytes(uses.gradients, rules.gradient_buffers);
+    if (zero_ >= 3) out.device.buffers += pool_bytes(uses.weights, rules.gather_buffers);
   }
 
   double inner_us(const spec::BlockShape& block, int spec::InnerCollective::*times) const {
@@ -246,17 +310,22 @@ class Equations {
   }
 
   // Gradients meet, and with them weights where they are shards. Returns time, and how much of it is on cores.
-  double data_parallel_us(double psi, double& on_cores, std::map<std::string, double>& sent) const {
+  double data_parallel_us(const Interval& blocks, double psi, double& on_cores,
+                          std::map<std::string, double>& sent) const {
     const double element = static_cast<double>(size_of(model_.compute)), bytes = psi * element;
     const double m = layout_.micro_batches;
     double us = 0;
     if (shards_ > 1) {
-      const double gathers = zero_ == 3 ? 2 * m : zero_ > 0 ? 1 : 0, n = shards_;
-      const double reduces = zero_ >= 2 ? m : 1;  // gradients that are shards can't wait for the last micro-batch
-      const double passes = zero_ == 0 ? 2 : reduces + gathers;
-      sent[axis_] += passes * bytes * (n - 1) / n;
-      us += price_us(OpKind::kReduce, bytes, axis_, shards_, on_cores) * passes / 2;
-      on_cores *= passes / 2;
+      const double n = shards_, reduces = zero_ >= 2 ? m : 1;  // what is cut can't wait for the last micro-batch
+      double whole = 0;
+      for (const int g : groups_of(blocks))
+        whole += static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
+      const double gathered = zero_ == 3 ? m * visits(blocks).gathered : zero_ > 0 ? whole : 0;
+      const double halves = zero_ == 0 ? 2 * whole : reduces * whole + gathered;  // of all-reduces
+      sent[axis_] += halves * (n - 1) / n;
+      us += price_us(OpKind::kReduce, whole, axis_, shards_, on_cores) * halves / (2 * whole);
+      on_cores *= halves / (2 * whole);
+      if (zero_ > 0) sent[axis_] += 2 * 8 * static_cast<double>(groups_of(blocks).size()) * (n - 1) / n;  // norms
     }
     if (layout_.cp > 1) {
       sent["cp"] += 2 * bytes * (layout_.cp - 1) / layout_.cp;
@@ -280,7 +349,7 @@ class Equations {
     out.flops = m * one.flops;
     out.compute_us = m * one.arithmetic;
     double on_cores = 0;
-    const double talk = data_parallel_us(psi, on_cores, out.sent);
+    const double talk = data_parallel_us(blocks, psi, on_cores, out.sent);
     const double backward = (zero_ >= 2 ? m : 1) * one.backward + (zero_ >= 3 ? m * one.forward : 0);
     // A device sends while it computes; cores that all compute have to do both.
     const double first_bucket = psi > 0 ? talk * std::min(1.0, static_cast<double>(run_.strategy.bucket) /

@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "herd/program/memory_bound.h"
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/strategies/table.h"
 
@@ -53,11 +54,8 @@ TierBytes tier_bytes(const program::Peak& peak) {
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
     if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
-    double in = 0, out = 0;
-    for (const auto& value : op.reads) in += static_cast<double>(step.values.at(value).bytes);
-    for (const auto& value : op.writes) out += static_cast<double>(step.values.at(value).bytes);
-    const double n = step.mesh.at(op.axis), whole = std::max(in, out);
-    sent[op.axis] += (op.kind == OpKind::kReduce && in == out ? 2 : 1) * whole * (n - 1) / n;
+    const double n = step.mesh.at(op.axis), whole = static_cast<double>(message_bytes(step, op));
+    sent[op.axis] += (op.kind == OpKind::kReduce && !scatters(op) ? 2 : 1) * whole * (n - 1) / n;
   }
 }
 

@@ -91,7 +91,8 @@ class PlainStep {
 
   // The first op that touches a gradient writes it, later ones read it and add.
   Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& writes) {
-    Op op{.kind = kind, .reads = weights(b), .writes = writes, .block = b, .micro_batch = 0, .axis = {}};
+    Op op{.kind = kind, .reads = {}, .writes = writes, .block = b, .micro_batch = 0, .axis = {}};
+    if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
       if (!written_.insert(g).second) op.reads.push_back(gradient(g));

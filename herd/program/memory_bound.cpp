@@ -11,17 +11,23 @@ namespace {
 // What always counts: persistent values, and each slot at the size of its largest value.
 Peak standing(const Program& step, Tier tier) {
   Peak base;
-  std::map<int, std::pair<int64_t, ValueKind>> slots;
+  struct Slot {
+    int64_t bytes = 0;
+    ValueKind kind = ValueKind::kWeight;
+    bool pooled = false;
+  };
+  std::map<int, Slot> slots;
   for (const auto& [value, info] : step.values) {
     if (info.tier != tier) continue;
     if (info.slot >= 0) {
-      auto& slot = slots[info.slot];
-      slot = std::max(slot, std::pair(info.bytes, value.kind));
+      Slot& slot = slots[info.slot];
+      slot = {std::max(slot.bytes, info.bytes), value.kind, slot.pooled || info.pooled};
     } else if (info.persistent) {
       base.by_kind[value.kind] += info.bytes;
     }
   }
-  for (const auto& [slot, held] : slots) base.by_kind[held.second] += held.first;
+  for (const auto& [id, slot] : slots) (slot.pooled ? base.pool_bytes : base.by_kind[slot.kind]) += slot.bytes;
+  base.bytes = base.pool_bytes;
   for (const auto& [kind, bytes] : base.by_kind) base.bytes += bytes;
   return base;
 }

@@ -14,7 +14,8 @@ namespace herd::program {
 struct Peak {
   int64_t bytes = 0;
   int op = -1;                                // where in the step
-  std::map<ValueKind, int64_t> by_kind = {};  // of values; scratch is the rest
+  std::map<ValueKind, int64_t> by_kind = {};  // of values; scratch and the buffers of pools are the rest
+  int64_t pool_bytes = 0;                     // of that
 };
 
 // Peak of a tier when ops run one by one in the order of the program: exact for programs whose lanes run in step.

@@ -33,7 +33,8 @@ enum class OpKind : uint8_t {
   kRecompute,  // weights, x<b>.m -> graph<b>.m
   kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
   kGather,     // w.shard -> w.full over an axis
-  kReduce,     // gradient over an axis: g.full -> g.full (all-reduce) or g.shard (reduce-scatter); sums
+  kReduce,     // gradient over an axis: g.full -> g.full (all-reduce), or g.full [, g.shard so far] -> g.shard
+               // (reduce-scatter); sums
   kNorm,       // gradients -> a norm each, or one of all of them; kReduce of it over ranks where sharded, then
   kClip,       // norms -> factor (run-time choices are buffers that ops read)
   kStep,       // gradient, state, [factor] -> weight, state
@@ -88,6 +89,7 @@ struct ValueInfo {
   bool persistent = false;  // lives from step to step
   int slot = -1;            // physical buffer that lives as long as the run, set by slots.h; -1 = its own memory, taken
                             // by the op that writes it first and given back by its release
+  bool pooled = false;      // not persistent: shares buffers with others of its kind, one from first write to release
   bool operator==(const ValueInfo&) const = default;
 };
 

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "herd/program/dependencies.h"
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/sim/engine.h"
 
@@ -128,8 +129,8 @@ class Simulator {
         Meeting& meeting = meetings_[meeting_of(step, op, issued)];
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
-        const int64_t bytes = std::max(bytes_of(step, op.reads), bytes_of(step, op.writes));
-        const CollectivePrice price = cost_.price(op.kind, bytes, op.axis, step.mesh.at(op.axis));
+        const CollectivePrice price = cost_.price(scatters(op) ? OpKind::kGather : op.kind, message_bytes(step, op),
+                                                  op.axis, step.mesh.at(op.axis));
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0) task.uses = {{cores_, 1}, {bus_, price.host_bytes / price.work_us}};
@@ -231,7 +232,8 @@ class Simulator {
     const double begin = step_end(kSteps - 3);
     Program nothing_runs = step;
     nothing_runs.ops.clear();
-    MemoryPoint now{0, in_order_peak(nothing_runs, Tier::kDevice).by_kind, 0};
+    const Peak standing = in_order_peak(nothing_runs, Tier::kDevice);
+    MemoryPoint now{0, standing.by_kind, standing.pool_bytes};
     std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
     for (size_t i = 0; i < step.ops.size(); ++i) {
       const sim::TaskTime time = time_of(0, i);

@@ -45,7 +45,8 @@ struct CollectivePrice {
 class CollectiveCost {
  public:
   virtual ~CollectiveCost() = default;
-  // kGather or kReduce of a whole message of so many bytes, among the ranks of a mesh axis.
+  // kGather or kReduce of a whole message of so many bytes, among the ranks of a mesh axis. A reduction that ends in
+  // shards is the first half of one, and costs what a gather does.
   virtual CollectivePrice price(OpKind kind, int64_t bytes, const std::string& axis, int num_ranks) const = 0;
 };
 
@@ -69,7 +70,7 @@ PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration&
 struct MemoryPoint {
   double at_us = 0;
   std::map<ValueKind, int64_t> by_kind;  // device bytes of values
-  int64_t scratch_bytes = 0;
+  int64_t scratch_bytes = 0;             // and buffers of pools
 };
 
 struct Simulation {

@@ -1,80 +1,129 @@
 #include "herd/program/slots.h"
 
 #include <algorithm>
+#include <set>
+#include <tuple>
 #include <vector>
+
+#include "herd/program/pool.h"
 
 namespace herd::program {
 namespace {
 
 struct Interval {
-  int begin = 0, end = 0;  // positions of the first access and of the release
+  int begin = 0, end = 0;               // positions of the first access and of the release
+  int first_visit = 0, last_visit = 0;  // of blocks, by ops that read or write it
 };
 
 // When a value holds something, in program order. One that is open at the end holds across the loop's end.
 std::map<Value, std::vector<Interval>> lifetimes_of(const Program& step) {
   std::map<Value, std::vector<Interval>> out;
-  std::map<Value, int> open;
+  std::map<Value, Interval> open;
+  std::set<Value> visited;  // of the open ones, those that a visit has touched
   const int n = static_cast<int>(step.ops.size());
+  int visit = 0;
+  std::pair<int, int> at = {-1, -1};  // block and micro-batch
   for (int i = 0; i < n; ++i) {
     const Op& op = step.ops[static_cast<size_t>(i)];
-    for (const Value& value : op.writes) {
-      if (op.kind == OpKind::kRelease) {
+    if (op.kind == OpKind::kRelease) {
+      for (const Value& value : op.writes) {
         const auto begin = open.find(value);
-        out[value].push_back({begin == open.end() ? 0 : begin->second, i});
+        Interval life = begin == open.end() ? Interval{0, i, 0, visit} : begin->second;
+        life.end = i;
+        out[value].push_back(life);
         if (begin != open.end()) open.erase(begin);
-      } else {
-        open.try_emplace(value, i);
+        visited.erase(value);
+      }
+      continue;
+    }
+    const bool passes = op.block >= 0 && op.kind != OpKind::kLoad;
+    if (passes && at != std::pair(op.block, op.micro_batch)) ++visit, at = {op.block, op.micro_batch};
+    for (const Value& value : op.writes) open.try_emplace(value, Interval{i, n, visit + 1, visit + 1});
+    for (const auto* side : {&op.reads, &op.writes}) {
+      for (const Value& value : *side) {
+        const auto life = open.find(value);
+        if (life == open.end() || !passes) continue;
+        if (visited.insert(value).second) life->second.first_visit = visit;
+        life->second.last_visit = visit;
       }
     }
   }
-  for (const auto& [value, begin] : open) out[value].push_back({begin, n});
+  for (const auto& [value, life] : open) out[value].push_back(life);
   return out;
 }
 
-bool overlap(const std::vector<Interval>& a, const std::vector<Interval>& b) {
-  for (const Interval& x : a) {
-    for (const Interval& y : b) {
-      if (x.begin <= y.end && y.begin <= x.end) return true;
+class Assignment {
+ public:
+  explicit Assignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {}
+
+  void run(const SlotRules& rules) {
+    for (auto& [value, info] : step_.values) info.slot = -1;
+    give_own();
+    give_pool(ValueKind::kWeight, rules.gather_buffers);
+    give_pool(ValueKind::kGradient, rules.gradient_buffers);
+    for (auto& [value, info] : step_.values) {
+      if (value.form == Form::kShard && on_device(value)) place_shard(value, info);
     }
   }
-  return false;
-}
+
+ private:
+  bool on_device(const Value& value) const {
+    const auto info = step_.values.find(value);
+    return info != step_.values.end() && info->second.tier == Tier::kDevice &&
+           (info->second.persistent || lifetimes_.contains(value));
+  }
+  bool pooled(const Value& value) const {
+    const ValueInfo& info = step_.values.at(value);
+    return !info.persistent && (info.pooled || (value.kind == ValueKind::kWeight && value.form == Form::kFull));
+  }
+
+  void give_own() {
+    for (auto& [value, info] : step_.values) {
+      if (value.kind == ValueKind::kGradient && value.form != Form::kShard && on_device(value) && !pooled(value))
+        info.slot = next_slot_++;
+    }
+  }
+
+  void give_pool(ValueKind kind, int depth) {
+    std::vector<Value> items;
+    std::vector<int64_t> bytes;
+    std::vector<PoolUse> uses;
+    for (const auto& [value, info] : step_.values) {
+      if (value.kind != kind || !on_device(value) || info.persistent || !pooled(value)) continue;
+      const int item = static_cast<int>(items.size());
+      for (const Interval& life : lifetimes_.at(value))
+        uses.push_back({item, life.first_visit, life.last_visit, life.begin, life.end});
+      items.push_back(value);
+      bytes.push_back(info.bytes);
+    }
+    std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) {
+      return std::tie(a.first_visit, a.begin) < std::tie(b.first_visit, b.begin);
+    });
+    const Pool pool = assign_pool(bytes, uses, depth);
+    for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
+    next_slot_ += static_cast<int>(pool.buffers.size());
+  }
+
+  void place_shard(const Value& value, ValueInfo& info) {
+    Value whole = value;
+    whole.form = Form::kFull;
+    const bool beside = on_device(whole) && !pooled(whole);
+    if (value.kind == ValueKind::kGradient && !info.persistent) {
+      info.slot = beside ? step_.values.at(whole).slot : next_slot_++;
+    } else if (value.kind == ValueKind::kWeight && info.persistent && beside) {
+      info.slot = step_.values.at(whole).slot = next_slot_++;
+    }
+  }
+
+  Program& step_;
+  const std::map<Value, std::vector<Interval>> lifetimes_;
+  int next_slot_ = 0;
+};
 
 }  // namespace
 
 Program assign_slots(Program step, const SlotRules& rules) {
-  const auto lifetimes = lifetimes_of(step);
-  int next_slot = 0;
-  std::vector<std::pair<Value, int>> gathered;  // and where each first comes to life
-  for (auto& [value, info] : step.values) {
-    info.slot = -1;
-    if (info.persistent || info.tier != Tier::kDevice || !lifetimes.contains(value)) continue;
-    if (value.kind == ValueKind::kGradient) info.slot = next_slot++;
-    if (value.kind == ValueKind::kWeight) gathered.emplace_back(value, lifetimes.at(value).front().begin);
-  }
-  std::sort(gathered.begin(), gathered.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
-  struct Slot {
-    std::vector<Interval> taken;
-    int last_used = -1;
-  };
-  std::vector<Slot> pool;
-  for (const auto& [value, begin] : gathered) {
-    const auto& times = lifetimes.at(value);
-    int best = -1;
-    for (int s = 0; s < static_cast<int>(pool.size()); ++s) {
-      const Slot& slot = pool[static_cast<size_t>(s)];
-      if (!overlap(slot.taken, times) && (best < 0 || slot.last_used < pool[static_cast<size_t>(best)].last_used))
-        best = s;
-    }
-    if (best < 0 || (static_cast<int>(pool.size()) < rules.gather_buffers)) {
-      best = static_cast<int>(pool.size());
-      pool.emplace_back();
-    }
-    Slot& slot = pool[static_cast<size_t>(best)];
-    slot.taken.insert(slot.taken.end(), times.begin(), times.end());
-    slot.last_used = begin;
-    step.values[value].slot = next_slot + best;
-  }
+  Assignment(step).run(rules);
   return step;
 }
 

@@ -1,5 +1,11 @@
 // Gives values physical buffers that live as long as the run. Hazards are then derived on slots (dependencies.h), so a
-// pool of k gather buffers lets at most k gathered weights exist at a time.
+// pool of k gather buffers lets at most k gathered weights exist at a time, and a gather runs ahead of its use as far
+// as buffers are free: prefetching needs no op of its own.
+//   gradient          a slot of its own; one that is pooled, a slot of the gradients' pool
+//   gathered weights  (form full, not persistent) a slot of the weights' pool
+//   shard             the slot of its whole where the whole has one of its own: it lies at its place in it. The same
+//   for
+//                     persistent weights that are kept whole and as a shard
 // Threads: pure.
 #pragma once
 
@@ -8,11 +14,11 @@
 namespace herd::program {
 
 struct SlotRules {
-  int gather_buffers = 2;  // of weights that are gathered before use; more where more are in use at once
+  int gather_buffers = 2;    // passes over blocks that weights may be gathered for at once: one more than run ahead
+  int gradient_buffers = 2;  // the same for gradients that are being reduced while the next ones are written
 };
 
-// Each gradient gets a slot of its own. Gathered weights (form full, not persistent) share the pool: a value takes the
-// slot that was free longest among those it never overlaps in program order. REQUIRES releases (lifetimes.h).
+// REQUIRES releases (lifetimes.h).
 Program assign_slots(Program step, const SlotRules& rules = {});
 
 }  // namespace herd::program

@@ -159,9 +159,11 @@ class Parser {
     ValueInfo info;
     info.bytes = number(cells[1], int64_t{1} << 50);
     const auto tier = parse_tier(cells[2]);
-    if (!tier || (cells[3] != "yes" && cells[3] != "no")) refuse("must be \"name bytes tier yes|no slot\"");
+    if (!tier || (cells[3] != "yes" && cells[3] != "no" && cells[3] != "pooled"))
+      refuse("must be \"name bytes tier yes|no|pooled slot\"");
     info.tier = *tier;
     info.persistent = cells[3] == "yes";
+    info.pooled = cells[3] == "pooled";
     info.slot = cells[4] == "-" ? -1 : static_cast<int>(number(cells[4], kLargest));
     if (!step_.values.emplace(value(cells[0]), info).second) refuse("declares a value twice");
   }
@@ -215,7 +217,10 @@ std::string to_text(const Program& step, const TextOptions& options) {
   std::vector<Row> values = {{"value", "bytes", "tier", "persistent", "slot"}};
   for (const auto& [value, info] : step.values) {
     values.push_back({value_name(value), std::to_string(info.bytes), std::string(tier_name(info.tier)),
-                      info.persistent ? "yes" : "no", info.slot < 0 ? "-" : std::to_string(info.slot)});
+                      info.persistent ? "yes"
+                      : info.pooled   ? "pooled"
+                                      : "no",
+                      info.slot < 0 ? "-" : std::to_string(info.slot)});
   }
   std::vector<Row> scratch = {{"scratch", "block", "bytes"}};
   for (const auto& [op, bytes] : step.scratch) {

@@ -10,6 +10,7 @@ namespace herd::program {
 namespace {
 
 constexpr int kSteps = 2;
+constexpr int kSpoiled = -1;  // version of what was overwritten in part
 constexpr size_t kMostFindings = 20;
 
 struct Cell {
@@ -226,7 +227,12 @@ class Machine {
       }
       const int slot = state.step->values.at(value).slot;
       for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
-        if (other->first != value && state.step->values.at(other->first).slot == slot) {
+        const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
+        if (in_slot && other->first.kind == value.kind && other->first.index == value.index) {
+          // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other form.
+          if (op.kind != OpKind::kGather) other->second.symbol.version = kSpoiled;
+          ++other;
+        } else if (in_slot) {
           find_at(rank, position,
                   "writes " + value_name(value) + " to slot " + std::to_string(slot) + " while it holds " +
                       value_name(other->first));

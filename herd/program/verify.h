@@ -4,6 +4,7 @@
 //   weight      a version; every use in step t must see version t, and t+1 at its end
 //   gradient    a set of contributions (block, micro-batch, data rank); a step must see each expected one exactly once
 //   activation  (block, micro-batch, data rank, step)
+//                A shard may lie in the slot of its whole: writing one spoils the other, but for a gather in place
 //   factor      the groups whose norms it has seen, each with all contributions
 // It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
 // a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
@@ -30,6 +31,7 @@ struct Proof {
 // What the model and the layout ask for.
 struct Expectation {
   std::vector<std::vector<int>> block_groups;
+  std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
   int micro_batches = 1;
   std::map<std::string, int> mesh;                // axis -> size
   std::vector<std::map<std::string, int>> ranks;  // coordinates of each rank

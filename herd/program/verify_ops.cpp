@@ -100,7 +100,9 @@ class LocalOp {
         }
       }
     }
-    if (weights != std::multiset<int>(groups.begin(), groups.end()))
+    const auto& without = model_.expected().backward_without_weights;
+    const bool needs_none = op.kind == OpKind::kBackward && !without.empty() && without[static_cast<size_t>(op.block)];
+    if (needs_none ? !weights.empty() : weights != std::multiset<int>(groups.begin(), groups.end()))
       wrong("does not read the weights of its block, each once");
     if (others != std::multiset<ValueKind>(inputs)) wrong("does not read what an op of its kind needs");
 
@@ -288,11 +290,15 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
   const bool gather = op.kind == OpKind::kGather;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
-  if (op.reads.size() != op.writes.size()) {
+  // A reduce-scatter may add to what its shards hold: then it reads them too, after the whole gradients.
+  const bool adds =
+      !gather && op.reads.size() == 2 * op.writes.size() &&
+      std::equal(op.writes.begin(), op.writes.end(), op.reads.begin() + static_cast<long>(op.writes.size()));
+  if (op.reads.size() != op.writes.size() && !adds) {
     wrong.push_back("must write one value for each that it reads");
     return out;
   }
-  for (size_t i = 0; i < op.reads.size(); ++i) {
+  for (size_t i = 0; i < op.writes.size(); ++i) {
     const Value &from = op.reads[i], &to = op.writes[i];
     const std::string name = value_name(from);
     const bool norms = from.kind == ValueKind::kNorm;
@@ -328,6 +334,21 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
       Symbol result = sum;
       if (gather) result.shard = first.shard / n, result.shards = std::max(first.shards / n, 1);
       if (scatter) result.shard = sum.shard * n + q, result.shards = sum.shards * n;
+      if (adds) {
+        const OpContext& own = contexts[static_cast<size_t>(q)];
+        const Symbol& so_far = own.reads[op.writes.size() + i];
+        if (!scatter || so_far.version != result.version || so_far.shard != result.shard ||
+            so_far.shards != result.shards || so_far.index != result.index) {
+          wrong.push_back("adds " + cut(result) + " of " + name + " to another: " + value_name(to) + " holds " +
+                          cut(so_far) + " of step " + std::to_string(so_far.version));
+        }
+        for (const Atom& atom : so_far.atoms) {
+          if (!result.atoms.insert(atom).second) {
+            wrong.push_back("adds contributions to " + name + " twice: " + blocks_text({atom}));
+            break;
+          }
+        }
+      }
       out[static_cast<size_t>(q)][i] = result;
     }
   }

@@ -4,58 +4,82 @@
 #include <ATen/ops/from_blob.h>
 #include <ATen/ops/zeros.h>
 
+#include <algorithm>
+
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/program/message.h"
+#include "herd/program/names.h"
 
 namespace herd::runtime {
 namespace {
 
+using program::Form;
+using program::Value;
+using program::ValueKind;
+
 constexpr int64_t kLineBytes = 64;
 
-std::vector<int64_t> lay_out(const Groups& groups) {
-  std::vector<int64_t> offsets = {0};
-  for (const auto& group : groups) {
-    const int64_t line = kLineBytes / static_cast<int64_t>(c10::elementSize(group->dtype()));
-    offsets.push_back(offsets.back() + (group->elements() + line - 1) / line * line);
+int64_t bytes_of(const nn::ParameterGroup& group) {
+  return group.elements() * static_cast<int64_t>(c10::elementSize(group.dtype()));
+}
+
+// A step that holds everything whole, gradients in slots of their own.
+program::Program whole_step(const Groups& groups) {
+  program::Program step;
+  for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
+    const int64_t bytes = bytes_of(*groups[static_cast<size_t>(g)]);
+    step.values[program::weight(g)] = {bytes, program::Tier::kDevice, true, -1};
+    step.values[program::gradient(g)] = {bytes, program::Tier::kDevice, false, g};
   }
-  return offsets;
+  return step;
+}
+
+Value whole_of(Value value) {
+  value.form = Form::kFull;
+  return value;
 }
 
 }  // namespace
 
 FlatParameters::FlatParameters(Groups groups, Communicator& comm, int num_states, uint64_t seed)
-    : groups_(std::move(groups)), offsets_(lay_out(groups_)) {
+    : FlatParameters(groups, whole_step(groups), comm, num_states, seed) {}
+
+FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm, int num_states,
+                               uint64_t seed)
+    : groups_(std::move(groups)) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
-  const at::ScalarType dtype = groups_.front()->dtype();
-  const int64_t element_bytes = static_cast<int64_t>(c10::elementSize(dtype));
-  {
-    const MemoryLabelGuard label(MemoryLabel::kWeights);
-    weights_ = at::empty({elements()}, dtype);
+  for (const auto& group : groups_)
+    HERD_CHECK(group->dtype() == groups_.front()->dtype(), group->name() + " has another dtype than the first group");
+  if (const std::string axis = program::shard_axis(step); !axis.empty()) {
+    shards_ = step.mesh.at(axis);
+    shard_ = step.coordinate.at(axis);
   }
-  if (comm.size() > 1) {
-    counted_ = std::make_unique<CountedMemory>(MemoryLabel::kGradients, elements() * element_bytes);
-    shared_ = comm.allocate_symmetric(elements() * element_bytes, {.name = "gradients"});
-    gradients_ = at::from_blob(
-        shared_->data(), {elements()}, [keep = shared_->keep_alive()](void*) {}, at::TensorOptions(dtype));
-    gradients_.zero_();
-  } else {
-    const MemoryLabelGuard label(MemoryLabel::kGradients);
-    gradients_ = at::zeros({elements()}, dtype);
+  lay_out(step, ValueKind::kWeight, weights_);
+  lay_out(step, ValueKind::kGradient, gradients_);
+  allocate(weights_, MemoryLabel::kWeights, comm.size() > 1 && shards_ > 1, comm);
+  allocate(gradients_, MemoryLabel::kGradients, comm.size() > 1, comm);
+
+  state_offsets_ = {0};
+  for (int g = 0; g < num_groups(); ++g) {
+    const Value whole = program::weight(g);
+    const auto info = step.values.find(whole);
+    keeps_whole_ = keeps_whole_ && info != step.values.end() && info->second.persistent;
+    if (keeps_whole_) {
+      group(g).initialize(seed, memory(whole).narrow(0, 0, group(g).elements()));
+      attach(g);
+    } else {
+      group(g).initialize(seed, own_weights(g), part(g).begin);
+    }
+    const auto gradient = step.values.find(program::gradient(g));
+    if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
+    const int64_t line = kLineBytes / static_cast<int64_t>(c10::elementSize(group(g).dtype()));
+    const int64_t updates = shards_ > 1 ? memory(program::weight(g, Form::kShard)).numel() : group(g).elements();
+    state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
   }
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  for (int k = 0; k < num_states; ++k) states_.push_back(at::zeros({elements()}, at::kFloat));
-
-  for (int i = 0; i < num_groups(); ++i) {
-    HERD_CHECK(groups_[i]->dtype() == dtype, groups_[i]->name() + " has another dtype than the first group");
-    const at::Tensor weights = weights_.narrow(0, offsets_[i], groups_[i]->elements());
-    groups_[i]->initialize(seed, weights);
-    weights_.narrow(0, offsets_[i], offsets_[i + 1] - offsets_[i])
-        .narrow(0, groups_[i]->elements(), offsets_[i + 1] - offsets_[i] - groups_[i]->elements())
-        .zero_();
-    groups_[i]->attach(weights);
-    groups_[i]->attach_gradient(gradients_.narrow(0, offsets_[i], groups_[i]->elements()));
-  }
+  for (int k = 0; k < num_states; ++k) states_.push_back(at::zeros({state_offsets_.back()}, at::kFloat));
 }
 
 FlatParameters::~FlatParameters() {
@@ -65,23 +89,102 @@ FlatParameters::~FlatParameters() {
   }
 }
 
+// Wholes that stay, in the order of groups; then shards; then the buffers of the pool.
+void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Region& region) {
+  const int64_t element = static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
+  const auto take = [&](int64_t bytes) {
+    const int64_t begin = region.elements;
+    region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element;
+    return begin;
+  };
+  std::map<int, int64_t> pool;  // slot -> bytes
+  for (const auto& [value, info] : step.values) {
+    if (value.kind != kind || value.form != Form::kFull) continue;
+    const int64_t bytes = bytes_of(group(value.index));
+    HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
+               program::value_name(value) + " of the program has no room for " + group(value.index).name());
+    if (info.pooled)
+      pool[info.slot] = std::max(pool[info.slot], info.bytes);
+    else
+      region.places[value] = {take(info.bytes), info.bytes / element};
+  }
+  for (const auto& [value, info] : step.values) {
+    if (value.kind != kind || value.form != Form::kShard) continue;
+    const auto whole = region.places.find(whole_of(value));
+    const bool inside = whole != region.places.end() && step.values.at(whole->first).slot == info.slot;
+    const int64_t elements = info.bytes / element;
+    region.places[value] = {inside ? whole->second.first + shard_ * elements : take(info.bytes), elements};
+  }
+  std::map<int, int64_t> begin;
+  for (const auto& [slot, bytes] : pool) begin[slot] = take(bytes);
+  for (const auto& [value, info] : step.values) {
+    if (value.kind == kind && value.form == Form::kFull && info.pooled)
+      region.places[value] = {begin.at(info.slot), info.bytes / element};
+  }
+}
+
+void FlatParameters::allocate(Region& region, MemoryLabel label, bool symmetric, Communicator& comm) {
+  const at::TensorOptions options(groups_.front()->dtype());
+  if (!symmetric) {
+    const MemoryLabelGuard guard(label);
+    region.memory = at::zeros({region.elements}, options);
+    return;
+  }
+  const int64_t bytes = region.elements * static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
+  region.counted = std::make_unique<CountedMemory>(label, bytes);
+  region.shared = comm.allocate_symmetric(bytes, {.name = memory_label_name(label)});
+  region.memory = at::from_blob(
+      region.shared->data(), {region.elements}, [keep = region.shared->keep_alive()](void*) {}, options);
+  region.memory.zero_();
+}
+
 int FlatParameters::index_of(const nn::ParameterGroup& group) const {
   for (int i = 0; i < num_groups(); ++i)
-    if (groups_[i].get() == &group) return i;
+    if (groups_[static_cast<size_t>(i)].get() == &group) return i;
   throw Error(Code::kBug, "group " + group.name() + " is not one of this rank's");
 }
 
+at::Tensor FlatParameters::memory(const Value& value) const {
+  const Region& region = value.kind == ValueKind::kWeight ? weights_ : gradients_;
+  const auto place = region.places.find(value);
+  if (place == region.places.end()) return {};
+  return region.memory.narrow(0, place->second.first, place->second.second);
+}
+
 at::Tensor FlatParameters::gradient_range(int first, int last) const {
-  return gradients_.narrow(0, offsets_[first], offsets_[last + 1] - offsets_[first]);
+  const auto begin = gradients_.places.at(program::gradient(first)),
+             end = gradients_.places.at(program::gradient(last));
+  return gradients_.memory.narrow(0, begin.first, end.first + end.second - begin.first);
 }
 
-at::Tensor FlatParameters::group_state(int k, int group) const {
-  return states_[k].narrow(0, offsets_[group], groups_[group]->elements());
+Part FlatParameters::part(int index) const {
+  const int64_t all = group(index).elements();
+  if (shards_ == 1) return {0, all};
+  const int64_t size = memory(program::weight(index, Form::kShard)).numel();
+  const int64_t begin = std::min(all, shard_ * size);
+  return {begin, std::min(size, all - begin)};
 }
 
-int64_t FlatParameters::bytes(const Groups& groups, int num_states) {
-  const int64_t elements = lay_out(groups).back();
-  return elements * (2 * static_cast<int64_t>(c10::elementSize(groups.front()->dtype())) + 4 * num_states);
+at::Tensor FlatParameters::own(ValueKind kind, int group) const {
+  const Value value{kind, group, -1, shards_ > 1 ? Form::kShard : Form::kFull};
+  return memory(value).narrow(0, 0, part(group).count);
+}
+at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
+at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
+at::Tensor FlatParameters::own_state(int k, int group) const {
+  return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
+}
+
+void FlatParameters::attach(int index) {
+  nn::ParameterGroup& one = group(index);
+  if (!one.attached()) one.attach(memory(program::weight(index)).narrow(0, 0, one.elements()));
+}
+void FlatParameters::attach_gradient(int index) {
+  nn::ParameterGroup& one = group(index);
+  if (!one.gradient_attached()) one.attach_gradient(memory(program::gradient(index)).narrow(0, 0, one.elements()));
+}
+void FlatParameters::detach(int index) {
+  if (!keeps_whole_) group(index).detach();
 }
 
 }  // namespace herd::runtime

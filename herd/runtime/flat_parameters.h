@@ -1,12 +1,17 @@
-// Weights, gradients and optimizer states of a rank, each flat: one region for all groups of a kind, group after group,
-// each beginning on a 64-byte line. So a bucket of consecutive groups is one range of memory, and so is the model.
-// With peers the gradients lie in memory that the ranks of a host share: they are reduced where backward writes them.
-// The padding between groups is zero and stays so.
-// Threads: one at a time.
+// Weights, gradients and optimizer states of a rank, each flat, laid out as the values of its Program say:
+//   whole     one region for all groups of a kind, group after group, each beginning on a 64-byte line. So a bucket of
+//             consecutive groups is one range of memory, and so is the model
+//   shard     this rank's part of a group that is cut over an axis: elements [index * S, (index + 1) * S) of the group
+//             padded to n * S. It lies at its place in the whole where both share a slot, else in a region of shards
+//   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
+// With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
+// it and gathered from where the update leaves it. All padding is zero and stays so.
+// Threads: one at a time, but for tensors that were handed out.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <map>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -14,44 +19,75 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
 #include "herd/nn/parameter_group.h"
+#include "herd/program/program.h"
 
 namespace herd::runtime {
 
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
+// Elements [begin, begin + count) of a group.
+struct Part {
+  int64_t begin = 0, count = 0;
+};
+
 class FlatParameters {
  public:
-  // Allocates and attaches weights and gradients of every group, and `num_states` zeroed fp32 states per weight.
-  // The weights' values are the groups' initial ones for `seed`. Collective where comm.size() > 1.
+  // Allocates what `step` holds of weights and gradients, and `num_states` zeroed fp32 states for each weight that this
+  // rank updates. Weights get the groups' initial values for `seed`. What is whole for as long as the run is attached.
+  // Collective where comm.size() > 1.
+  FlatParameters(Groups groups, const program::Program& step, Communicator& comm, int num_states, uint64_t seed);
+  // Everything whole.
   FlatParameters(Groups groups, Communicator& comm, int num_states, uint64_t seed);
   ~FlatParameters();  // detaches
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
-  nn::ParameterGroup& group(int index) const { return *groups_[index]; }
+  nn::ParameterGroup& group(int index) const { return *groups_[static_cast<size_t>(index)]; }
   int index_of(const nn::ParameterGroup& group) const;  // throws kBug if it is none of ours
 
-  int64_t offset(int group) const { return offsets_[group]; }  // elements from the start of each region
-  int64_t elements() const { return offsets_.back(); }         // of a region, padding included
-  const at::Tensor& weights() const { return weights_; }       // [elements()]
-  const at::Tensor& gradients() const { return gradients_; }   // [elements()]
-  const at::Tensor& state(int k) const { return states_[k]; }  // [elements()], fp32
+  // Memory of a value, padding included; undefined if this rank holds none. A pooled one's is its group's only from its
+  // first write to its release.
+  at::Tensor memory(const program::Value& value) const;
+  // The gradients of whole groups [first, last], one range with the padding between them.
+  at::Tensor gradient_range(int first, int last) const;
+
+  bool sharded() const { return shards_ > 1; }
+  bool keeps_whole_weights() const { return keeps_whole_; }
+  // What this rank updates of a group, and its memory: [part(group).count].
+  Part part(int group) const;
+  at::Tensor own_weights(int group) const;
+  at::Tensor own_gradient(int group) const;
+  at::Tensor own_state(int k, int group) const;
   int num_states() const { return static_cast<int>(states_.size()); }
 
-  // The gradients of groups [first, last], one range with the padding between them.
-  at::Tensor gradient_range(int first, int last) const;
-  at::Tensor group_state(int k, int group) const;  // [group(index).elements()]
+  // Lets the group's tensors use the memory of its whole weights or gradient. Nothing where they do already.
+  void attach(int group);
+  void attach_gradient(int group);
+  void detach(int group);  // of weights that are pooled; else nothing
 
-  // What allocating this takes, in bytes, before anything is allocated.
-  static int64_t bytes(const Groups& groups, int num_states);
+  // Regions, with everything of their kind: for measurements and hashes.
+  const at::Tensor& weights() const { return weights_.memory; }
+  const at::Tensor& gradients() const { return gradients_.memory; }
+  const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
 
  private:
+  struct Region {
+    std::map<program::Value, std::pair<int64_t, int64_t>> places;  // first element, elements
+    int64_t elements = 0;
+    std::optional<SymmetricMemory> shared;
+    std::unique_ptr<CountedMemory> counted;  // of `shared`
+    at::Tensor memory;
+  };
+  void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
+  void allocate(Region& region, MemoryLabel label, bool symmetric, Communicator& comm);
+  at::Tensor own(program::ValueKind kind, int group) const;
+
   Groups groups_;
-  std::vector<int64_t> offsets_;  // num_groups + 1
-  std::optional<SymmetricMemory> shared_;
-  std::unique_ptr<CountedMemory> counted_;  // of shared_
-  at::Tensor weights_, gradients_;
+  int shard_ = 0, shards_ = 1;
+  bool keeps_whole_ = true;
+  Region weights_, gradients_;
+  std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;
 };
 

@@ -7,6 +7,7 @@
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
+#include "herd/program/message.h"
 #include "herd/runtime/executor.h"
 
 namespace herd::runtime {
@@ -52,11 +53,11 @@ class WorksEvent final : public Event {
 
 }  // namespace
 
-ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, Communicator& comm, GroupUpdate update,
-                             Options options)
+ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups,
+                             GroupUpdate update, Options options)
     : chain_(chain),
       parameters_(parameters),
-      comm_(comm),
+      groups_(groups),
       update_(std::move(update)),
       options_(std::move(options)),
       squares_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
@@ -74,6 +75,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
   table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
   table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
+  table[OpKind::kGather] = [this](const Op& op, int64_t) { return gather(op); };
   table[OpKind::kReduce] = [this](const Op& op, int64_t) { return reduce(op); };
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
@@ -106,6 +108,7 @@ void ModelBindings::load(const Op& op) {
 
 void ModelBindings::forward(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
   const nn::Tuple& x = activations_.at({op.block, op.micro_batch});
   nn::Tuple& y = activations_[{op.block + 1, op.micro_batch}];
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
@@ -119,8 +122,15 @@ void ModelBindings::forward(const Op& op, int64_t step) {
 
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
   graphs_[{op.block, op.micro_batch}] =
       nn::run_forward(*chain_[op.block], activations_.at({op.block, op.micro_batch}), context(op, step));
+}
+
+// Gives weights and gradients of a pass their memory, where it comes and goes.
+void ModelBindings::hold(const Op& op) {
+  for (const int group : indices(op.reads, ValueKind::kWeight)) parameters_.attach(group);
+  for (const int group : indices(op.writes, ValueKind::kGradient)) parameters_.attach_gradient(group);
 }
 
 // A gradient that an op writes without reading it starts anew.
@@ -131,6 +141,7 @@ void ModelBindings::begin_gradients(const Op& op) {
 
 void ModelBindings::loss(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
   begin_gradients(op);
   auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
   nn::LossResult result = block.loss(activations_.at({op.block, op.micro_batch}),
@@ -146,6 +157,7 @@ void ModelBindings::loss(const Op& op, int64_t step) {
 
 void ModelBindings::backward(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
   begin_gradients(op);
   auto graph = graphs_.extract({op.block, op.micro_batch});
   HERD_CHECK(!graph.empty(), "no graph for " + describe(op));
@@ -153,24 +165,65 @@ void ModelBindings::backward(const Op& op) {
   if (op.block > 0) activation_gradients_[{op.block, op.micro_batch}] = std::move(dx);
 }
 
+EventPtr ModelBindings::gather(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  std::vector<Work> works;
+  for (size_t i = 0; i < op.reads.size(); ++i) {
+    works.push_back(comm.all_gather_async(parameters_.memory(op.reads[i]), parameters_.memory(op.writes[i]),
+                                          {.name = "weights", .deadline = options_.deadline}));
+  }
+  return std::make_shared<WorksEvent>(std::move(works));
+}
+
 EventPtr ModelBindings::reduce(const Op& op) {
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
+                            : program::scatters(op)               ? reduce_to_shards(op, comm)
+                                                                  : reduce_whole(op, comm);
+  return std::make_shared<WorksEvent>(std::move(works));
+}
+
+std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   const std::vector<int> groups = indices(op.reads, ValueKind::kGradient);
   for (size_t begin = 0; begin < groups.size();) {  // each run of neighbours is one range
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1]);
-    works.push_back(comm_.all_reduce_async(
+    works.push_back(comm.all_reduce_async(
         range,
         {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline, .algorithm = options_.algorithm}));
     begin = end;
   }
-  return std::make_shared<WorksEvent>(std::move(works));
+  return works;
+}
+
+// Where shards hold a part of the sum already, the owner adds it to its part of the whole first.
+std::vector<Work> ModelBindings::reduce_to_shards(const Op& op, Communicator& comm) {
+  std::vector<Work> works;
+  const bool adds = op.reads.size() > op.writes.size();
+  for (size_t i = 0; i < op.writes.size(); ++i) {
+    const at::Tensor whole = parameters_.memory(op.reads[i]), shard = parameters_.memory(op.writes[i]);
+    if (adds) whole.narrow(0, comm.rank() * shard.numel(), shard.numel()).add_(shard);
+    works.push_back(comm.reduce_scatter_async(
+        whole, shard, {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline}));
+  }
+  return works;
+}
+
+std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) {
+  const std::vector<int> groups = indices(op.writes, ValueKind::kNorm);
+  const auto count = static_cast<size_t>(groups.back() - groups.front() + 1);
+  HERD_CHECK_EQ(count, groups.size());
+  const auto sums = std::span(squares_).subspan(static_cast<size_t>(groups.front()), count);
+  std::vector<Work> works;
+  works.push_back(comm.all_reduce_async(sums, {.name = "norms", .deadline = options_.deadline}));
+  return works;
 }
 
 void ModelBindings::norm(const Op& op) {
   for (int group : indices(op.reads, ValueKind::kGradient)) {
-    squares_[group] = optim::gradient_squares(parameters_.group(group).gradient());
+    squares_[group] = optim::gradient_squares(parameters_.own_gradient(group));
   }
 }
 
@@ -187,7 +240,8 @@ void ModelBindings::clip(const Op&) {
 }
 
 void ModelBindings::release(const Op& op) {
-  auto drop = [](const program::Value& value, auto& map, auto& gradients, auto& graphs) {
+  auto drop = [this](const program::Value& value, auto& map, auto& gradients, auto& graphs) {
+    if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
     const Key key{value.index, value.micro_batch};
     if (value.kind == ValueKind::kActivation) map.erase(key);
     if (value.kind == ValueKind::kActivationGradient) gradients.erase(key);

@@ -1,9 +1,9 @@
-// Bindings of the plain training step to a chain of blocks: load, forward, loss, recompute, backward, reduce, norm,
+// Bindings of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce, norm,
 // clip, step, release. Values that are tensors live here between the op that writes them and the last that reads them.
 //
 // Losses are (sum, count): the gradients are those of sum over all ranks and micro-batches / global count, so the only
 // division is the weight that every loss op gets, and reduces are plain sums.
-// Threads: bindings run on the compute lane, but for the reduce, which only starts an operation.
+// Threads: bindings run on the compute lane, but for gather and reduce, which only start operations.
 #pragma once
 
 #include <chrono>
@@ -12,9 +12,9 @@
 #include <string>
 #include <vector>
 
-#include "herd/comm/communicator.h"
 #include "herd/nn/block.h"
 #include "herd/nn/run_block.h"
+#include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
 #include "herd/runtime/flat_parameters.h"
 
@@ -57,7 +57,7 @@ class ModelBindings {
     std::chrono::milliseconds deadline{0};  // of it; 0 = the group's
   };
   // Borrows all of them; they must outlive this.
-  ModelBindings(const Chain& chain, FlatParameters& parameters, Communicator& comm, GroupUpdate update,
+  ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
                 Options options);
 
   BindingTable table();
@@ -74,13 +74,18 @@ class ModelBindings {
   void backward(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);
+  EventPtr gather(const program::Op& op);
   EventPtr reduce(const program::Op& op);
+  std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
+  std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);
+  std::vector<Work> reduce_norms(const program::Op& op, Communicator& comm);
+  void hold(const program::Op& op);
   void release(const program::Op& op);
   void begin_gradients(const program::Op& op);
 
   const Chain& chain_;
   FlatParameters& parameters_;
-  Communicator& comm_;
+  const AxisGroups& groups_;
   GroupUpdate update_;
   Options options_;
   StepInput input_;

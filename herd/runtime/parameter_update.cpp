@@ -15,15 +15,16 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
         optim::append_range(ranges, parameter.offset(), parameter.offset() + parameter.spec().elements());
   }
   return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
-    nn::ParameterGroup& group = parameters.group(index);
+    const Part own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
-    at::parallel_for(0, group.elements(), kElementsPerThread, [&](int64_t begin, int64_t end) {
+    const at::Tensor weights = parameters.own_weights(index), gradient = parameters.own_gradient(index);
+    at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
-      optim::Shard shard{part(group.weights()), part(group.gradient()), {}, begin, (*decays)[index]};
-      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.group_state(k, index)));
+      optim::Shard shard{part(weights), part(gradient), {}, own.begin + begin, (*decays)[index]};
+      for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.own_state(k, index)));
       optimizer.step(shard, options);
     });
-    group.mark_weights_written();
+    parameters.group(index).mark_weights_written();
   };
 }
 

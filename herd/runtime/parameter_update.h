@@ -1,4 +1,4 @@
-// The optimizer's step on flat parameters, group by group.
+// The optimizer's step on the part of each group that this rank updates.
 #pragma once
 
 #include <memory>

@@ -28,6 +28,12 @@ double zero_state_bytes(double parameters, int ranks, int stage, StateBytes b) {
   return parameters * (whole + (b.total() - whole) / ranks);
 }
 
+int64_t shard_bytes(int64_t bytes, int ranks) {
+  constexpr int64_t kLine = 64;
+  check(ranks, 0);
+  return (bytes + ranks * kLine - 1) / (ranks * kLine) * kLine;
+}
+
 double zero_elements_sent(double parameters, int ranks, int stage) {
   check(ranks, stage);
   return (stage == 3 ? 3 : 2) * parameters * (ranks - 1) / ranks;

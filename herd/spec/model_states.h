@@ -29,6 +29,10 @@ StateBytes state_bytes(const RunFile& run);
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.
 double zero_state_bytes(double parameters, int ranks, int stage, StateBytes per_parameter = kFp16Master);
 
+// Bytes of a rank's shard of so many, cut over `ranks`: all shards alike, of whole 64-byte lines, so the last ones may
+// hold less of it, or nothing but padding. Together they take at most 64 * ranks - 1 bytes more than the whole.
+int64_t shard_bytes(int64_t bytes, int ranks);
+
 // Elements that a rank sends in a step: 2psi(N-1)/N for stage 0..2 (reduce-scatter and all-gather), 3psi(N-1)/N for
 // stage 3 (weights are gathered for backward once more). Same source, section 7.
 double zero_elements_sent(double parameters, int ranks, int stage);

@@ -57,8 +57,9 @@ struct BlockShape {
   int64_t output_bytes = 0;      // 0 for the loss block
   int64_t graph_bytes = 0;       // kept for backward, the input included; 0 for the loss block
   int64_t score_bytes = 0;       // attention's T x T matrices: in graph_bytes, or with selective recompute in scratch
-  Cost forward = {};             // of the loss block: loss, input and weight gradients together
-  Cost backward = {};            // of the loss block: nothing
+  bool backward_reads_weights = true;  // false: its gradients follow from indices alone
+  Cost forward = {};                   // of the loss block: loss, input and weight gradients together
+  Cost backward = {};                  // of the loss block: nothing
   std::vector<InnerCollective> inner = {};
 };
 

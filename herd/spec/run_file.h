@@ -52,6 +52,7 @@ struct RunFile {
   struct Strategy {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", pipeline = "1f1b", offload = "none", compression = "none";
+    int64_t prefetch = 1;       // passes over blocks that ZeRO-3 gathers weights ahead for
     int64_t bucket = 25 << 20;  // bytes of gradient reduced at a time
     bool operator==(const Strategy&) const = default;
   } strategy;

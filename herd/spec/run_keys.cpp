@@ -91,6 +91,8 @@ std::vector<Key> make_keys() {
 
       integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
+      integer("strategy", "prefetch", HERD_FIELD(strategy.prefetch), 0,
+              "how many blocks ahead zero = 3 gathers weights; a buffer for each", 64),
       text("strategy", "recompute", HERD_FIELD(strategy.recompute), {"none", "full", "selective", "sqrt", "every:K"},
            "which activations backward computes again"),
       text("strategy", "precision", HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},

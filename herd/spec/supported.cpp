@@ -23,7 +23,7 @@ const std::vector<Built>& built() {
       {"mesh.pp", {"1"}},
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
-      {"strategy.zero", {"0"}},
+      {"strategy.zero", {"0", "1", "2", "3"}},
       {"strategy.precision", {"\"fp32\""}},
       {"strategy.offload", {"\"none\""}},
       {"strategy.compression", {"\"none\""}},

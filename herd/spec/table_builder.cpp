@@ -69,6 +69,7 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
 
 BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   BlockShape block{.name = "embedding"};
+  block.backward_reads_weights = norm;
   const int64_t rd = R_ * D_ * element_;
   block.input_bytes = R_ * 8;
   block.output_bytes = rd;

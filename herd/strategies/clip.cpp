@@ -29,6 +29,13 @@ program::Program Clip::rewrite(program::Program step) const {
       step.values[norm] = {8, step.values.at(value).tier, false, -1};
     }
   }
+  if (!shard_axis_.empty() && !clip.reads.empty()) {
+    ops.push_back({.kind = OpKind::kReduce,
+                   .lane = program::Lane::kReduce,
+                   .reads = clip.reads,
+                   .writes = clip.reads,
+                   .axis = shard_axis_});
+  }
   step.values[program::factor()] = {8, program::Tier::kHost, false, -1};
   ops.push_back(clip);
   for (auto op = first_step; op != step.ops.end(); ++op) {

@@ -11,6 +11,9 @@
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/zero1.h"
+#include "herd/strategies/zero2.h"
+#include "herd/strategies/zero3.h"
 
 namespace herd::strategies {
 namespace {
@@ -19,7 +22,10 @@ using program::Program;
 
 program::Expectation expectation(const spec::ModelTable& model, const spec::Layout& layout) {
   program::Expectation expected;
-  for (const spec::BlockShape& block : model.blocks) expected.block_groups.push_back(block.groups);
+  for (const spec::BlockShape& block : model.blocks) {
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+  }
   expected.mesh = program::axis_sizes(layout);
   for (int rank = 0; rank < layout.world_size; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
   return expected;
@@ -51,6 +57,15 @@ void check_budget(const Program& step, program::Tier tier, int64_t budget, const
 
 }  // namespace
 
+program::SlotRules slot_rules(const spec::RunFile& run) {
+  return {.gather_buffers = static_cast<int>(run.strategy.prefetch) + 1};
+}
+
+std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
+  if (run.strategy.zero == 0) return "";
+  return layout.fsdp > 1 ? "fsdp" : layout.dp > 1 ? "dp" : "";
+}
+
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout) {
   std::vector<Row> rows;
   const bool alone = layout.data_ranks() == 1;
@@ -65,13 +80,19 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& lay
     rows.push_back({std::make_unique<DataParallel>("dp", run.strategy.bucket),
                     {.summed = true, .clipped = false, .released = false}});
   }
-  rows.push_back({std::make_unique<Clip>(), {.summed = true, .clipped = true, .released = false}});
+  const program::Proof summed = {.summed = true, .clipped = false, .released = false};
+  const std::string axis = shard_axis(run, layout);
+  if (!axis.empty()) {
+    rows.push_back({std::make_unique<Zero1>(axis), summed, true});
+    if (run.strategy.zero >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
+    if (run.strategy.zero >= 3) rows.push_back({std::make_unique<Zero3>(axis), summed, true});
+  }
+  rows.push_back({std::make_unique<Clip>(axis), {.summed = true, .clipped = true, .released = false}, !axis.empty()});
   return rows;
 }
 
 std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
   const auto& strategy = run.strategy;
-  if (strategy.zero > 0) return "strategy.zero = " + std::to_string(strategy.zero) + " has no rewrite";
   const std::pair<const char*, int> axes[] = {
       {"mesh.fsdp", layout.fsdp}, {"mesh.pp", layout.pp}, {"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
   for (const auto& [key, size] : axes) {
@@ -88,20 +109,21 @@ std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layou
 Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
   Program step = program::plain_step(run, model, layout, rank);
   for (const Row& row : strategy_rows(run, layout)) step = row.strategy->rewrite(std::move(step));
-  return assign_slots(add_releases(std::move(step)));
+  return assign_slots(add_releases(std::move(step)), slot_rules(run));
 }
 
 std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                         const spec::Layout& layout) {
-  const program::Expectation expected = expectation(model, layout);
+  program::Expectation expected = expectation(model, layout);
   std::vector<Program> steps;
   for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
   prove(steps, expected, {.summed = layout.data_ranks() == 1, .clipped = false, .released = false}, "the plain step");
   for (const Row& row : strategy_rows(run, layout)) {
     for (Program& step : steps) step = row.strategy->rewrite(std::move(step));
+    if (row.sharded) expected.shard_axis = shard_axis(run, layout);
     prove(steps, expected, row.establishes, row.strategy->name());
   }
-  for (Program& step : steps) step = assign_slots(add_releases(std::move(step)));
+  for (Program& step : steps) step = assign_slots(add_releases(std::move(step)), slot_rules(run));
   prove(steps, expected, {}, "releases and slots");
   for (const Program& step : steps) {
     const bool like_rank_0 = step.rank > 0 && step.ops == steps[0].ops && step.values == steps[0].values;

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "herd/program/program.h"
+#include "herd/program/slots.h"
 #include "herd/program/verify.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
@@ -18,9 +19,16 @@ namespace herd::strategies {
 struct Row {
   std::unique_ptr<Strategy> strategy;
   program::Proof establishes;  // what holds after this row and those before it
+  bool sharded = false;        // persistent shards are cut over shard_axis() from here on
 };
 
-// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, clip.
+// The axis that ZeRO cuts over: fsdp where there is one, else dp; empty where nothing is cut.
+std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout);
+
+// How many buffers pools have.
+program::SlotRules slot_rules(const spec::RunFile& run);
+
+// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage, clip.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);
 
 // What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives

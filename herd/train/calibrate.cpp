@@ -6,6 +6,7 @@
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
+#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
@@ -56,8 +57,15 @@ double mean_us(const std::function<void()>& work) {
 class Measurements {
  public:
   Measurements(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
-               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer, Communicator& comm)
-      : run_(run), layout_(layout), chain_(chain), parameters_(parameters), optimizer_(optimizer), comm_(comm) {}
+               runtime::FlatParameters& parameters, runtime::WholeWeights& weights, const optim::Optimizer& optimizer,
+               Communicator& comm)
+      : run_(run),
+        layout_(layout),
+        chain_(chain),
+        parameters_(parameters),
+        weights_(weights),
+        optimizer_(optimizer),
+        comm_(comm) {}
 
   program::Calibration run() {
     const int threads = at::get_num_threads();
@@ -90,15 +98,19 @@ class Measurements {
     comm_.all_reduce(sum, {.name = "calibration"});
     return sum[0] / comm_.size();
   }
+  int64_t elements() const { return parameters_.gradients().numel(); }
+  int64_t states() const { return parameters_.num_states() > 0 ? parameters_.state(0).numel() : kElements; }
   void together() { comm_.barrier({.name = "calibration"}); }
 
-  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short.
+  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short, and in
+  // memory of their own where gradients are shards of next to nothing.
   double matmul_flops_per_us() {
-    const int64_t D = run_.model.width, F = run_.model.ffn;
-    const int64_t fit = (parameters_.elements() - D * F) / (D + F);
-    const int64_t rows = std::clamp<int64_t>(layout_.micro_batch * run_.model.context, 1, fit);
+    const int64_t D = run_.model.width, F = run_.model.ffn, wanted = layout_.micro_batch * run_.model.context;
+    const int64_t fit = (elements() - D * F) / (D + F);
+    const int64_t rows = fit >= 1 ? std::min(wanted, fit) : std::min<int64_t>(wanted, 64);
+    const at::Tensor memory = fit >= 1 ? parameters_.gradients() : at::zeros({D * F + rows * (D + F)});
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
-      return parameters_.gradients().narrow(0, at, height * width).view({height, width});
+      return memory.narrow(0, at, height * width).view({height, width});
     };
     const at::Tensor w = part(0, D, F), x = part(D * F, rows, D);
     at::Tensor y = part(D * F + rows * D, rows, F);
@@ -108,7 +120,7 @@ class Measurements {
 
   // Reads one region, writes another.
   double stream_bytes_per_us() {
-    const int64_t count = std::min(kElements, parameters_.elements() / 2);
+    const int64_t count = std::min(kElements, elements() / 2);
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
     const at::Tensor from = parameters_.gradients().narrow(0, count, count);
     together();
@@ -134,7 +146,10 @@ class Measurements {
     return context;
   }
   void begin_gradients(int block) const {
-    for (const auto& group : chain_[block]->groups()) group->begin_gradient();
+    for (const auto& group : chain_[block]->groups()) {
+      parameters_.attach_gradient(parameters_.index_of(*group));
+      group->begin_gradient();
+    }
   }
   at::Tensor made_up_tokens(int64_t rows) const {
     const int64_t count = rows * run_.model.context;
@@ -163,16 +178,20 @@ class Measurements {
     std::vector<nn::Graph> graphs;
     for (int b = 0; b <= middle; ++b) {
       const auto here = context(b, layout_.micro_batch);
+      weights_.take(*chain_[b]);
       graphs.push_back(time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); }));
       x = nn::detached(graphs.back().outputs);
+      weights_.give_back(*chain_[b]);
     }
     nn::Tuple dy;
     for (const at::Tensor& tensor : x) dy.push_back(at::ones_like(tensor));
     for (int b = middle; b >= 0; --b) {
+      weights_.take(*chain_[b]);
       dy = time({OpKind::kBackward, b}, [&] {
         begin_gradients(b);
         return nn::run_backward(std::move(graphs[static_cast<size_t>(b)]), dy);
       });
+      weights_.give_back(*chain_[b]);
     }
     return x;
   }
@@ -183,18 +202,20 @@ class Measurements {
     const int64_t rows = std::clamp<int64_t>(chunk / run_.model.context, 1, layout_.micro_batch);
     nn::Tuple x;
     for (const at::Tensor& tensor : whole) x.push_back(tensor.narrow(0, 0, rows));
+    weights_.take(*chain_[last]);
     at::ones({chunk, run_.model.vocab});  // the pages of the logits; freed blocks are used again
     together();
     time({OpKind::kLoss, last}, [&] {
       begin_gradients(last);
       return dynamic_cast<nn::LossBlock&>(*chain_[last]).loss(x, made_up_tokens(rows), context(last, rows), true);
     });
+    weights_.give_back(*chain_[last]);
     figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(rows);
   }
 
   // On gradients alone: what a gradient holds is void until the first step.
   double update_us_per_element() {
-    const int64_t count = std::min(kElements, parameters_.elements() / 2);
+    const int64_t count = std::min({kElements, elements() / 2, states()});
     optim::Shard shard{.weights = parameters_.gradients().narrow(0, 0, count),
                        .gradient = parameters_.gradients().narrow(0, count, count),
                        .states = {}};
@@ -205,14 +226,14 @@ class Measurements {
     return us / static_cast<double>(count) / at::get_num_threads();
   }
   double norm_us_per_element() {
-    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, parameters_.elements()));
+    const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
     together();
     return mean_us([&] { optim::gradient_squares(part); }) / static_cast<double>(part.numel());
   }
   // Of a bucket, where there is anybody to reduce with.
   double reduce_us_per_byte() {
     if (comm_.size() == 1) return 0;
-    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / 4, 1, parameters_.elements());
+    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / 4, 1, elements());
     at::Tensor bucket = parameters_.gradients().narrow(0, 0, count);
     bucket.zero_();
     const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
@@ -229,6 +250,7 @@ class Measurements {
   const spec::Layout& layout_;
   const runtime::Chain& chain_;
   runtime::FlatParameters& parameters_;
+  runtime::WholeWeights& weights_;
   const optim::Optimizer& optimizer_;
   Communicator& comm_;
   std::map<Op, double> figures_;
@@ -237,9 +259,9 @@ class Measurements {
 }  // namespace
 
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
-                               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
-                               Communicator& comm) {
-  return Measurements(run, layout, chain, parameters, optimizer, comm).run();
+                               runtime::FlatParameters& parameters, runtime::WholeWeights& weights,
+                               const optim::Optimizer& optimizer, Communicator& comm) {
+  return Measurements(run, layout, chain, parameters, weights, optimizer, comm).run();
 }
 
 }  // namespace herd::train

@@ -6,6 +6,7 @@
 #include "herd/program/simulate.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/runtime/model_bindings.h"
+#include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/run_file.h"
 
@@ -17,7 +18,7 @@ namespace herd::train {
 // the same. Weights stay; gradients are void afterwards and states are zero, as before the first step. Collective.
 // Takes no more memory than a step does. Uses torch's threads.
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
-                               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
-                               Communicator& comm);
+                               runtime::FlatParameters& parameters, runtime::WholeWeights& weights,
+                               const optim::Optimizer& optimizer, Communicator& comm);
 
 }  // namespace herd::train

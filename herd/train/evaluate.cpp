@@ -7,8 +7,8 @@
 
 namespace herd::train {
 
-double evaluate(const runtime::Chain& chain, const SampleSource& source, Communicator& comm,
-                const EvaluateOptions& options) {
+double evaluate(const runtime::Chain& chain, runtime::WholeWeights& weights, const SampleSource& source,
+                Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};
   auto& loss_block = dynamic_cast<nn::LossBlock&>(*chain.back());
   const int64_t samples = std::min(options.batches * options.batch, source.samples_per_epoch());
@@ -19,10 +19,14 @@ double evaluate(const runtime::Chain& chain, const SampleSource& source, Communi
       nn::Tuple x = {rows.inputs_BT};
       for (size_t b = 0; b + 1 < chain.size(); ++b) {
         context.layer = static_cast<int>(b);
+        weights.take(*chain[b]);
         x = nn::run_without_graph(*chain[b], x, context);
+        weights.give_back(*chain[b]);
       }
+      weights.take(loss_block);
       context.layer = static_cast<int>(chain.size()) - 1;
       const nn::LossResult result = loss_block.loss(x, rows.targets_BT, context, false);
+      weights.give_back(loss_block);
       sum_count[0] += result.sum;
       sum_count[1] += static_cast<double>(result.count);
     }

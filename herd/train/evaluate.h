@@ -5,6 +5,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/data/sample_source.h"
 #include "herd/runtime/model_bindings.h"
+#include "herd/runtime/whole_weights.h"
 
 namespace herd::train {
 
@@ -15,7 +16,7 @@ struct EvaluateOptions {
 };
 
 // Mean loss of a token, in nats. Collective: the same call on every rank, same answer on every rank.
-double evaluate(const runtime::Chain& chain, const SampleSource& source, Communicator& comm,
-                const EvaluateOptions& options);
+double evaluate(const runtime::Chain& chain, runtime::WholeWeights& weights, const SampleSource& source,
+                Communicator& comm, const EvaluateOptions& options);
 
 }  // namespace herd::train

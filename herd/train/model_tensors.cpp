@@ -1,26 +1,72 @@
 #include "herd/train/model_tensors.h"
 
-namespace herd::train {
+#include <algorithm>
+#include <functional>
 
-std::vector<NamedTensor> weight_tensors(const runtime::FlatParameters& parameters) {
+namespace herd::train {
+namespace {
+
+std::string state_name(const std::string& parameter, const optim::Optimizer& optimizer, int k) {
+  return parameter + "." + std::string(optimizer.state_names()[static_cast<size_t>(k)]);
+}
+
+// The elements of each parameter of a group that `part` holds, from its memory.
+void add_pieces(const nn::ParameterGroup& group, const runtime::Part& part, const at::Tensor& memory,
+                const std::function<std::string(const std::string&)>& name, std::vector<NamedTensor>& out) {
+  for (const nn::Parameter& parameter : group.parameters()) {
+    const auto& spec = parameter.spec();
+    const int64_t begin = std::max(part.begin, parameter.offset());
+    const int64_t end = std::min(part.begin + part.count, parameter.offset() + spec.elements());
+    if (begin >= end) continue;
+    const at::Tensor piece = memory.narrow(0, begin - part.begin, end - begin);
+    if (end - begin == spec.elements())
+      out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes)));
+    else
+      out.push_back(flat_shard(name(spec.name), piece, spec.sizes, begin - parameter.offset()));
+  }
+}
+
+void add_states(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
+                std::vector<NamedTensor>& out) {
+  for (int k = 0; k < parameters.num_states(); ++k)
+    for (int g = 0; g < parameters.num_groups(); ++g)
+      add_pieces(
+          parameters.group(g), parameters.part(g), parameters.own_state(k, g),
+          [&](const std::string& name) { return state_name(name, optimizer, k); }, out);
+}
+
+std::string same(const std::string& name) { return name; }
+
+}  // namespace
+
+std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g)
-    for (const nn::Parameter& parameter : parameters.group(g).parameters())
-      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
+    add_pieces(parameters.group(g), parameters.part(g), parameters.own_weights(g), same, tensors);
+  add_states(parameters, optimizer, tensors);
   return tensors;
 }
 
-std::vector<NamedTensor> state_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+std::vector<NamedTensor> kept_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  if (!parameters.keeps_whole_weights()) return own_tensors(parameters, optimizer);
   std::vector<NamedTensor> tensors;
-  for (int k = 0; k < parameters.num_states(); ++k)
-    for (int g = 0; g < parameters.num_groups(); ++g)
-      for (const nn::Parameter& parameter : parameters.group(g).parameters())
-        tensors.push_back(
-            whole_tensor(parameter.spec().name + "." + std::string(optimizer.state_names()[static_cast<size_t>(k)]),
-                         parameters.group_state(k, g)
-                             .narrow(0, parameter.offset(), parameter.spec().elements())
-                             .view(parameter.spec().sizes)));
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    const nn::ParameterGroup& group = parameters.group(g);
+    add_pieces(group, {0, group.elements()}, group.weights(), same, tensors);
+  }
+  add_states(parameters, optimizer, tensors);
   return tensors;
+}
+
+std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  std::set<std::string> names;
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    for (const nn::Parameter& parameter : parameters.group(g).parameters()) {
+      names.insert(parameter.spec().name);
+      for (int k = 0; k < parameters.num_states(); ++k) names.insert(state_name(parameter.spec().name, optimizer, k));
+    }
+  }
+  return names;
 }
 
 }  // namespace herd::train

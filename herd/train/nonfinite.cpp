@@ -86,6 +86,16 @@ std::string find_nonfinite(const runtime::Chain& chain, const runtime::StepInput
   return "";
 }
 
+std::string find_nonfinite_shard(const runtime::FlatParameters& parameters) {
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (!finite({parameters.own_weights(g)})) return "weights of " + parameters.group(g).name();
+  }
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (!finite({parameters.own_gradient(g)})) return "gradient of " + parameters.group(g).name();
+  }
+  return "";
+}
+
 std::string gather_findings(const std::string& mine, Communicator& comm) {
   constexpr size_t kBytes = 256;
   std::vector<uint8_t> line(kBytes, 0), all(kBytes * comm.size());

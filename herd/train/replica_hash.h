@@ -17,7 +17,8 @@ std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters);
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
                                  const std::vector<std::string>& groups);
 
-// Throws kBug with that text. Collective: the same call on every rank.
+// Throws kBug with that text. Nothing to compare where each rank keeps a shard of its own. Collective: the same call on
+// every rank.
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step);
 
 }  // namespace herd::train

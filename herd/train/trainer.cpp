@@ -25,6 +25,7 @@
 #include "herd/program/simulate.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
+#include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -90,7 +91,9 @@ struct Trainer::State {
   models::Model model;
   std::unique_ptr<optim::Optimizer> optimizer;
   optim::LearningRate rate;
+  std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
+  std::unique_ptr<runtime::WholeWeights> weights;
   std::unique_ptr<runtime::ModelBindings> bindings;
   std::unique_ptr<runtime::Executor> executor;
   std::unique_ptr<CheckpointPeers> peers;
@@ -136,8 +139,12 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
-  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, comm, s.optimizer->num_states(), seed);
-  const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.optimizer, comm);
+  program::Program& step = programs[programs.size() > 1 ? static_cast<size_t>(comm.rank()) : 0];
+  s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
+  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, s.optimizer->num_states(), seed);
+  s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
+  const program::Calibration machine =
+      calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer, comm);
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(machine, parse_topology(comm.topology()), run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
@@ -145,14 +152,13 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
         format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   s.bindings = std::make_unique<runtime::ModelBindings>(
-      s.model.blocks, *s.parameters, comm, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
+      s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
       runtime::ModelBindings::Options{.seed = seed,
                                       .clip = run.optimizer.clip,
                                       .stop_on_nonfinite = run.health.check_finite,
                                       .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
                                       .deadline = deadline_of(run)});
-  s.executor = std::make_unique<runtime::Executor>(
-      std::move(programs[programs.size() > 1 ? static_cast<size_t>(comm.rank()) : 0]), s.bindings->table());
+  s.executor = std::make_unique<runtime::Executor>(std::move(step), s.bindings->table());
 
   if (s.root()) {
     fs::create_directories(s.folder);
@@ -178,9 +184,8 @@ void Trainer::State::resume() {
     found = peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
   if (!found) return;
   CheckpointReader reader(*found);
-  std::vector<NamedTensor> tensors = weight_tensors(*parameters);
-  for (NamedTensor& tensor : state_tensors(*parameters, *optimizer)) tensors.push_back(std::move(tensor));
-  load_tensors(reader, tensors);
+  std::vector<NamedTensor> tensors = kept_tensors(*parameters, *optimizer);
+  load_tensors(reader, tensors, tensor_names(*parameters, *optimizer));
   first_step = reader.manifest().step;
   say("resumed from " + found->string() + ", step " + std::to_string(first_step));
 }
@@ -200,7 +205,9 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
   } catch (const Error& error) {
     const NonFinite met = bindings->output().nonfinite;
     if (met == NonFinite::kNone) throw;
-    std::string found = find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step);
+    std::string found = parameters->keeps_whole_weights()
+                            ? find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step)
+                            : find_nonfinite_shard(*parameters);
     if (met == NonFinite::kNorm) found = gather_findings(found, comm);
     const std::string where = "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
                               "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step";
@@ -246,17 +253,14 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
 
 double Trainer::State::validate() {
   executor->drain();
-  return evaluate(model.blocks, *validation, comm,
+  return evaluate(model.blocks, *weights, *validation, comm,
                   {.batches = run.train.eval_batches, .batch = layout.batch, .micro_batch = layout.micro_batch});
 }
 
 void Trainer::State::save(int64_t steps_done) {
   executor->drain();
   std::vector<NamedTensor> tensors;
-  if (root()) {  // replicas: one rank writes them
-    tensors = weight_tensors(*parameters);
-    for (NamedTensor& tensor : state_tensors(*parameters, *optimizer)) tensors.push_back(std::move(tensor));
-  }
+  if (root() || parameters->sharded()) tensors = own_tensors(*parameters, *optimizer);  // of replicas, one rank's
   saver->save({.step = steps_done,
                .samples = steps_done * layout.batch,
                .config = spec::to_toml(run),
@@ -267,7 +271,7 @@ void Trainer::State::save(int64_t steps_done) {
 // Written at the start, so that a run that dies has one, and at the end, when all algorithms are known.
 void Trainer::State::write_manifest() const {
   std::map<std::string, std::string> algorithms;
-  for (const AlgorithmUse& use : comm.algorithms_used()) {
+  for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
   }
   std::ofstream(folder / "run.json") << format_run_manifest({.herd_version = HERD_VERSION,
@@ -332,8 +336,10 @@ TrainResult Trainer::State::train() {
     if (s.validation && (done % run.train.eval_every == 0 || last)) record.metrics.val_loss = s.validate();
     if (metrics) metrics->write(record.metrics);
     if (done % run.log.every == 0 || last || done == 1) s.say(step_line(record));
-    if (run.health.replica_hash_every > 0 && (done % run.health.replica_hash_every == 0 || last))
+    if (run.health.replica_hash_every > 0 && (done % run.health.replica_hash_every == 0 || last)) {
+      s.executor->drain();  // of gathers that the next step would wait for
       check_replicas(*s.parameters, s.comm, done);
+    }
     if (run.checkpoint.every > 0 && (done % run.checkpoint.every == 0 || last)) {
       s.save(done);
       saved = done;

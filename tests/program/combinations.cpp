@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <utility>
 
 #include "herd/program/build.h"
 #include "herd/program/lifetimes.h"
@@ -11,6 +12,9 @@
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/zero1.h"
+#include "herd/strategies/zero2.h"
+#include "herd/strategies/zero3.h"
 
 namespace herd::program::testing {
 namespace {
@@ -88,40 +92,9 @@ void to_form(std::vector<Value>& values, ValueKind kind, Form form) {
 }
 
 void zero(Program& step, int stage, const std::string& axis) {
-  auto values = step.values;
-  for (auto& [value, info] : step.values) {
-    if (value.kind == ValueKind::kGradient) values[reformed(value, Form::kShard)] = info;
-    if (value.kind != ValueKind::kWeight) continue;
-    values[reformed(value, Form::kShard)] = info;
-    if (stage == 3) values[value].persistent = false;
-  }
-  step.values = std::move(values);
-  Ops ops;
-  std::vector<int> held;  // groups that the op before had gathered
-  const auto gather = [&](int g) {
-    Op op = make(OpKind::kGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)});
-    op.axis = axis;
-    ops.push_back(op);
-  };
-  for (Op op : step.ops) {
-    if (op.kind == OpKind::kReduce) to_form(op.writes, ValueKind::kGradient, Form::kShard);
-    if (op.kind == OpKind::kStep) {
-      to_form(op.reads, ValueKind::kGradient, Form::kShard);
-      to_form(op.reads, ValueKind::kWeight, Form::kShard);
-      to_form(op.writes, ValueKind::kWeight, Form::kShard);
-    } else if (stage == 3 && op.block >= 0 && op.kind != OpKind::kLoad) {
-      std::vector<int> groups;
-      for (const Value& value : op.reads) {
-        if (value.kind != ValueKind::kWeight) continue;
-        groups.push_back(value.index);
-        if (std::find(held.begin(), held.end(), value.index) == held.end()) gather(value.index);
-      }
-      if (!groups.empty()) held = groups;
-    }
-    ops.push_back(op);
-    if (op.kind == OpKind::kStep && stage < 3) gather(op.reads[0].index);
-  }
-  step.ops = std::move(ops);
+  step = strategies::Zero1(axis).rewrite(std::move(step));
+  if (stage >= 2) step = strategies::Zero2(axis).rewrite(std::move(step));
+  if (stage >= 3) step = strategies::Zero3(axis).rewrite(std::move(step));
 }
 
 // The update runs on the host: gradient out, states and master weights stay there, new weights back.
@@ -152,24 +125,30 @@ void offload(Program& step, Form form) {
   step.ops = std::move(ops);
 }
 
-// Norms of shards, or of one stage's groups, are summed over the ranks that hold the rest, as one number.
-void reduce_norms(Program& step, const std::vector<std::string>& axes) {
-  if (axes.empty()) return;
+// The norm ops of a step as one, of all its gradients.
+Op whole_norm(const Program& step) {
+  Op all;
+  for (const Op& op : step.ops) {
+    if (op.kind != OpKind::kNorm) continue;
+    if (all.kind != OpKind::kNorm) all = make(OpKind::kNorm, op.lane, {}, {norm(0)});
+    all.reads.push_back(op.reads[0]);
+  }
+  return all;
+}
+
+// Norms of one stage's groups are summed over the stages, as one number.
+void reduce_norms(Program& step, const std::string& axis) {
   Ops ops;
-  std::vector<Value> gradients;
-  Lane lane = Lane::kCompute;
+  bool made = false;
   for (Op op : step.ops) {
+    if (op.kind == OpKind::kReduce && op.writes[0].kind == ValueKind::kNorm) op.writes = op.reads = {norm(0)};
     if (op.kind == OpKind::kNorm) {
-      gradients.push_back(op.reads[0]);
-      lane = op.lane;
-      continue;
+      if (std::exchange(made, true)) continue;
+      op = whole_norm(step);
     }
     if (op.kind == OpKind::kClip) {
-      ops.push_back(make(OpKind::kNorm, lane, gradients, {norm(0)}));
-      for (const std::string& axis : axes) {
-        ops.push_back(make(OpKind::kReduce, Lane::kReduce, {norm(0)}, {norm(0)}));
-        ops.back().axis = axis;
-      }
+      ops.push_back(make(OpKind::kReduce, Lane::kReduce, {norm(0)}, {norm(0)}));
+      ops.back().axis = axis;
       op.reads = {norm(0)};
     }
     ops.push_back(op);
@@ -196,7 +175,10 @@ Compiled compile(const Combination& c) {
   const spec::ModelTable model = spec::model_table(run, 1);
   const spec::Layout layout = spec::resolve_mesh(run, c.dp * c.pp);
   Compiled out;
-  for (const auto& block : model.blocks) out.expected.block_groups.push_back(block.groups);
+  for (const auto& block : model.blocks) {
+    out.expected.block_groups.push_back(block.groups);
+    out.expected.backward_without_weights.push_back(!block.backward_reads_weights);
+  }
   out.expected.micro_batches = c.micro_batches;
   out.expected.mesh = axis_sizes(layout);
   const int blocks = static_cast<int>(model.blocks.size());
@@ -212,11 +194,8 @@ Compiled compile(const Combination& c) {
     if (c.dp > 1) step = strategies::DataParallel("dp", c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, "dp");
     if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kFull);
-    step = strategies::Clip().rewrite(std::move(step));
-    std::vector<std::string> axes;
-    if (zero_stage > 0) axes.push_back("dp");
-    if (c.pp > 1) axes.push_back("pp");
-    reduce_norms(step, axes);
+    step = strategies::Clip(zero_stage > 0 ? "dp" : "").rewrite(std::move(step));
+    if (c.pp > 1) reduce_norms(step, "pp");
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

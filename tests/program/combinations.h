@@ -1,5 +1,5 @@
 // Steps of many combinations of strategies, some of them rewrites that stand only here: they show that the IR, its
-// verifier and its slots carry ZeRO, 1F1B pipelines and host offload without a change.
+// verifier and its slots carry 1F1B pipelines and host offload without a change.
 #pragma once
 
 #include <string>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <optional>
 #include <random>
+#include <set>
 
 #include "herd/program/dependencies.h"
 
@@ -32,9 +33,39 @@ struct Rank {
   std::map<Value, int> shard;                                      // of g.shard and the like: which part it is
 
   const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
+  std::set<Value> live;
   std::optional<Numbers>& at(const Value& value) {
     const int slot = step->values.at(value).slot;
     return memory[{slot, slot < 0 ? value : Value{}}];
+  }
+  // A shard in the slot of its whole is a part of the same numbers.
+  bool inside(const Value& value) const {
+    Value whole = value;
+    whole.form = Form::kFull;
+    const auto info = step->values.find(whole);
+    const int slot = step->values.at(value).slot;
+    return value.form == Form::kShard && slot >= 0 && info != step->values.end() && info->second.slot == slot;
+  }
+  static Numbers part(const Numbers& whole, int index, int count) {
+    const size_t size = whole.size() / static_cast<size_t>(count);
+    return {whole.begin() + static_cast<long>(size) * index, whole.begin() + static_cast<long>(size) * (index + 1)};
+  }
+  std::optional<Numbers> get(const Value& value, const std::string& axis) {
+    if (!live.contains(value)) return std::nullopt;
+    const auto& cell = at(value);
+    if (!inside(value) || !cell || cell->size() < kElements) return cell;
+    return part(*cell, coordinate(axis), step->mesh.at(axis));
+  }
+  void set(const Value& value, Numbers numbers, const std::string& axis) {
+    live.insert(value);
+    auto& cell = at(value);
+    if (!inside(value)) {
+      cell = std::move(numbers);
+      return;
+    }
+    if (!cell || cell->size() < kElements) cell = Numbers(kElements);
+    const size_t begin = static_cast<size_t>(coordinate(axis)) * (kElements / static_cast<size_t>(step->mesh.at(axis)));
+    for (size_t i = 0; i < numbers.size() && begin + i < kElements; ++i) (*cell)[begin + i] = numbers[i];
   }
   int coordinate(const std::string& axis) const {
     const auto found = step->coordinate.find(axis);
@@ -53,7 +84,8 @@ class Interpreter {
                 .heads = {},
                 .done = {},
                 .memory = {},
-                .shard = {}};
+                .shard = {},
+                .live = {}};
       const int total = steps * static_cast<int>(program.ops.size());
       rank.done.assign(static_cast<size_t>(total), false);
       for (int p = 0; p < total; ++p) rank.lanes[rank.op(p).lane].push_back(p);
@@ -64,7 +96,8 @@ class Interpreter {
         for (size_t i = 0; i < kElements; ++i)
           whole[i] = mix(static_cast<uint64_t>(value.kind) * 100 + static_cast<uint64_t>(value.index), i);
         const bool sharded = !shard_axis.empty() && value.form != Form::kFull && program.mesh.contains(shard_axis);
-        rank.at(value) = sharded ? part(whole, rank.coordinate(shard_axis), program.mesh.at(shard_axis)) : whole;
+        rank.set(value, sharded ? Rank::part(whole, rank.coordinate(shard_axis), program.mesh.at(shard_axis)) : whole,
+                 shard_axis);
       }
       ranks_.push_back(std::move(rank));
     }
@@ -89,7 +122,7 @@ class Interpreter {
       result.persistent.emplace_back();
       for (const auto& [value, info] : rank.step->values) {
         if (info.persistent && value.kind != ValueKind::kLoss)
-          result.persistent.back()[value] = rank.at(value).value_or(Numbers{});
+          result.persistent.back()[value] = rank.get(value, shard_axis_).value_or(Numbers{});
       }
     }
     for (const auto& [ends, box] : messages_) {
@@ -100,13 +133,8 @@ class Interpreter {
   }
 
  private:
-  static Numbers part(const Numbers& whole, int index, int count) {
-    const size_t size = whole.size() / static_cast<size_t>(count);
-    return {whole.begin() + static_cast<long>(size) * index, whole.begin() + static_cast<long>(size) * (index + 1)};
-  }
-
   Numbers get(Rank& rank, const Value& value) {
-    auto& held = rank.at(value);
+    const auto held = rank.get(value, shard_axis_);
     if (!held) failure_ = "reads nothing";
     return held.value_or(Numbers(1));
   }
@@ -134,7 +162,7 @@ class Interpreter {
       } else {
         auto& box = messages_[{peer, r}];
         if (box.empty()) return false;
-        for (const Value& value : op.writes) rank.at(value) = box.front();
+        for (const Value& value : op.writes) rank.set(value, box.front(), shard_axis_);
         box.erase(box.begin());
       }
     } else {
@@ -167,18 +195,19 @@ class Interpreter {
     std::sort(members.begin(), members.end(), [&](int a, int b) {
       return ranks_[static_cast<size_t>(a)].coordinate(op.axis) < ranks_[static_cast<size_t>(b)].coordinate(op.axis);
     });
+    const bool adds = op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size();
     std::vector<std::vector<Numbers>> in(op.reads.size());
     for (const int q : members) {
       Rank& rank = ranks_[static_cast<size_t>(q)];
       const Op& other = rank.op(all.at(q));
       if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes ||
-          op.reads.size() != op.writes.size()) {
+          (op.reads.size() != op.writes.size() && !adds)) {
         failure_ = "collectives differ";
         return true;
       }
       for (size_t i = 0; i < op.reads.size(); ++i) in[i].push_back(get(rank, op.reads[i]));
     }
-    for (size_t i = 0; i < op.reads.size(); ++i) {
+    for (size_t i = 0; i < op.writes.size(); ++i) {
       Numbers sum = in[i][0];
       for (size_t q = 1; q < in[i].size(); ++q) {
         if (op.kind == OpKind::kGather) {
@@ -190,8 +219,12 @@ class Interpreter {
       const bool scatter =
           op.kind == OpKind::kReduce && op.reads[i].form == Form::kFull && op.writes[i].form == Form::kShard;
       for (size_t q = 0; q < members.size(); ++q) {
-        ranks_[static_cast<size_t>(members[q])].at(op.writes[i]) =
-            scatter ? part(sum, static_cast<int>(q), static_cast<int>(members.size())) : sum;
+        Numbers result = scatter ? Rank::part(sum, static_cast<int>(q), static_cast<int>(members.size())) : sum;
+        for (size_t k = 0; adds && k < result.size(); ++k) {
+          const Numbers& so_far = in[op.writes.size() + i][q];
+          result[k] += k < so_far.size() ? so_far[k] : 0;
+        }
+        ranks_[static_cast<size_t>(members[q])].set(op.writes[i], std::move(result), shard_axis_);
       }
     }
     for (const int q : members) finish(ranks_[static_cast<size_t>(q)], all.at(q));
@@ -215,11 +248,12 @@ class Interpreter {
     const uint64_t block = static_cast<uint64_t>(op.block + 7),
                    place = block * 1000 + static_cast<uint64_t>(op.micro_batch);
     for (const Value& value : op.writes) {
-      auto& out = rank.at(value);
+      if (op.kind == OpKind::kRelease) {
+        rank.live.erase(value);
+        continue;
+      }
+      Numbers out;
       switch (op.kind) {
-        case OpKind::kRelease:
-          out.reset();
-          break;
         case OpKind::kLoad:
           out = Numbers{mix(static_cast<uint64_t>(rank.coordinate("dp")) * 100 + static_cast<uint64_t>(op.micro_batch),
                             static_cast<uint64_t>(iteration))};
@@ -268,6 +302,7 @@ class Interpreter {
             out = Numbers{mix(mix(inputs, graph ? block * 31 : place), static_cast<uint64_t>(value.kind))};
           }
       }
+      rank.set(value, std::move(out), shard_axis_);
     }
   }
 

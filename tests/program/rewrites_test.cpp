@@ -25,6 +25,7 @@ Program gather_before_use() {  // two weights, each gathered, used once
     step.values[weight(g, Form::kShard)] = {50, Tier::kDevice, true, -1};
     step.ops.push_back(op(OpKind::kGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
     step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {weight(g)}, {}));
+    step.ops.back().block = g;
   }
   return step;
 }
@@ -76,9 +77,14 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
     if (value.kind == ValueKind::kWeight && !info.persistent) gathered.insert(info.slot);
     if (value.kind == ValueKind::kGradient && value.form == Form::kFull) gradients.insert(info.slot);
   }
-  EXPECT_EQ(gathered.size(), 2u);
+  EXPECT_EQ(gathered.size(), 3u);  // two that blocks take in turn, one for embedding and loss block, which are smaller
   EXPECT_FALSE(gathered.contains(-1));
-  EXPECT_EQ(gradients.size(), 6u);
+  EXPECT_EQ(gradients.size(), 3u);
+  std::set<int> whole;
+  for (const auto& [value, info] : compile({.layers = 4, .dp = 2, .zero = 1}).programs[0].values) {
+    if (value.kind == ValueKind::kGradient && value.form == Form::kFull) whole.insert(info.slot);
+  }
+  EXPECT_EQ(whole.size(), 6u);
 }
 
 TEST(Peak, CountsTheSameInOrder_AndNoLessInAnyOrder) {

@@ -21,7 +21,7 @@ std::vector<Combination> combinations() {
   for (const int micro_batches : {1, 2, 5}) {
     for (const int dp : {1, 2, 3}) {
       for (const int pp : {1, 2, 4}) {
-        for (const int zero : {0, 1, 3}) {
+        for (const int zero : {0, 1, 2, 3}) {
           if (dp == 1 && zero > 0) continue;
           for (const int recompute : {0, 1 + micro_batches % 2}) {
             for (const bool offload : {false, true}) {

@@ -29,12 +29,14 @@ std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
   const spec::Layout layout = spec::resolve(run, 1);
   models::Model model = models::make_model(run.model);
   Communicator comm = Communicator::create();
-  FlatParameters parameters(model.groups, comm, 0, 1);
+  const program::Program step = strategies::compile_step(run, spec::model_table(run, rows), layout, 0);
+  const AxisGroups groups(comm, step);
+  FlatParameters parameters(model.groups, step, comm, 0, 1);
   std::vector<at::Tensor> found(model.groups.size());
   ModelBindings bindings(
-      model.blocks, parameters, comm,
+      model.blocks, parameters, groups,
       [&](int group, const float*, int64_t) { found[group] = parameters.group(group).gradient().clone(); }, {});
-  Executor executor(strategies::compile_step(run, spec::model_table(run, rows), layout, 0), bindings.table());
+  Executor executor(step, bindings.table());
   const at::Tensor tokens = (at::arange(4 * 9, at::kLong) * 37 % 64).view({4, 9});
   StepInput input{.micro_batches = {}, .weight = 1.0 / 32};
   for (int64_t begin = 0; begin < 4; begin += rows)

@@ -79,12 +79,12 @@ TEST(Layout, SaysEverythingInOneLine) {
 
 TEST(Layout, RefusesWhatThisVersionLacks) {
   RunFile run;
-  run.strategy.zero = 2;
+  run.mesh.pp = 2;
   try {
     resolve(run, 2);
     FAIL();
   } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "strategy.zero = 2 is not in this version\n  fix: strategy.zero = 0");
+    EXPECT_EQ(error.message(), "mesh.pp = 2 is not in this version\n  fix: mesh.pp = 1");
   }
   EXPECT_NO_THROW(resolve_mesh(run, 2));
 }

@@ -95,7 +95,10 @@ TEST(Recompute, LetsNoMutantThrough) {
   const spec::Layout layout = spec::resolve(run, 2);
   const auto steps = compile_and_verify(run, model, layout);
   program::Expectation expected;
-  for (const auto& block : model.blocks) expected.block_groups.push_back(block.groups);
+  for (const auto& block : model.blocks) {
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+  }
   expected.mesh = {{"dp", 2}};
   expected.ranks = {{{"dp", 0}}, {{"dp", 1}}};
   ASSERT_TRUE(verify(steps, expected).empty());

@@ -8,6 +8,7 @@
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
 #include "herd/spec/model_table.h"
+#include "herd/strategies/table.h"
 
 namespace herd::train {
 namespace {
@@ -22,9 +23,13 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
   run_inproc(2, [&](Communicator& comm) {
     const models::Model model = models::make_model(run.model);
     const optim::AdamW adamw({});
-    runtime::FlatParameters parameters(model.groups, comm, adamw.num_states(), 1);
+    const program::Program step =
+        strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
+    const runtime::AxisGroups groups(comm, step);
+    runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), 1);
+    runtime::WholeWeights whole(parameters, groups, step);
     const at::Tensor weights = parameters.weights().clone();
-    const auto machine = calibrate(run, layout, model.blocks, parameters, adamw, comm);
+    const auto machine = calibrate(run, layout, model.blocks, parameters, whole, adamw, comm);
     EXPECT_TRUE(parameters.weights().equal(weights));
     for (int k = 0; k < parameters.num_states(); ++k) EXPECT_EQ(parameters.state(k).count_nonzero().item<int64_t>(), 0);
     const std::lock_guard lock(mutex);

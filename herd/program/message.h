@@ -1,0 +1,18 @@
+// What a collective op moves. Threads: pure.
+#pragma once
+
+#include "herd/program/program.h"
+
+namespace herd::program {
+
+// Bytes of the whole message of a gather or reduce: of what it reads or what it writes, whichever is the whole. What a
+// reduction adds to in its shards is no part of it.
+int64_t message_bytes(const Program& step, const Op& op);
+
+// A reduction that leaves each rank a shard of the sum.
+bool scatters(const Op& op);
+
+// The axis that shards of weights and gradients are cut over; empty if there are none.
+std::string shard_axis(const Program& step);
+
+}  // namespace herd::program

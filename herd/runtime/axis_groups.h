@@ -1,0 +1,30 @@
+// The communicators of a step: one per lane and mesh axis that its collectives run on, so that ranks of an axis meet in
+// the order of one lane and lanes progress independently.
+// Threads: made by one thread; of() from any.
+#pragma once
+
+#include <map>
+#include <string>
+#include <utility>
+
+#include "herd/comm/communicator.h"
+#include "herd/program/program.h"
+
+namespace herd::runtime {
+
+class AxisGroups {
+ public:
+  // Collective over `world`, which it borrows: reductions over an axis that is the whole world run on it; the others on
+  // groups that are split off.
+  AxisGroups(Communicator& world, const program::Program& step);
+  // Throws kBug where the step has no collective there.
+  Communicator& of(program::Lane lane, const std::string& axis) const;
+  Communicator& world() const { return world_; }
+  std::vector<AlgorithmUse> algorithms_used() const;  // of all of them, the world's included
+
+ private:
+  Communicator& world_;
+  mutable std::map<std::pair<program::Lane, std::string>, Communicator> groups_;
+};
+
+}  // namespace herd::runtime

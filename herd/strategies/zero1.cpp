@@ -1,0 +1,72 @@
+#include "herd/strategies/zero1.h"
+
+#include "herd/program/names.h"
+#include "herd/spec/model_states.h"
+
+namespace herd::strategies {
+
+using program::Form;
+using program::Op;
+using program::OpKind;
+using program::Value;
+using program::ValueKind;
+
+namespace {
+
+void to_shard(std::vector<Value>& values, ValueKind kind) {
+  for (Value& value : values) {
+    if (value.kind == kind && value.form == Form::kFull) value.form = Form::kShard;
+  }
+}
+
+bool sums_gradients(const Op& op, const std::string& axis) {
+  return op.kind == OpKind::kReduce && op.axis == axis && !op.writes.empty() &&
+         op.writes[0].kind == ValueKind::kGradient;
+}
+
+}  // namespace
+
+std::string Zero1::name() const { return "zero1 on " + axis_; }
+
+program::Program Zero1::rewrite(program::Program step) const {
+  const int ranks = step.mesh.at(axis_);
+  std::map<int, int64_t> whole;  // group -> bytes of its weights, before padding
+  for (const auto& [value, info] : step.values) {
+    if (value.kind == ValueKind::kWeight) whole[value.index] = info.bytes;
+  }
+  for (const auto& [group, bytes] : whole) {
+    const int64_t shard = spec::shard_bytes(bytes, ranks);
+    for (const Value& value : {program::weight(group), program::gradient(group)}) {
+      program::ValueInfo& info = step.values.at(value);
+      info.bytes = shard * ranks;
+      Value part = value;
+      part.form = Form::kShard;
+      step.values[part] = info;
+      step.values[part].bytes = shard;
+    }
+    program::ValueInfo& states = step.values.at(program::state(group));
+    states.bytes = states.bytes / bytes * shard;  // so many bytes of states for a byte of weights
+  }
+  std::vector<Op> ops;
+  for (Op& op : step.ops) {
+    if (sums_gradients(op, axis_)) to_shard(op.writes, ValueKind::kGradient);
+    const bool steps = op.kind == OpKind::kStep;
+    if (steps) {
+      to_shard(op.reads, ValueKind::kGradient);
+      to_shard(op.reads, ValueKind::kWeight);
+      to_shard(op.writes, ValueKind::kWeight);
+    }
+    const int group = steps ? op.reads[0].index : -1;
+    ops.push_back(std::move(op));
+    if (!steps) continue;
+    ops.push_back({.kind = OpKind::kGather,
+                   .lane = program::Lane::kGather,
+                   .reads = {program::weight(group, Form::kShard)},
+                   .writes = {program::weight(group)},
+                   .axis = axis_});
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies

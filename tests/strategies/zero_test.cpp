@@ -1,0 +1,281 @@
+// ZeRO-1, 2 and 3 as rewrites: what they write, that it proves, that mutants of it do not, and what memory it takes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <fstream>
+#include <sstream>
+
+#include "herd/program/memory_bound.h"
+#include "herd/program/message.h"
+#include "herd/program/names.h"
+#include "herd/program/text.h"
+#include "herd/spec/model_states.h"
+#include "herd/strategies/table.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Form;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Tier;
+using program::Value;
+using program::ValueKind;
+
+struct Shape {
+  int stage = 1, ranks = 2;
+  int64_t micro_batches = 1, layers = 2;
+  bool tied = false;
+  std::string recompute = "none";
+  int64_t prefetch = 1;
+};
+
+spec::RunFile run_of(const Shape& shape) {
+  spec::RunFile run;
+  run.model = {.layers = shape.layers, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = shape.tied};
+  run.train.batch = shape.ranks * shape.micro_batches;
+  run.train.micro_batch = 1;
+  run.strategy.zero = shape.stage;
+  run.strategy.recompute = shape.recompute;
+  run.strategy.prefetch = shape.prefetch;
+  return run;
+}
+
+std::vector<Program> steps_of(const Shape& shape) {
+  const spec::RunFile run = run_of(shape);
+  return compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, shape.ranks));
+}
+
+program::Expectation expected_of(const Shape& shape) {
+  const spec::RunFile run = run_of(shape);
+  program::Expectation expected;
+  const spec::ModelTable model = spec::model_table(run, 1);
+  for (const auto& block : model.blocks) {
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+  }
+  expected.micro_batches = static_cast<int>(shape.micro_batches);
+  expected.mesh = {{"dp", shape.ranks}};
+  for (int rank = 0; rank < shape.ranks; ++rank) expected.ranks.push_back({{"dp", rank}});
+  expected.shard_axis = "dp";
+  return expected;
+}
+
+TEST(Zero, Proves_ForEveryStageRecomputeAndLayout) {
+  int index = 0;
+  for (const int stage : {1, 2, 3}) {
+    for (const char* recompute : {"none", "full", "sqrt", "every:3", "selective"}) {
+      for (const int ranks : {2, 3, 4, 7}) {
+        for (const int64_t micro_batches : {1, 2, 3}) {
+          for (const bool tied : {false, true}) {
+            for (const int64_t prefetch : {0, 1, 3}) {
+              if (prefetch != 1 && stage < 3) continue;
+              if (std::getenv("HERD_FULL_TESTS") == nullptr && ++index % 7 != 0) continue;
+              const auto steps = steps_of({stage, ranks, micro_batches, 4, tied, recompute, prefetch});
+              EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+            }
+          }
+        }
+      }
+    }
+  }
+}
+
+int64_t standing_bytes(const Program& step, ValueKind kind) {
+  Program idle = step;
+  idle.ops.clear();
+  const auto by_kind = in_order_peak(idle, Tier::kDevice).by_kind;
+  const auto at = by_kind.find(kind);
+  return at == by_kind.end() ? 0 : at->second;
+}
+
+TEST(Zero, KeepsTheStatesThatTheEquationsState) {
+  for (const int ranks : {2, 4}) {
+    for (const int stage : {1, 2, 3}) {
+      // Widths of which every group divides into lines of 64 bytes for each rank, so that nothing is padding.
+      spec::RunFile run = run_of({stage, ranks});
+      run.model.width = 64;
+      run.model.vocab = run.model.context = 64;
+      const auto model = spec::model_table(run, 1);
+      const Program step = compile_step(run, model, spec::resolve(run, ranks), 0);
+      const double kept =
+          static_cast<double>(standing_bytes(step, ValueKind::kWeight) + standing_bytes(step, ValueKind::kGradient) +
+                              standing_bytes(step, ValueKind::kState));
+      EXPECT_EQ(kept, spec::zero_state_bytes(static_cast<double>(model.parameters()), ranks, stage, spec::kFp32Adam));
+    }
+  }
+}
+
+double sent(const Program& step) {  // bytes of weights and gradients
+  double bytes = 0;
+  for (const Op& op : step.ops) {
+    if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
+    if (op.writes[0].kind == ValueKind::kNorm) continue;
+    const double n = step.mesh.at(op.axis), whole = static_cast<double>(message_bytes(step, op));
+    bytes += (op.kind == OpKind::kReduce && !scatters(op) ? 2 : 1) * whole * (n - 1) / n;
+  }
+  return bytes;
+}
+
+TEST(Zero, SendsWhatTheEquationsState) {
+  for (const int ranks : {2, 4}) {
+    for (const int stage : {1, 2, 3}) {
+      for (const std::string recompute : {"none", "full"}) {
+        spec::RunFile run = run_of({stage, ranks});
+        run.model.width = run.model.vocab = run.model.context = 64;
+        run.strategy.recompute = recompute;
+        const auto model = spec::model_table(run, 1);
+        const Program step = compile_step(run, model, spec::resolve(run, ranks), 0);
+        const double psi = static_cast<double>(model.parameters());
+        double elements = spec::zero_elements_sent(psi, ranks, stage);
+        // Embedding and loss block are gathered once: the one is differentiated without weights, the other in one pass.
+        const double once = static_cast<double>(model.group_elements(0) + model.group_elements(3));
+        if (stage == 3) elements -= once * (ranks - 1) / ranks;
+        EXPECT_DOUBLE_EQ(sent(step), 4 * elements) << stage << " " << ranks << " " << recompute;
+      }
+    }
+  }
+}
+
+TEST(Zero3, HoldsAsManyGatheredBlocksAsPrefetchAsksFor) {
+  for (const int64_t prefetch : {0, 1, 2}) {
+    const Program step = steps_of({.stage = 3, .ranks = 2, .layers = 6, .prefetch = prefetch})[0];
+    std::set<int> slots;
+    for (int group = 1; group <= 6; ++group) slots.insert(step.values.at(program::weight(group)).slot);
+    EXPECT_EQ(static_cast<int64_t>(slots.size()), prefetch + 1);
+    // The embedding is larger than twice a block here or less than half of it, so it has a buffer of its own.
+    EXPECT_FALSE(slots.contains(step.values.at(program::weight(0)).slot));
+  }
+}
+
+TEST(Zero, CutsAnythingOverAnyNumberOfRanks_SomeOfThemWithNothing) {
+  EXPECT_EQ(spec::shard_bytes(64, 4), 64);  // one line: the first rank has it all
+  EXPECT_EQ(spec::shard_bytes(0, 4), 0);
+  EXPECT_EQ(spec::shard_bytes(257, 4), 128);
+  EXPECT_EQ(spec::shard_bytes(256, 4), 64);
+  steps_of({.stage = 3, .ranks = 40, .layers = 1});  // proves
+}
+
+std::string finding(std::vector<Program> steps, const Shape& shape) {
+  const auto findings = verify(steps, expected_of(shape));
+  return findings.empty() ? "" : to_string({findings[0]}, steps);
+}
+
+// The n-th op of a kind, and of weights, gradients or norms.
+std::vector<Op>::iterator find_op(Program& step, OpKind kind, ValueKind of, int n = 0) {
+  return std::find_if(step.ops.begin(), step.ops.end(), [&](const Op& op) {
+    return op.kind == kind && !op.writes.empty() && op.writes[0].kind == of && n-- == 0;
+  });
+}
+
+using testing::HasSubstr;
+
+TEST(ZeroMutants, AMissingGatherIsFound) {
+  for (const int stage : {1, 2, 3}) {
+    const Shape shape{.stage = stage, .micro_batches = 2};
+    auto steps = steps_of(shape);
+    for (Program& step : steps) step.ops.erase(find_op(step, OpKind::kGather, ValueKind::kWeight));
+    EXPECT_THAT(finding(steps, shape), testing::AnyOf(HasSubstr("of version -1"), HasSubstr("holds nothing"))) << stage;
+    steps = steps_of(shape);
+    steps[1].ops.erase(find_op(steps[1], OpKind::kGather, ValueKind::kWeight));
+    EXPECT_THAT(finding(steps, shape),
+                testing::AnyOf(HasSubstr("meets another"), HasSubstr("of version -1"), HasSubstr("holds nothing")));
+  }
+}
+
+TEST(ZeroMutants, ADoubleReduceIsFound) {
+  for (const int stage : {1, 2, 3}) {
+    const Shape shape{.stage = stage};
+    auto steps = steps_of(shape);
+    for (Program& step : steps) {
+      const auto reduce = find_op(step, OpKind::kReduce, ValueKind::kGradient);
+      const Op copy = *reduce;
+      step.ops.insert(reduce, copy);
+    }
+    EXPECT_NE(finding(steps, shape), "") << stage;
+  }
+  // Of a later micro-batch: the shard has it already.
+  const Shape shape{.stage = 2, .micro_batches = 2};
+  auto steps = steps_of(shape);
+  for (Program& step : steps) {
+    const auto reduce = std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) {
+      return op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size();
+    });
+    ASSERT_NE(reduce, step.ops.end());
+    const Op copy = *reduce;
+    step.ops.insert(reduce, copy);
+  }
+  EXPECT_THAT(finding(steps, shape), HasSubstr("twice"));
+}
+
+TEST(ZeroMutants, AReduceThatForgetsWhatTheShardHoldsIsFound) {
+  const Shape shape{.stage = 2, .micro_batches = 3};
+  auto steps = steps_of(shape);
+  for (Program& step : steps) {
+    for (Op& op : step.ops) {
+      if (op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size()) op.reads.resize(op.writes.size());
+    }
+  }
+  EXPECT_NE(finding(steps, shape), "");
+}
+
+TEST(ZeroMutants, AReleaseTooEarlyIsFound) {
+  const Shape shape{.stage = 3};
+  auto steps = steps_of(shape);
+  for (Program& step : steps) {
+    auto& ops = step.ops;
+    const auto release = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
+      return op.kind == OpKind::kRelease && !op.writes.empty() && op.writes[0].kind == ValueKind::kWeight;
+    });
+    ASSERT_NE(release, ops.end());
+    const Op copy = *release;
+    ops.erase(release);
+    const Value value = copy.writes[0];
+    const auto use = std::find_if(ops.begin(), ops.end(), [&](const Op& op) {
+      return op.lane == program::Lane::kCompute && std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
+    });
+    ops.insert(use, copy);
+  }
+  EXPECT_NE(finding(steps, shape), "");
+}
+
+TEST(ZeroMutants, AnotherOrderOfCollectivesOnOneRankIsFound) {
+  for (const int stage : {1, 2, 3}) {
+    const Shape shape{.stage = stage};
+    auto steps = steps_of(shape);
+    std::iter_swap(find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 1),
+                   find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 2));
+    EXPECT_THAT(finding(steps, shape), HasSubstr("meets another collective")) << stage;
+  }
+}
+
+TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
+  const Shape shape{.stage = 2, .layers = 3};
+  auto steps = steps_of(shape);
+  for (Program& step : steps)
+    for (int g = 0; g < 5; ++g) step.values.at(program::gradient(g)).slot = step.values.at(program::gradient(4)).slot;
+  EXPECT_EQ(finding(steps, shape), "");  // one buffer serves all, one after the other
+  for (Program& step : steps)
+    for (int g = 0; g < 5; ++g)
+      step.values.at(program::gradient(g, Form::kShard)).slot = step.values.at(program::gradient(4)).slot;
+  EXPECT_NE(finding(steps, shape), "");
+}
+
+TEST(Zero, WritesTheGoldenSteps) {
+  for (const int stage : {1, 2, 3}) {
+    const Shape shape{.stage = stage, .micro_batches = stage == 2 ? 2 : 1, .layers = 1, .tied = stage == 2};
+    const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/strategies/golden/zero" +
+                             std::to_string(stage) + "_dp2.txt";
+    const std::string text = to_text(steps_of(shape)[0]);
+    if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
+    std::ostringstream stored;
+    stored << std::ifstream(path).rdbuf();
+    EXPECT_EQ(stored.str(), text) << "HERD_UPDATE_GOLDEN=1 rewrites it";
+  }
+}
+
+}  // namespace
+}  // namespace herd::strategies

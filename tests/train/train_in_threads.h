@@ -1,0 +1,94 @@
+// A short training run with ranks as threads of this process: what herd train does, without folders, calibration and
+// reports.
+#pragma once
+
+#include <map>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "herd/bridge/budget_allocator.h"
+#include "herd/comm/inproc_world.h"
+#include "herd/models/gpt.h"
+#include "herd/optim/adamw.h"
+#include "herd/runtime/executor.h"
+#include "herd/runtime/parameter_update.h"
+#include "herd/runtime/whole_weights.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/strategies/table.h"
+#include "herd/train/batches.h"
+#include "herd/train/data_source.h"
+#include "herd/train/evaluate.h"
+#include "herd/train/model_tensors.h"
+
+namespace herd::train {
+
+struct Trained {
+  std::vector<double> losses;           // of each step
+  std::vector<double> norms;            // of each step's gradient
+  double validation = 0;                // after the last step
+  std::vector<int64_t> sent;            // by rank, bytes in the last step
+  std::map<MemoryLabel, int64_t> held;  // of all ranks together, after the first step
+  program::Program step;                // of rank 0
+};
+
+inline spec::RunFile tiny_run(const std::string& more = "") {
+  return spec::parse_run_text(
+      "[model]\nlayers = 3\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
+      "[train]\nbatch = 12\nmicro_batch = 1\n[optimizer]\nlr = 1e-3\n" +
+          more,
+      "test");
+}
+
+inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps) {
+  const spec::Layout layout = spec::resolve(run, ranks);
+  const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
+  const auto programs = strategies::compile_and_verify(run, table, layout);
+  Trained out;
+  out.step = programs[0];
+  out.sent.resize(static_cast<size_t>(ranks));
+  DeviceMemory::install();
+  std::mutex mutex;
+  run_inproc(ranks, [&](Communicator& comm) {
+    const program::Program& step = programs[static_cast<size_t>(comm.rank())];
+    const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
+    const models::Model model = models::make_model(run.model);
+    const optim::AdamW adamw({});
+    const runtime::AxisGroups groups(comm, step);
+    const uint64_t seed = static_cast<uint64_t>(run.train.seed);
+    runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), seed);
+    runtime::WholeWeights weights(parameters, groups, step);
+    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
+    runtime::ModelBindings bindings(model.blocks, parameters, groups,
+                                    runtime::parameter_update(parameters, adamw, rate),
+                                    {.seed = seed, .clip = run.optimizer.clip});
+    runtime::Executor executor(step, bindings.table());
+    for (int64_t s = 0; s < steps; ++s) {
+      const uint64_t before = comm.bytes_sent();
+      bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, comm.rank(), ranks),
+                           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
+      executor.run(s);
+      executor.drain();
+      if (s + 1 == steps) out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_sent() - before);
+      std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};
+      comm.all_reduce(totals);
+      if (comm.rank() != 0) continue;
+      const std::lock_guard lock(mutex);
+      out.losses.push_back(totals[0] / totals[1]);
+      out.norms.push_back(bindings.output().norm);
+    }
+    comm.barrier();
+    if (comm.rank() == 0) {
+      for (const MemoryLabel label : {MemoryLabel::kWeights, MemoryLabel::kGradients, MemoryLabel::kStates})
+        out.held[label] = DeviceMemory::live_bytes(label);
+    }
+    comm.barrier();
+    const double loss = evaluate(model.blocks, weights, *validation, comm,
+                                 {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
+    if (comm.rank() == 0) out.validation = loss;
+  });
+  return out;
+}
+
+}  // namespace herd::train

@@ -1,0 +1,74 @@
+// Runs of herd train whose states are in shards: their checkpoints, their memory, and what they say when they fail.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
+
+std::vector<std::string> zero(int stage, std::vector<std::string> more = {}) {
+  more.push_back("strategy.zero=" + std::to_string(stage));
+  return more;
+}
+
+TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("whole", 1).status, 0);
+  const auto expected = metrics_of(folder.root / "whole");
+  struct Layout {
+    int stage, ranks;
+  };
+  const std::pair<Layout, Layout> moves[] = {{{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{1, 2}, {3, 3}}, {{2, 4}, {1, 3}}};
+  int index = 0;
+  for (const auto& [from, to] : moves) {
+    const std::string name = "move" + std::to_string(index++);
+    const Ended first = folder.train(name, from.ranks, zero(from.stage));
+    ASSERT_EQ(first.status, 0) << first.output;
+    const fs::path folders = folder.root / name / "checkpoints";
+    EXPECT_EQ(CheckpointReader(folders / checkpoint_folder_name(12)).manifest().files.size(),
+              static_cast<size_t>(from.stage == 0 ? 1 : from.ranks));
+    fs::remove_all(folders / checkpoint_folder_name(12));
+    const Ended second = folder.train(name, to.ranks, zero(to.stage));
+    ASSERT_EQ(second.status, 0) << second.output;
+    EXPECT_THAT(second.output, HasSubstr("resumed from"));
+    const auto steps = metrics_of(folder.root / name);
+    ASSERT_EQ(steps.size(), expected.size());
+    for (size_t i = 0; i < steps.size(); ++i) EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss);
+    EXPECT_NEAR(*steps.back().val_loss, *expected.back().val_loss, 2e-6 * *expected.back().val_loss);
+  }
+}
+
+TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
+  RunFolder folder;
+  for (const int stage : {1, 2, 3}) {
+    const std::string name = "zero" + std::to_string(stage);
+    const Ended ended = folder.train(name, 2,
+                                     zero(stage, {"model.width=256", "model.heads=4", "model.context=128",
+                                                  "model.vocab=2048", "train.steps=3", "train.eval_every=0"}));
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const StepMetrics last = metrics_of(folder.root / name).back();
+    const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
+    EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << stage;
+  }
+}
+
+TEST(ZeroCommand, NamesTheGroup_WhenAGradientIsNotFinite) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, zero(3, {"optimizer.lr=1e9", "optimizer.warmup_steps=0"}));
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.output, testing::AnyOf(HasSubstr("the norm of the gradient is"), HasSubstr("the loss is")));
+  EXPECT_THAT(ended.output, HasSubstr("first seen in"));
+}
+
+}  // namespace
+}  // namespace herd::train
