@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -41,28 +42,42 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   const int64_t N = n_ND.size(0), V = weight_VD.spec().sizes[0];
   HERD_CHECK_EQ(targets.numel(), N);
   check_targets(targets, V);
-  const at::Tensor w_VD = weight_VD.value().detach(), counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
-  const int64_t row_bytes = V * static_cast<int64_t>(n_ND.element_size());
+  const bool in_fp32 = n_ND.is_cpu() && n_ND.scalar_type() == at::kHalf;  // as in linear.h
+  const at::Tensor w_VD = in_fp32 ? weight_VD.value().detach().to(at::kFloat) : weight_VD.value().detach(),
+                   counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
+  const int64_t row_bytes = V * static_cast<int64_t>(sizeof(float));
   const int64_t most = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
   const int64_t chunks = (N + most - 1) / std::max<int64_t>(most, 1);
 
   CrossEntropyResult result;
   result.count = counted.sum().item<int64_t>();
   if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
-  const at::Tensor buffer = at::empty({chunks == 0 ? 0 : (N + chunks - 1) / chunks, V}, n_ND.options());
+  const std::vector<int64_t> chunk_sizes = {chunks == 0 ? 0 : (N + chunks - 1) / chunks, V};
+  const bool is_16_bit = n_ND.scalar_type() != at::kFloat;
+  const at::Tensor buffer = at::empty(chunk_sizes, n_ND.options().dtype(at::kFloat));
+  const at::Tensor narrow_buffer = is_16_bit ? at::empty(chunk_sizes, n_ND.options()) : buffer;
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
     const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
                      counted_C = counted.narrow(0, begin, size);
-    at::Tensor logits = buffer.narrow(0, 0, size);
-    at::mm_out(logits, n, w_VD.t());
+    at::Tensor logits = buffer.narrow(0, 0, size), products = narrow_buffer.narrow(0, 0, size);
+    if (in_fp32) {
+      at::mm_out(logits, n.to(at::kFloat), w_VD.t());
+    } else {
+      at::mm_out(products, n, w_VD.t());
+      if (is_16_bit) logits.copy_(products);
+    }
     result.sum += log_softmax_loss(logits, safe_C1, counted_C);
     if (!options.with_gradients) continue;
     into_gradient(logits, safe_C1, counted_C);
     logits.mul_(options.weight);
+    if (is_16_bit) products.copy_(logits);
     at::Tensor dn = result.dn_ND.narrow(0, begin, size);
-    at::mm_out(dn, logits, w_VD);
-    add_weight_gradient(weight_VD, logits, n);
+    if (in_fp32)
+      dn.copy_(at::mm(logits, w_VD));
+    else
+      at::mm_out(dn, products, w_VD);
+    add_weight_gradient(weight_VD, products, n);
   }
   return result;
 }

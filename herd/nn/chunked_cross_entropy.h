@@ -2,7 +2,8 @@
 //   n_ND -> logits = n W^T (N, V);  loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
 //   dlogits_ij = weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is used over and over and turned into its own gradient in place, so the logits are
-// never held twice. 6*N*V*D FLOP with gradients, 2*N*V*D without.
+// never held twice; with 16-bit weights the products are 16-bit, and softmax and loss are computed in a second buffer
+// of fp32. 6*N*V*D FLOP with gradients, 2*N*V*D without.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -12,7 +13,7 @@ namespace herd::nn {
 struct CrossEntropyOptions {
   bool with_gradients = true;
   double weight = 1;
-  int64_t chunk_bytes = 64 << 20;  // of the logits buffer; at least one token
+  int64_t chunk_bytes = 64 << 20;  // of the fp32 logits; at least one token
 };
 
 struct CrossEntropyResult {

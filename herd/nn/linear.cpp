@@ -11,6 +11,9 @@ using torch::autograd::variable_list;
 int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
 Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
 
+// fp16 matrices are multiplied in fp32 on CPU, where their own kernels are many times slower.
+at::Tensor exact(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x; }
+
 void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   at::Tensor gradient = bias.gradient();
   if (bias.take_beta() == 0.0) {
@@ -29,7 +32,9 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     context->saved_data["weight"] = as_int(weight_parameter);
     context->saved_data["bias"] = as_int(bias_parameter);
     const at::Tensor rows = x.reshape({-1, x.size(-1)});
-    const at::Tensor y = bias ? at::addmm(*bias, rows, weight.t()) : at::mm(rows, weight.t());
+    const at::Tensor y =
+        (bias ? at::addmm(exact(*bias), exact(rows), exact(weight).t()) : at::mm(exact(rows), exact(weight).t()))
+            .to(x.scalar_type());
     std::vector<int64_t> sizes = x.sizes().vec();
     sizes.back() = weight.size(0);
     return y.view(sizes);
@@ -42,7 +47,7 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     add_weight_gradient(*as_parameter(context->saved_data["weight"]), dy, x.reshape({-1, x.size(-1)}));
     if (Parameter* bias = as_parameter(context->saved_data["bias"])) add_bias_gradient(*bias, dy);
     at::Tensor dx;
-    if (context->needs_input_grad(0)) dx = at::mm(dy, weight).view(x.sizes());
+    if (context->needs_input_grad(0)) dx = at::mm(exact(dy), exact(weight)).to(x.scalar_type()).view(x.sizes());
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };
@@ -56,7 +61,9 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x) {
   at::NoGradGuard no_grad;
   at::Tensor gradient = weight.gradient();
-  if (weight.take_beta() == 0.0) {
+  if (gradient.is_cpu() && gradient.scalar_type() == at::kHalf) {
+    weight.add_gradient(at::mm(exact(dy).t(), exact(x)));
+  } else if (weight.take_beta() == 0.0) {
     at::mm_out(gradient, dy.t(), x);
   } else {
     gradient.addmm_(dy.t(), x);

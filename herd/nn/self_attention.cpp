@@ -28,6 +28,8 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   const Tuple qkv = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias).split(D, -1);
   const auto heads = [&](const at::Tensor& part_BTD) { return part_BTD.view({B, T, H, D / H}).transpose(1, 2); };
   at::Tensor q = heads(qkv[0]), k = heads(qkv[1]), v = heads(qkv[2]);
+  if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // as in linear.h
+    q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
   bool causal = shape.causal;
   if (context.cache != nullptr) {
     HERD_CHECK(T == 1 || context.cache->length() == 0, "a cache takes a whole prompt, then one token at a time");
@@ -37,7 +39,8 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   const at::Tensor y_BHTd = shape.dropout > 0 && context.training
                                 ? attention_with_dropout(q, k, v, shape, context)
                                 : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
-  return linear(y_BHTd.transpose(1, 2).reshape({B, T, D}), parameters.out_weight, parameters.out_bias);
+  return linear(y_BHTd.transpose(1, 2).reshape({B, T, D}).to(x_BTD.scalar_type()), parameters.out_weight,
+                parameters.out_bias);
 }
 
 }  // namespace herd::nn

@@ -10,7 +10,7 @@
 
 namespace herd::optim {
 
-double gradient_squares(const at::Tensor& gradient);  // fp32, contiguous, CPU
+double gradient_squares(const at::Tensor& gradient);  // floating, contiguous, CPU
 
 struct Clip {
   double norm = 0;

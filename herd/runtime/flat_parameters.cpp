@@ -80,6 +80,9 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   const MemoryLabelGuard label(MemoryLabel::kStates);
   for (int k = 0; k < num_states; ++k) states_.push_back(at::zeros({state_offsets_.back()}, at::kFloat));
+  if (groups_.front()->dtype() == at::kFloat) return;
+  master_ = at::zeros({state_offsets_.back()}, at::kFloat);
+  for (int g = 0; g < num_groups(); ++g) group(g).initialize(seed, own_master(g), part(g).begin);
 }
 
 FlatParameters::~FlatParameters() {
@@ -173,6 +176,10 @@ at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::own_state(int k, int group) const {
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
+}
+
+at::Tensor FlatParameters::own_master(int group) const {
+  return master_.narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
 }
 
 void FlatParameters::attach(int index) {

@@ -3,6 +3,7 @@
 //             consecutive groups is one range of memory, and so is the model
 //   shard     this rank's part of a group that is cut over an axis: elements [index * S, (index + 1) * S) of the group
 //             padded to n * S. It lies at its place in the whole where both share a slot, else in a region of shards
+//   states    fp32, of what this rank updates; with 16-bit weights a master copy of them in fp32 too
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
 // it and gathered from where the update leaves it. All padding is zero and stays so.
@@ -59,6 +60,8 @@ class FlatParameters {
   at::Tensor own_weights(int group) const;
   at::Tensor own_gradient(int group) const;
   at::Tensor own_state(int k, int group) const;
+  bool has_master() const { return master_.defined(); }
+  at::Tensor own_master(int group) const;  // fp32: what own_weights are the rounding of. REQUIRES has_master()
   int num_states() const { return static_cast<int>(states_.size()); }
 
   // Lets the group's tensors use the memory of its whole weights or gradient. Nothing where they do already.
@@ -89,6 +92,7 @@ class FlatParameters {
   Region weights_, gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;
+  at::Tensor master_;
 };
 
 }  // namespace herd::runtime

@@ -80,7 +80,9 @@ BindingTable ModelBindings::table() {
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
-    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &output_.factor, step);
+    if (output_.factor < 0) return;
+    const int64_t skipped = options_.loss_scale ? options_.loss_scale->skipped() : 0;
+    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &output_.factor, step - skipped);
   });
   table[OpKind::kRelease] = quiet([this](const Op& op, int64_t) { release(op); });
   return table;
@@ -98,7 +100,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.step = step;
   context.samples = input_.micro_batches.at(op.micro_batch).samples;
   context.layer = op.block;
-  context.weight = input_.weight;
+  context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   return context;
 }
 
@@ -146,7 +148,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
   nn::LossResult result = block.loss(activations_.at({op.block, op.micro_batch}),
                                      input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), true);
-  if (options_.stop_on_nonfinite && !std::isfinite(result.sum)) {
+  const bool may_overflow = options_.loss_scale && options_.loss_scale->can_shrink();
+  if (options_.stop_on_nonfinite && !may_overflow && !std::isfinite(result.sum)) {
     output_.nonfinite = StepOutput::NonFinite::kLoss;
     throw Error(Code::kBadConfig, "the loss is " + std::to_string(result.sum));
   }
@@ -230,9 +233,21 @@ void ModelBindings::norm(const Op& op) {
 void ModelBindings::clip(const Op&) {
   double sum = 0;
   for (double square : squares_) sum += square;
-  const optim::Clip clip = optim::clip_by_norm(sum, options_.clip);
+  double scale = 1;
+  if (options_.loss_scale) {
+    optim::LossScale& loss_scale = *options_.loss_scale;
+    scale = loss_scale.scale();
+    const bool may_overflow = loss_scale.can_shrink(), overflow = !std::isfinite(sum);
+    loss_scale.count(overflow);
+    if (overflow && may_overflow) {
+      output_.norm = std::sqrt(sum);
+      output_.factor = -1;
+      return;
+    }
+  }
+  const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
   output_.norm = clip.norm;
-  output_.factor = clip.factor;
+  output_.factor = static_cast<float>(clip.factor / scale);
   if (options_.stop_on_nonfinite && !std::isfinite(output_.norm)) {
     output_.nonfinite = StepOutput::NonFinite::kNorm;
     throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.norm));

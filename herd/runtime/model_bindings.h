@@ -9,11 +9,13 @@
 #include <chrono>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "herd/nn/block.h"
 #include "herd/nn/run_block.h"
+#include "herd/optim/loss_scale.h"
 #include "herd/runtime/axis_groups.h"
 #include "herd/runtime/bindings.h"
 #include "herd/runtime/flat_parameters.h"
@@ -38,13 +40,13 @@ struct StepOutput {
   double loss_sum = 0;  // of this rank's tokens, in nats
   int64_t count = 0;    // this rank's tokens
   double norm = 0;      // of the global gradient, before clipping
-  float factor = 1;     // what the gradient was multiplied with
+  float factor = 1;     // what the gradient was multiplied with; negative = it overflowed, nothing is updated
   // What is NaN or infinite; then the op that met it throws kBadConfig. The loss is this rank's own, the gradient's
   // norm is the same on all ranks. train/nonfinite.h finds the block.
   enum class NonFinite { kNone, kLoss, kNorm } nonfinite = NonFinite::kNone;
 };
 
-// Updates the weights of one group with gradient * *factor.
+// Updates the weights of one group with gradient * *factor; `step` counts updates from 0.
 using GroupUpdate = std::function<void(int group, const float* factor, int64_t step)>;
 
 class ModelBindings {
@@ -53,8 +55,9 @@ class ModelBindings {
     uint64_t seed = 0;
     double clip = 0;  // largest global norm; 0 = none
     bool stop_on_nonfinite = true;
-    std::string algorithm = {};             // of the gradients' reduction; empty = chosen
-    std::chrono::milliseconds deadline{0};  // of it; 0 = the group's
+    std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
+    std::string algorithm = {};                       // of the gradients' reduction; empty = chosen
+    std::chrono::milliseconds deadline{0};            // of it; 0 = the group's
   };
   // Borrows all of them; they must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
@@ -63,6 +66,8 @@ class ModelBindings {
   BindingTable table();
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
+  const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
+  void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
  private:
   using Key = std::pair<int, int>;  // block, micro-batch

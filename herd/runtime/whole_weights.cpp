@@ -8,17 +8,26 @@ namespace herd::runtime {
 
 WholeWeights::WholeWeights(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
     : parameters_(parameters) {
-  if (!parameters.keeps_whole_weights()) gather_ = &groups.of(program::Lane::kGather, program::shard_axis(step));
+  if (parameters.sharded()) gather_ = &groups.of(program::Lane::kGather, program::shard_axis(step));
+}
+
+void WholeWeights::gather(int group) {
+  gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
+                      parameters_.memory(program::weight(group)), {.name = "weights"});
 }
 
 void WholeWeights::take(const nn::Block& block) {
   for (const auto& group : block.groups()) {
     const int index = parameters_.index_of(*group);
-    if (gather_ != nullptr) {
-      gather_->all_gather(parameters_.memory(program::weight(index, program::Form::kShard)),
-                          parameters_.memory(program::weight(index)), {.name = "weights"});
-    }
+    if (!parameters_.keeps_whole_weights()) gather(index);
     parameters_.attach(index);
+  }
+}
+
+void WholeWeights::refresh() {
+  for (int group = 0; group < parameters_.num_groups(); ++group) {
+    if (parameters_.has_master()) parameters_.own_weights(group).copy_(parameters_.own_master(group));
+    if (parameters_.sharded() && parameters_.keeps_whole_weights()) gather(group);
   }
 }
 

@@ -19,9 +19,14 @@ class WholeWeights {
   void take(const nn::Block& block);
   void give_back(const nn::Block& block);
 
+  // After what ranks update was written outside of a step, as by a checkpoint: 16-bit weights become the rounding of
+  // their master copies, and wholes those of their shards. Collective.
+  void refresh();
+
  private:
+  void gather(int group);
   FlatParameters& parameters_;
-  Communicator* gather_ = nullptr;  // null where weights are whole
+  Communicator* gather_ = nullptr;  // null where nothing is cut
 };
 
 }  // namespace herd::runtime

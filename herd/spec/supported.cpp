@@ -24,7 +24,7 @@ const std::vector<Built>& built() {
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
-      {"strategy.precision", {"\"fp32\""}},
+      {"strategy.precision", {"\"fp32\"", "\"bf16\"", "\"fp16\""}},
       {"strategy.offload", {"\"none\""}},
       {"strategy.compression", {"\"none\""}},
       {"comm.transport", {"\"auto\"", "\"shm\""}},

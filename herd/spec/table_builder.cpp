@@ -147,7 +147,8 @@ BlockShape TableBuilder::head(int dense) const {
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
-  block.forward.scratch_bytes = loss_chunk_rows(vocab, R_) * vocab * 4 + (3 + 3 * dense) * rd;
+  const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
+  block.forward.scratch_bytes = loss_chunk_rows(vocab, R_) * vocab * logit + (3 + 3 * dense) * rd;
   block.inner = inner(1, 0, nullptr);
   return block;
 }

@@ -16,6 +16,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
+#include "herd/optim/mixed_step.h"
 
 namespace herd::train {
 namespace {
@@ -82,6 +83,7 @@ class Measurements {
     machine.host_bytes_per_us = stream * comm_.size();
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * comm_.size()));
+    parameters_.gradients().zero_();
     for (auto& [op, us] : figures_) machine.measured_us[op] = on_all(us) * alone;
     machine.update_us_per_element = update * alone;
     machine.norm_us_per_element = norm * alone;
@@ -108,7 +110,8 @@ class Measurements {
     const int64_t D = run_.model.width, F = run_.model.ffn, wanted = layout_.micro_batch * run_.model.context;
     const int64_t fit = (elements() - D * F) / (D + F);
     const int64_t rows = fit >= 1 ? std::min(wanted, fit) : std::min<int64_t>(wanted, 64);
-    const at::Tensor memory = fit >= 1 ? parameters_.gradients() : at::zeros({D * F + rows * (D + F)});
+    const at::Tensor memory =
+        fit >= 1 ? parameters_.gradients() : at::zeros({D * F + rows * (D + F)}, parameters_.gradients().options());
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
       return memory.narrow(0, at, height * width).view({height, width});
     };
@@ -124,7 +127,7 @@ class Measurements {
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
     const at::Tensor from = parameters_.gradients().narrow(0, count, count);
     together();
-    return 8.0 * static_cast<double>(count) / mean_us([&] { at::add_out(to, to, from, 0); });
+    return 2.0 * static_cast<double>(to.nbytes()) / mean_us([&] { at::add_out(to, to, from, 0); });
   }
 
   // Times `work` as the op of a block and returns what it gives.
@@ -213,15 +216,22 @@ class Measurements {
     figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(rows);
   }
 
-  // On gradients alone: what a gradient holds is void until the first step.
+  // On gradients alone: what a gradient holds is void until the first step. A master copy is made up.
   double update_us_per_element() {
     const int64_t count = std::min({kElements, elements() / 2, states()});
-    optim::Shard shard{.weights = parameters_.gradients().narrow(0, 0, count),
-                       .gradient = parameters_.gradients().narrow(0, count, count),
-                       .states = {}};
+    const at::Tensor weights = parameters_.gradients().narrow(0, 0, count),
+                     gradient = parameters_.gradients().narrow(0, count, count);
+    const at::Tensor master = parameters_.has_master() ? at::zeros({count}) : weights;
+    optim::Shard shard{.weights = master, .gradient = gradient, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
+    const optim::StepOptions options{.step = 0, .rate = 1e-3};
     together();
-    const double us = mean_us([&] { optimizer_.step(shard, {.step = 0, .rate = 1e-3}); });
+    const double us = mean_us([&] {
+      if (parameters_.has_master())
+        optim::mixed_step(optimizer_, {weights, gradient, shard}, options);
+      else
+        optimizer_.step(shard, options);
+    });
     for (const at::Tensor& state : shard.states) state.zero_();
     return us / static_cast<double>(count) / at::get_num_threads();
   }
@@ -233,7 +243,8 @@ class Measurements {
   // Of a bucket, where there is anybody to reduce with.
   double reduce_us_per_byte() {
     if (comm_.size() == 1) return 0;
-    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / 4, 1, elements());
+    const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
+    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, elements());
     at::Tensor bucket = parameters_.gradients().narrow(0, 0, count);
     bucket.zero_();
     const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
@@ -243,7 +254,7 @@ class Measurements {
     const auto begin = Clock::now();
     constexpr int kTimes = 3;
     for (int i = 0; i < kTimes; ++i) reduce();
-    return us_since(begin) / kTimes / static_cast<double>(4 * count);
+    return us_since(begin) / kTimes / static_cast<double>(element * count);
   }
 
   const spec::RunFile& run_;

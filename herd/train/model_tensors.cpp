@@ -26,15 +26,6 @@ void add_pieces(const nn::ParameterGroup& group, const runtime::Part& part, cons
   }
 }
 
-void add_states(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
-                std::vector<NamedTensor>& out) {
-  for (int k = 0; k < parameters.num_states(); ++k)
-    for (int g = 0; g < parameters.num_groups(); ++g)
-      add_pieces(
-          parameters.group(g), parameters.part(g), parameters.own_state(k, g),
-          [&](const std::string& name) { return state_name(name, optimizer, k); }, out);
-}
-
 std::string same(const std::string& name) { return name; }
 
 }  // namespace
@@ -42,19 +33,13 @@ std::string same(const std::string& name) { return name; }
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g)
-    add_pieces(parameters.group(g), parameters.part(g), parameters.own_weights(g), same, tensors);
-  add_states(parameters, optimizer, tensors);
-  return tensors;
-}
-
-std::vector<NamedTensor> kept_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
-  if (!parameters.keeps_whole_weights()) return own_tensors(parameters, optimizer);
-  std::vector<NamedTensor> tensors;
-  for (int g = 0; g < parameters.num_groups(); ++g) {
-    const nn::ParameterGroup& group = parameters.group(g);
-    add_pieces(group, {0, group.elements()}, group.weights(), same, tensors);
-  }
-  add_states(parameters, optimizer, tensors);
+    add_pieces(parameters.group(g), parameters.part(g),
+               parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g), same, tensors);
+  for (int k = 0; k < parameters.num_states(); ++k)
+    for (int g = 0; g < parameters.num_groups(); ++g)
+      add_pieces(
+          parameters.group(g), parameters.part(g), parameters.own_state(k, g),
+          [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
   return tensors;
 }
 

@@ -11,12 +11,11 @@
 
 namespace herd::train {
 
-// Views of the flat memory, in the order of groups and parameters. What is whole: whole tensors. What is cut: this
-// rank's elements of each parameter; parameters of which it has none are left out.
-// Of what this rank updates: all ranks of the shard axis together have every element once.
+// What this rank updates, as views of the flat memory, in the order of groups and parameters: all ranks of the shard
+// axis together have every element once. Of a whole group, whole tensors; of one that is cut, this rank's elements of
+// each parameter, without those of which it has none. Weights are the fp32 ones, which a checkpoint of any precision
+// holds.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
-// Of everything that must be read before training goes on: weights as far as this rank keeps them, and its states.
-std::vector<NamedTensor> kept_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Names of all tensors of the run, also of those that this rank has nothing of.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

@@ -13,6 +13,7 @@
 #include "herd/base/log.h"
 #include "herd/base/units.h"
 #include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/draw/timeline.h"
@@ -135,7 +136,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank());
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
-  s.model = models::make_model(run.model);
+  s.model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
@@ -158,6 +159,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
                                       .stop_on_nonfinite = run.health.check_finite,
                                       .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
                                       .deadline = deadline_of(run)});
+  if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   s.executor = std::make_unique<runtime::Executor>(std::move(step), s.bindings->table());
 
   if (s.root()) {
@@ -184,8 +186,19 @@ void Trainer::State::resume() {
     found = peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
   if (!found) return;
   CheckpointReader reader(*found);
-  std::vector<NamedTensor> tensors = kept_tensors(*parameters, *optimizer);
+  std::vector<NamedTensor> tensors = own_tensors(*parameters, *optimizer);
   load_tensors(reader, tensors, tensor_names(*parameters, *optimizer));
+  weights->refresh();
+  const auto& notes = reader.manifest().notes;
+  const auto note = [&](const char* name, double value) {
+    const auto at = notes.find(name);
+    return at == notes.end() ? value : std::stod(at->second);
+  };
+  if (const auto fresh = bindings->loss_scale()) {
+    bindings->set_loss_scale(optim::LossScale(note("loss_scale", fresh->scale()),
+                                              static_cast<int64_t>(note("loss_scale_good_steps", 0)),
+                                              static_cast<int64_t>(note("loss_scale_skipped", 0))));
+  }
   first_step = reader.manifest().step;
   say("resumed from " + found->string() + ", step " + std::to_string(first_step));
 }
@@ -261,10 +274,14 @@ void Trainer::State::save(int64_t steps_done) {
   executor->drain();
   std::vector<NamedTensor> tensors;
   if (root() || parameters->sharded()) tensors = own_tensors(*parameters, *optimizer);  // of replicas, one rank's
-  saver->save({.step = steps_done,
-               .samples = steps_done * layout.batch,
-               .config = spec::to_toml(run),
-               .notes = {{"ranks", std::to_string(comm.size())}, {"threads", std::to_string(at::get_num_threads())}}},
+  std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm.size())},
+                                              {"threads", std::to_string(at::get_num_threads())}};
+  if (const auto& scale = bindings->loss_scale()) {
+    notes["loss_scale"] = std::to_string(scale->scale());
+    notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());
+    notes["loss_scale_skipped"] = std::to_string(scale->skipped());
+  }
+  saver->save({.step = steps_done, .samples = steps_done * layout.batch, .config = spec::to_toml(run), .notes = notes},
               tensors);
 }
 

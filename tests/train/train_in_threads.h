@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
@@ -31,6 +32,7 @@ struct Trained {
   std::vector<int64_t> sent;            // by rank, bytes in the last step
   std::map<MemoryLabel, int64_t> held;  // of all ranks together, after the first step
   program::Program step;                // of rank 0
+  std::vector<int64_t> skipped;         // by rank, steps whose gradient overflowed
 };
 
 inline spec::RunFile tiny_run(const std::string& more = "") {
@@ -41,19 +43,22 @@ inline spec::RunFile tiny_run(const std::string& more = "") {
       "test");
 }
 
-inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps) {
+inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
+                                std::optional<optim::LossScale> loss_scale = {}) {
+  if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
   const spec::Layout layout = spec::resolve(run, ranks);
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   const auto programs = strategies::compile_and_verify(run, table, layout);
   Trained out;
   out.step = programs[0];
   out.sent.resize(static_cast<size_t>(ranks));
+  out.skipped.resize(static_cast<size_t>(ranks));
   DeviceMemory::install();
   std::mutex mutex;
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
-    const models::Model model = models::make_model(run.model);
+    const models::Model model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
     const optim::AdamW adamw({});
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
@@ -62,7 +67,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps) 
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, adamw, rate),
-                                    {.seed = seed, .clip = run.optimizer.clip});
+                                    {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale});
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {
       const uint64_t before = comm.bytes_sent();
@@ -78,6 +83,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps) 
       out.losses.push_back(totals[0] / totals[1]);
       out.norms.push_back(bindings.output().norm);
     }
+    if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
     comm.barrier();
     if (comm.rank() == 0) {
       for (const MemoryLabel label : {MemoryLabel::kWeights, MemoryLabel::kGradients, MemoryLabel::kStates})

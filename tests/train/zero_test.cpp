@@ -88,6 +88,63 @@ TEST(Zero, TrainsAsOneRankDoes) {
   RecordProperty("worst", std::to_string(worst));
 }
 
+// 16-bit weights, gradients and activations round to eps = 2^-8 (bf16) or 2^-11 (fp16) relative; a sum over ranks or
+// micro-batches rounds once more for each part, and what a step makes of it adds up over steps, while the mean over the
+// batch's tokens evens it out. A few eps of the loss bound all of it: 4 here.
+TEST(MixedPrecision, TrainsAsOneRankDoes_WithinItsRounding) {
+  constexpr int kSteps = 20;
+  for (const auto& [precision, eps] : {std::pair("bf16", 0x1p-8), std::pair("fp16", 0x1p-11)}) {
+    std::map<bool, std::pair<Trained, Trained>> alone;  // in 32 bit and in 16
+    double worst = 0;
+    int index = 0;
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const std::string recompute : {"none", "full", "sqrt"}) {
+        for (const int ranks : {1, 2, 3, 4}) {
+          for (const int64_t micro_batches : {1, 3}) {
+            for (const bool tied : {false, true}) {
+              if (!full() && (++index * 5) % 23 != 0) continue;
+              const Case c{zero, ranks, micro_batches, recompute, tied};
+              spec::RunFile run = run_of(c);
+              auto& [exact, one] = alone[tied];
+              if (one.losses.empty()) {
+                spec::RunFile plain = run;
+                plain.strategy = {};
+                plain.train.micro_batch = plain.train.batch;
+                exact = train_in_threads(plain, 1, kSteps);
+                plain.strategy.precision = precision;
+                one = train_in_threads(plain, 1, kSteps);
+                EXPECT_LT(worst_difference(one.losses, exact.losses), 4 * eps) << precision;
+              }
+              run.strategy.precision = precision;
+              const Trained many = train_in_threads(run, ranks, kSteps);
+              const double difference = worst_difference(many.losses, one.losses);
+              EXPECT_LT(difference, 4 * eps) << precision << " " << c.text();
+              worst = std::max(worst, difference);
+            }
+          }
+        }
+      }
+    }
+    RecordProperty(std::string("worst_") + precision, std::to_string(worst));
+  }
+}
+
+TEST(MixedPrecision, AnOverflowSkipsTheStepOnAllRanks_AndHalvesTheScale) {
+  for (const int zero : {0, 1, 3}) {
+    spec::RunFile run = run_of({zero, 3, 1, "none", true});
+    run.strategy.precision = "fp16";
+    run.model.dropout = 0;
+    const Trained calm = train_in_threads(run, 3, 4);
+    EXPECT_EQ(calm.skipped, (std::vector<int64_t>{0, 0, 0}));
+    const Trained wild = train_in_threads(run, 3, 12, optim::LossScale(0x1p23));
+    EXPECT_GT(wild.skipped[0], 0);
+    EXPECT_LT(wild.skipped[0], 12);
+    EXPECT_EQ(wild.skipped, std::vector<int64_t>(3, wild.skipped[0]));
+    EXPECT_LT(wild.losses.back(), wild.losses.front());
+    for (const double loss : wild.losses) EXPECT_TRUE(std::isfinite(loss));
+  }
+}
+
 int64_t stated(const program::Program& step, ValueKind kind) {
   std::map<int, int64_t> slots;
   int64_t bytes = 0;
