@@ -8,6 +8,7 @@ Contenders, each once a round, in turn:
     train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
     herd train     one run of all ranks, gradients clipped by their norm as by default
     zero1 .. zero3 the same with strategy.zero = 1 .. 3
+    bf16 alone, bf16 train, bf16 zero3   the same with strategy.precision = "bf16"
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
     torch ddp      torch.nn.parallel.DistributedDataParallel over gloo on that module, from Python
@@ -136,16 +137,21 @@ def torch_ddp(watch):
                 for r in range(args.ranks)], watch)
 
 
+BF16 = "strategy.precision=bf16"
 contenders = {
     "train alone": lambda watch: herd_train(args.ranks, 1, watch),
     "herd train": lambda watch: herd_train(1, args.ranks, watch),
     **{f"zero{stage}": lambda watch, stage=stage: herd_train(1, args.ranks, watch, f"strategy.zero={stage}")
        for stage in (1, 2, 3)},
+    "bf16 alone": lambda watch: herd_train(args.ranks, 1, watch, BF16),
+    "bf16 train": lambda watch: herd_train(1, args.ranks, watch, BF16),
+    "bf16 zero3": lambda watch: herd_train(1, args.ranks, watch, BF16, "strategy.zero=3"),
     "module alone": lambda watch: run([([program, "alone", *sizes], {})] * args.ranks, watch),
     "herd ddp": lambda watch: run([([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})], watch),
     "torch ddp": torch_ddp,
 }
 floors = {name: "train alone" for name in ("train alone", "herd train", "zero1", "zero2", "zero3")}
+floors |= {name: "bf16 alone" for name in ("bf16 alone", "bf16 train", "bf16 zero3")}
 if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 rows = []

@@ -39,8 +39,7 @@ class Equations {
         shards_(layout.fsdp > 1 ? layout.fsdp : layout.dp),
         axis_(layout.fsdp > 1 ? "fsdp" : "dp") {
     refuse_unknown();
-    zero_ = shards_ > 1 ? static_cast<int>(run.strategy.zero) : 0;
-    if (layout.fsdp > 1 && zero_ == 0) zero_ = 3;  // an fsdp axis without a stage shards everything
+    zero_ = strategies::zero_stage(run, layout);
     const int transformer_blocks = static_cast<int>(model_.blocks.size()) - 2;
     segment_ = static_cast<size_t>(strategies::recompute_interval(run.strategy.recompute, transformer_blocks));
     const auto& host = cluster.topology.hosts[0];
@@ -332,7 +331,8 @@ class Equations {
       us += price_us(OpKind::kReduce, bytes, "cp", layout_.cp, on_cores);
     }
     if (layout_.fsdp > 1 && layout_.dp > 1) {
-      const double part = bytes / shards_;
+      double part = 0;
+      for (const int g : groups_of(blocks)) part += static_cast<double>(shard_of(g));
       sent["dp"] += 2 * part * (layout_.dp - 1) / layout_.dp;
       us += price_us(OpKind::kReduce, part, "dp", layout_.dp, on_cores);
     }

@@ -41,6 +41,7 @@ class Model {
   int data_ranks() const;
   std::set<int> groups_of(int rank) const;  // of the rank's stage
   std::set<int> all_groups() const;
+  bool along(const std::string& axis, int a, int b) const;       // data ranks that differ along this axis at most
   std::set<Atom> contributions(int group, int data_rank) const;  // that a step of this group needs
   std::vector<int> peers(int rank,
                          const std::string& axis) const;         // in order of the axis; empty if there is no such axis

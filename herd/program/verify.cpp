@@ -351,6 +351,17 @@ std::set<int> Model::all_groups() const {
   return out;
 }
 
+bool Model::along(const std::string& axis, int a, int b) const {
+  for (const char* name : {"cp", "fsdp", "dp"}) {
+    const auto size = expected_.mesh.find(name);
+    if (size == expected_.mesh.end()) continue;
+    if (name != axis && a % size->second != b % size->second) return false;
+    a /= size->second;
+    b /= size->second;
+  }
+  return true;
+}
+
 std::set<Atom> Model::contributions(int group, int data_rank) const {
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
@@ -358,7 +369,7 @@ std::set<Atom> Model::contributions(int group, int data_rank) const {
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (int d = 0; d < data_ranks(); ++d) {
-        if (expected_.proof.summed || d == data_rank) out.insert({b, m, d});
+        if (expected_.proof.summed || along(expected_.proof.summed_over, d, data_rank)) out.insert({b, m, d});
       }
     }
   }

@@ -23,9 +23,10 @@ namespace herd::program {
 
 // How far the rewrites have come.
 struct Proof {
-  bool summed = true;    // gradients hold the contributions of all data ranks
-  bool clipped = true;   // steps read a factor that has seen every group
-  bool released = true;  // nothing but persistent values is left at the end of a step
+  bool summed = true;            // gradients hold the contributions of all data ranks; if not, of their own rank,
+  std::string summed_over = {};  // or of all ranks along this axis
+  bool clipped = true;           // steps read a factor that has seen every group
+  bool released = true;          // nothing but persistent values is left at the end of a step
 };
 
 // What the model and the layout ask for.

@@ -52,10 +52,9 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
     HERD_CHECK(group->dtype() == groups_.front()->dtype(), group->name() + " has another dtype than the first group");
-  if (const std::string axis = program::shard_axis(step); !axis.empty()) {
-    shards_ = step.mesh.at(axis);
-    shard_ = step.coordinate.at(axis);
-  }
+  const std::string axis = program::shard_axis(step);
+  if (!axis.empty()) shards_ = step.mesh.at(axis), shard_ = step.coordinate.at(axis);
+  for (const auto& [name, index] : step.coordinate) first_copy_ = first_copy_ && (name == axis || index == 0);
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
   allocate(weights_, MemoryLabel::kWeights, comm.size() > 1 && shards_ > 1, comm);

@@ -180,9 +180,10 @@ EventPtr ModelBindings::gather(const Op& op) {
 
 EventPtr ModelBindings::reduce(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
-  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
-                            : program::scatters(op)               ? reduce_to_shards(op, comm)
-                                                                  : reduce_whole(op, comm);
+  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
+                            : program::scatters(op)                      ? reduce_to_shards(op, comm)
+                            : op.writes[0].form == program::Form::kShard ? reduce_shards(op, comm)
+                                                                         : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
@@ -197,6 +198,16 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
         range,
         {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline, .algorithm = options_.algorithm}));
     begin = end;
+  }
+  return works;
+}
+
+// Among their copies.
+std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm) {
+  std::vector<Work> works;
+  for (const program::Value& value : op.writes) {
+    works.push_back(comm.all_reduce_async(parameters_.memory(value),
+                                          {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline}));
   }
   return works;
 }

@@ -82,6 +82,7 @@ class ModelBindings {
   EventPtr gather(const program::Op& op);
   EventPtr reduce(const program::Op& op);
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
+  std::vector<Work> reduce_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_norms(const program::Op& op, Communicator& comm);
   void hold(const program::Op& op);

@@ -18,7 +18,6 @@ struct Built {
 const std::vector<Built>& built() {
   static const std::vector<Built> list = {
       {"model.kind", {"\"gpt\""}},
-      {"mesh.fsdp", {"1"}},
       {"mesh.tp", {"1"}},
       {"mesh.pp", {"1"}},
       {"mesh.cp", {"1"}},

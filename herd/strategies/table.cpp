@@ -11,6 +11,7 @@
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/replicas.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
 #include "herd/strategies/zero3.h"
@@ -61,9 +62,14 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
   return {.gather_buffers = static_cast<int>(run.strategy.prefetch) + 1};
 }
 
+int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
+  if (layout.fsdp > 1 && run.strategy.zero == 0) return 3;
+  return layout.fsdp > 1 || layout.dp > 1 ? static_cast<int>(run.strategy.zero) : 0;
+}
+
 std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
-  if (run.strategy.zero == 0) return "";
-  return layout.fsdp > 1 ? "fsdp" : layout.dp > 1 ? "dp" : "";
+  if (zero_stage(run, layout) == 0) return "";
+  return layout.fsdp > 1 ? "fsdp" : "dp";
 }
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout) {
@@ -76,25 +82,28 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& lay
   if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers))) {
     rows.push_back({std::make_unique<Recompute>(every), {.summed = alone, .clipped = false, .released = false}});
   }
-  if (layout.dp > 1) {
-    rows.push_back({std::make_unique<DataParallel>("dp", run.strategy.bucket),
-                    {.summed = true, .clipped = false, .released = false}});
-  }
-  const program::Proof summed = {.summed = true, .clipped = false, .released = false};
+  const bool hybrid = layout.fsdp > 1 && layout.dp > 1;
+  // Of copies of shards, gradients are summed over the shards first.
+  const program::Proof summed = {
+      .summed = !hybrid, .summed_over = hybrid ? "fsdp" : "", .clipped = false, .released = false};
   const std::string axis = shard_axis(run, layout);
+  if (layout.dp > 1 || layout.fsdp > 1)
+    rows.push_back({std::make_unique<DataParallel>(axis.empty() ? "dp" : axis, run.strategy.bucket), summed});
   if (!axis.empty()) {
+    const int stage = zero_stage(run, layout);
     rows.push_back({std::make_unique<Zero1>(axis), summed, true});
-    if (run.strategy.zero >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
-    if (run.strategy.zero >= 3) rows.push_back({std::make_unique<Zero3>(axis), summed, true});
+    if (stage >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
+    if (stage >= 3) rows.push_back({std::make_unique<Zero3>(axis), summed, true});
   }
+  if (hybrid)
+    rows.push_back({std::make_unique<Replicas>("dp"), {.summed = true, .clipped = false, .released = false}, true});
   rows.push_back({std::make_unique<Clip>(axis), {.summed = true, .clipped = true, .released = false}, !axis.empty()});
   return rows;
 }
 
 std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
   const auto& strategy = run.strategy;
-  const std::pair<const char*, int> axes[] = {
-      {"mesh.fsdp", layout.fsdp}, {"mesh.pp", layout.pp}, {"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
+  const std::pair<const char*, int> axes[] = {{"mesh.pp", layout.pp}, {"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
   for (const auto& [key, size] : axes) {
     if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
   }

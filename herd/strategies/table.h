@@ -22,13 +22,18 @@ struct Row {
   bool sharded = false;        // persistent shards are cut over shard_axis() from here on
 };
 
+// The ZeRO stage: strategy.zero; 3 with an fsdp axis and no stage, since that axis is for nothing else; 0 where no
+// ranks share.
+int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
+
 // The axis that ZeRO cuts over: fsdp where there is one, else dp; empty where nothing is cut.
 std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
 // How many buffers pools have.
 program::SlotRules slot_rules(const spec::RunFile& run);
 
-// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage, clip.
+// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage,
+// replicas, clip.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);
 
 // What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives

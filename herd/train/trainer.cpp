@@ -273,7 +273,7 @@ double Trainer::State::validate() {
 void Trainer::State::save(int64_t steps_done) {
   executor->drain();
   std::vector<NamedTensor> tensors;
-  if (root() || parameters->sharded()) tensors = own_tensors(*parameters, *optimizer);  // of replicas, one rank's
+  if (parameters->first_copy()) tensors = own_tensors(*parameters, *optimizer);
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
   if (const auto& scale = bindings->loss_scale()) {

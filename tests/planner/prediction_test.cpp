@@ -110,6 +110,17 @@ TEST(Equations, GiveTheBytesOfTheProgram_ForEveryZeroStage) {
   }
 }
 
+TEST(Equations, GiveTheBytesOfTheProgram_ForHybridShards) {
+  for (const char* zero : {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3"}) {
+    const spec::RunFile run = known("gpt2", {zero, "mesh.fsdp=4", "train.batch=32", "train.micro_batch=2"});
+    const Prediction by_program = predict(run, 8, devices()), by_equation = equations(run, 8, devices());
+    ASSERT_TRUE(by_program.simulated) << by_program.why_equations;
+    EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << zero;
+    EXPECT_DOUBLE_EQ(by_equation.sent.at("dp"), by_program.sent.at("dp")) << zero;
+    EXPECT_DOUBLE_EQ(by_equation.sent.at("fsdp"), by_program.sent.at("fsdp")) << zero;
+  }
+}
+
 TEST(Equations, TakeTheTimeOfTheSimulation_WithinATenth) {
   for (const int ranks : {1, 2, 4}) {
     const spec::RunFile run = known("gpt-162m", {"train.batch=8"});

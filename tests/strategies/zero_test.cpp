@@ -140,6 +140,30 @@ TEST(Zero, SendsWhatTheEquationsState) {
   }
 }
 
+TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
+  for (const int fsdp : {2, 3}) {
+    for (const int dp : {1, 2}) {
+      for (const int stage : {0, 1, 2, 3}) {
+        for (const int64_t micro_batches : {1, 3}) {
+          spec::RunFile run = run_of({stage, fsdp * dp, micro_batches});
+          run.mesh.fsdp = fsdp;
+          const auto model = spec::model_table(run, 1);
+          const auto steps = compile_and_verify(run, model, spec::resolve(run, fsdp * dp));
+          int among_copies = 0;
+          for (const Op& op : steps[0].ops) {
+            if (op.kind != OpKind::kReduce || op.axis != "dp") continue;
+            for (const Value& value : op.writes) {
+              EXPECT_EQ(value.form, Form::kShard);
+              ++among_copies;
+            }
+          }
+          EXPECT_EQ(among_copies, dp > 1 ? static_cast<int>(model.groups.size()) : 0);
+        }
+      }
+    }
+  }
+}
+
 TEST(Zero3, HoldsAsManyGatheredBlocksAsPrefetchAsksFor) {
   for (const int64_t prefetch : {0, 1, 2}) {
     const Program step = steps_of({.stage = 3, .ranks = 2, .layers = 6, .prefetch = prefetch})[0];

@@ -88,6 +88,20 @@ TEST(Zero, TrainsAsOneRankDoes) {
   RecordProperty("worst", std::to_string(worst));
 }
 
+TEST(HybridShards, TrainAsOneRankDoes_TwoByTwo) {
+  for (const int zero : {1, 2, 3}) {
+    for (const int64_t micro_batches : {1, 3}) {
+      spec::RunFile run = run_of({zero, 4, micro_batches, zero == 3 ? "sqrt" : "none", true}), plain = run;
+      run.mesh.fsdp = 2;
+      plain.strategy = {};
+      plain.train.micro_batch = plain.train.batch;
+      const Trained one = train_in_threads(plain, 1, 20), many = train_in_threads(run, 4, 20);
+      EXPECT_LT(worst_difference(many.losses, one.losses), 1e-6) << zero << " " << micro_batches;
+      EXPECT_NEAR(many.validation, one.validation, 1e-6 * one.validation);
+    }
+  }
+}
+
 // 16-bit weights, gradients and activations round to eps = 2^-8 (bf16) or 2^-11 (fp16) relative; a sum over ranks or
 // micro-batches rounds once more for each part, and what a step makes of it adds up over steps, while the mean over the
 // batch's tokens evens it out. A few eps of the loss bound all of it: 4 here.

@@ -1,0 +1,40 @@
+#include "herd/strategies/replicas.h"
+
+#include <map>
+
+#include "herd/program/message.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::OpKind;
+using program::Value;
+
+std::string Replicas::name() const { return "replicas on " + axis_; }
+
+program::Program Replicas::rewrite(program::Program step) const {
+  std::map<Value, size_t> completes;  // shard -> the op that adds to it last
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    if (!scatters(step.ops[i])) continue;
+    for (const Value& value : step.ops[i].writes) completes[value] = i;
+  }
+  std::vector<Op> ops;
+  for (size_t i = 0; i < step.ops.size(); ++i) {
+    std::vector<Value> complete;
+    for (const Value& value : step.ops[i].writes) {
+      const auto at = completes.find(value);
+      if (at != completes.end() && at->second == i) complete.push_back(value);
+    }
+    ops.push_back(std::move(step.ops[i]));
+    if (complete.empty()) continue;
+    ops.push_back({.kind = OpKind::kReduce,
+                   .lane = program::Lane::kReduce,
+                   .reads = complete,
+                   .writes = complete,
+                   .axis = axis_});
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies
