@@ -333,7 +333,6 @@ TrainResult Trainer::State::train() {
   StopSignal signals;
   TrainResult result{.steps = s.first_step};
   double average_s = 0;
-  int64_t saved = s.first_step;
   std::unique_ptr<MetricsWriter> metrics;
   if (s.root()) s.write_manifest();
   if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first_step);
@@ -341,6 +340,7 @@ TrainResult Trainer::State::train() {
     StepRecord record = s.run_step(step, result.stopped);
     const int64_t done = step + 1;
     const bool last = done == run.train.steps || result.stopped;
+    const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
@@ -350,19 +350,15 @@ TrainResult Trainer::State::train() {
     }
     result.steps = done;
     result.loss = record.metrics.loss;
-    if (s.validation && (done % run.train.eval_every == 0 || last)) record.metrics.val_loss = s.validate();
+    if (due(run.train.eval_every)) record.metrics.val_loss = s.validate();
     if (metrics) metrics->write(record.metrics);
-    if (done % run.log.every == 0 || last || done == 1) s.say(step_line(record));
-    if (run.health.replica_hash_every > 0 && (done % run.health.replica_hash_every == 0 || last)) {
+    if (due(run.log.every) || done == 1) s.say(step_line(record));
+    if (due(run.health.replica_hash_every)) {
       s.executor->drain();  // of gathers that the next step would wait for
       check_replicas(*s.parameters, s.comm, done);
     }
-    if (run.checkpoint.every > 0 && (done % run.checkpoint.every == 0 || last)) {
-      s.save(done);
-      saved = done;
-    }
+    if (last || due(run.checkpoint.every)) s.save(done);
   }
-  if (result.stopped && saved != result.steps) s.save(result.steps);
   s.saver->wait();
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();

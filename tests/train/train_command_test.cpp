@@ -92,6 +92,15 @@ TEST(TrainCommand, ContinuesWithTheSameBits_WhenResumed) {
     EXPECT_EQ(tensor.pieces[0].checksum, b.manifest().tensors.at(name).pieces[0].checksum) << name;
 }
 
+TEST(TrainCommand, SavesTheLastStep_WhenNoneBetweenIsAskedFor) {
+  RunFolder folder;
+  const Ended run = folder.train("run", 2, {"train.steps=3", "checkpoint.every=0"});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const auto checkpoints = list_checkpoints(folder.root / "run/checkpoints");
+  ASSERT_EQ(checkpoints.size(), 1u);
+  EXPECT_EQ(CheckpointReader(checkpoints[0].folder).manifest().step, 3);
+}
+
 TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
