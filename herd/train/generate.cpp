@@ -5,6 +5,7 @@
 
 #include "herd/checkpoint/loader.h"
 #include "herd/comm/communicator.h"
+#include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/gpt.h"
 #include "herd/spec/run_file.h"
@@ -42,23 +43,20 @@ void generate(const GenerateOptions& options) {
   std::vector<int> ids = tokenizer.encode(options.prompt);
   if (ids.empty()) ids = {tokenizer.end_of_text()};
   const std::vector<int64_t> prompt(ids.begin(), ids.end());
-  size_t shown = 0;  // bytes of text on the screen; a token may end within a character
-  auto show = [&] {
-    const std::string text = tokenizer.decode(ids);
-    std::fwrite(text.data() + shown, 1, text.size() - shown, stdout);
+  TextStream stream(tokenizer);
+  const auto show = [](const std::string& text) {
+    std::fwrite(text.data(), 1, text.size(), stdout);
     std::fflush(stdout);
-    shown = text.size();
   };
-  show();
+  show(stream.add(ids));
   models::GenerateOptions sample = options.sample;
   sample.on_token = [&](int64_t id) {
     if (id == tokenizer.end_of_text()) return false;
-    ids.push_back(static_cast<int>(id));
-    show();
+    show(stream.add(static_cast<int>(id)));
     return true;
   };
   models::generate(model, prompt, sample);
-  std::fputc('\n', stdout);
+  show(stream.rest() + "\n");
 }
 
 }  // namespace herd::train

@@ -190,10 +190,8 @@ TEST(TrainCommand, SaysWhatDoesNotFit_BeforeAnythingStarts) {
   EXPECT_FALSE(fs::exists(folder.root / "run"));
 }
 
-TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
-  RunFolder folder;
-  const std::string data = folder.root / "tokens";
-  EXPECT_THAT(folder.train("missing", 2, {"data.kind=tokens", "data.path=" + data}).output, HasSubstr(data));
+// A vocabulary of 320 in the folder `data`: plain English, so that other letters come as bytes.
+void tokenize_some_text(const RunFolder& folder, const std::string& data) {
   std::ofstream text(folder.root / "text.txt");
   for (int i = 0; i < 400; ++i)
     text << "line " << i * 7919 << " says that " << i * i << " sheep graze on hill " << i % 17 << "\n";
@@ -202,6 +200,46 @@ TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
                     "320", "--out", data},
                    folder.root / "tokenize.output");
   ASSERT_EQ(tokenize.wait(), 0) << tokenize.output();
+}
+
+bool is_utf8(const std::string& text) {
+  for (size_t i = 0; i < text.size();) {
+    const auto first = static_cast<unsigned char>(text[i]);
+    const int length = first < 0x80 ? 1 : first < 0xC2 ? 0 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : first < 0xF5 ? 4 : 0;
+    if (length == 0 || i + static_cast<size_t>(length) > text.size()) return false;
+    for (int k = 1; k < length; ++k)
+      if ((static_cast<unsigned char>(text[i + static_cast<size_t>(k)]) & 0xC0) != 0x80) return false;
+    i += static_cast<size_t>(length);
+  }
+  return true;
+}
+
+TEST(GenerateCommand, WritesThePromptAndWholeCharacters_HoweverWildTheTokens) {
+  RunFolder folder;
+  const std::string data = folder.root / "tokens";
+  tokenize_some_text(folder, data);
+  const Ended run = folder.train(
+      "run", 1, {"data.kind=tokens", "data.path=" + data, "model.vocab=320", "train.steps=1", "train.eval_every=0"});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const auto generate = [&](const std::string& tokens) {
+    Command command({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "generate", folder.root / "run", "--prompt",
+                     "caf\xC3\xA9 sheep", "--tokens", tokens, "--temperature", "100", "--top-k", "0"},
+                    folder.root / "generate.output");
+    return Ended{command.wait(), command.output()};
+  };
+  EXPECT_EQ(generate("0").output, "caf\xC3\xA9 sheep\n");
+  const Ended wild = generate("600");  // most are bytes, and some of those make characters
+  EXPECT_EQ(wild.status, 0);
+  EXPECT_TRUE(wild.output.starts_with("caf\xC3\xA9 sheep"));
+  EXPECT_LT(wild.output.size(), 6000u);
+  EXPECT_TRUE(is_utf8(wild.output));
+}
+
+TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
+  RunFolder folder;
+  const std::string data = folder.root / "tokens";
+  EXPECT_THAT(folder.train("missing", 2, {"data.kind=tokens", "data.path=" + data}).output, HasSubstr(data));
+  tokenize_some_text(folder, data);
   const Ended rich = folder.train("rich", 2, {"data.kind=tokens", "data.path=" + data, "model.vocab=300"});
   EXPECT_EQ(rich.status, 2);
   EXPECT_THAT(rich.output, HasSubstr("300"));
