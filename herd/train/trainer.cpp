@@ -103,8 +103,8 @@ struct Trainer::State {
   double flops_per_step = 0;  // of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
-  sim::Timeline measured;  // of the first steps after the warm-up
-  int64_t first_step = 0;  // steps done before this process
+  sim::Timeline measured;                    // of the first steps after the warm-up
+  int64_t first_step = 0, first_sample = 0;  // done before this process
 
   State(spec::RunFile r, Communicator& c) : run(std::move(r)), comm(c), layout(spec::resolve(run, c.size())) {}
 
@@ -112,6 +112,8 @@ struct Trainer::State {
   void say(const std::string& text) const {
     if (root()) log::info(text);
   }
+  // The position in the data before a step: batches of an earlier process may have been of another size.
+  int64_t samples_before(int64_t step) const { return first_sample + (step - first_step) * layout.batch; }
   void resume();
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
@@ -200,11 +202,12 @@ void Trainer::State::resume() {
                                               static_cast<int64_t>(note("loss_scale_skipped", 0))));
   }
   first_step = reader.manifest().step;
+  first_sample = reader.manifest().samples;
   say("resumed from " + found->string() + ", step " + std::to_string(first_step));
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
-  return {read_batches(*data, step * layout.batch, layout.batch, layout.micro_batch, comm.rank(), comm.size()),
+  return {read_batches(*data, samples_before(step), layout.batch, layout.micro_batch, comm.rank(), comm.size()),
           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
 }
 
@@ -281,7 +284,7 @@ void Trainer::State::save(int64_t steps_done) {
     notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());
     notes["loss_scale_skipped"] = std::to_string(scale->skipped());
   }
-  saver->save({.step = steps_done, .samples = steps_done * layout.batch, .config = spec::to_toml(run), .notes = notes},
+  saver->save({.step = steps_done, .samples = samples_before(steps_done), .config = spec::to_toml(run), .notes = notes},
               tensors);
 }
 

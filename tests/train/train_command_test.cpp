@@ -101,6 +101,23 @@ TEST(TrainCommand, SavesTheLastStep_WhenNoneBetweenIsAskedFor) {
   EXPECT_EQ(CheckpointReader(checkpoints[0].folder).manifest().step, 3);
 }
 
+TEST(TrainCommand, GoesOnAtTheNextSample_WhenResumedWithAnotherBatch) {
+  RunFolder folder;
+  const std::vector<std::string> still = {"optimizer.lr=1e-12", "train.eval_every=0", "checkpoint.every=0"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.end(), still.begin(), still.end());
+    return more;
+  };
+  ASSERT_EQ(folder.train("whole", 1, with({"train.steps=8"})).status, 0);
+  ASSERT_EQ(folder.train("run", 1, with({"train.steps=6"})).status, 0);
+  const Ended resumed = folder.train("run", 1, with({"train.steps=7", "train.batch=12"}));
+  ASSERT_EQ(resumed.status, 0) << resumed.output;
+  const auto whole = losses(folder.root / "whole"), run = losses(folder.root / "run");
+  ASSERT_EQ(run.size(), 7u);
+  EXPECT_NEAR(run[6], (whole[6] + whole[7]) / 2, 1e-6) << "step 7 reads samples 36 to 47";
+  EXPECT_EQ(CheckpointReader(folder.root / "run/checkpoints" / checkpoint_folder_name(7)).manifest().samples, 48);
+}
+
 TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
