@@ -1,18 +1,16 @@
 #include "herd/cli/parity.h"
 
 #include <CLI/CLI.hpp>
-#include <cmath>
 #include <cstdio>
 #include <filesystem>
-#include <limits>
 #include <memory>
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/cli/difference.h"
 #include "herd/cli/train.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/storage/checkpoint_folder.h"
-#include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
 
 namespace herd::cli {
@@ -31,12 +29,29 @@ std::vector<double> read_losses(const fs::path& metrics) {
   return losses;
 }
 
-std::vector<float> read_tensor(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
-  const TensorSlice whole = whole_tensor(tensor.shape);
-  std::vector<float> values(static_cast<size_t>(whole.elements.size()));
-  reader.read(name, whole, std::as_writable_bytes(std::span(values)));
-  return values;
-}
+// A folder of its own, that goes with the object unless it is kept.
+class ScratchFolder {
+ public:
+  explicit ScratchFolder(bool keep) : keep_(keep) {
+    std::string pattern = fs::temp_directory_path() / "herd-parity-XXXXXX";
+    if (!mkdtemp(pattern.data())) throw_errno(Code::kStorage, "make a folder like " + pattern, errno);
+    path_ = pattern;
+  }
+  ~ScratchFolder() {
+    std::error_code ignored;
+    if (keep_)
+      std::printf("runs: %s\n", path_.c_str());
+    else
+      fs::remove_all(path_, ignored);
+  }
+  ScratchFolder(const ScratchFolder&) = delete;
+  ScratchFolder& operator=(const ScratchFolder&) = delete;
+  const fs::path& path() const { return path_; }
+
+ private:
+  bool keep_;
+  fs::path path_;
+};
 
 struct Side {
   fs::path folder;
@@ -62,36 +77,6 @@ Side run_side(const ParityOptions& options, const fs::path& root, const std::str
 
 }  // namespace
 
-Difference loss_difference(const std::vector<double>& a, const std::vector<double>& b) {
-  Difference worst;
-  if (a.size() != b.size() || a.empty())
-    return {std::numeric_limits<double>::infinity(),
-            std::to_string(a.size()) + " steps against " + std::to_string(b.size())};
-  for (size_t i = 0; i < a.size(); ++i)
-    if (const double relative = std::abs(a[i] - b[i]) / std::abs(a[i]); !(relative <= worst.relative))
-      worst = {relative, "step " + std::to_string(i + 1)};
-  return worst;
-}
-
-Difference weight_difference(const std::string& checkpoint_a, const std::string& checkpoint_b, double lr_times_steps) {
-  CheckpointReader a(checkpoint_a), b(checkpoint_b);
-  Difference worst;
-  for (const auto& [name, tensor] : a.manifest().tensors) {
-    if (tensor.dtype != DType::kF32) continue;
-    if (!b.manifest().tensors.contains(name))
-      return {std::numeric_limits<double>::infinity(), name + ", which b lacks"};
-    if (name.ends_with(".exp_avg") || name.ends_with(".exp_avg_sq") || name.ends_with(".momentum")) continue;
-    const std::vector<float> x = read_tensor(a, name, tensor), y = read_tensor(b, name, tensor);
-    double scale = lr_times_steps, difference = 0;
-    for (size_t i = 0; i < x.size(); ++i) {
-      scale = std::max(scale, std::abs(static_cast<double>(x[i])));
-      difference = std::max(difference, std::abs(static_cast<double>(x[i]) - y[i]));
-    }
-    if (!(difference / scale <= worst.relative)) worst = {difference / scale, name};
-  }
-  return worst;
-}
-
 void add_parity_command(CLI::App& app) {
   auto options = std::make_shared<ParityOptions>();
   CLI::App* parity = app.add_subcommand("parity", "run one file in two layouts, and compare losses and weights");
@@ -113,9 +98,8 @@ void add_parity_command(CLI::App& app) {
 }
 
 int run_parity(const ParityOptions& options) {
-  std::string pattern = fs::temp_directory_path() / "herd-parity-XXXXXX";
-  if (!mkdtemp(pattern.data())) throw_errno(Code::kStorage, "make a folder like " + pattern, errno);
-  const fs::path root = pattern;
+  const ScratchFolder scratch(options.keep);
+  const fs::path& root = scratch.path();
   const Side a = run_side(options, root, "a", options.a), b = run_side(options, root, "b", options.b);
   const Difference loss = loss_difference(a.losses, b.losses);
   const spec::RunFile run = spec::parse_run_file((a.folder / "config.toml").string());
@@ -128,10 +112,6 @@ int run_parity(const ParityOptions& options) {
   std::printf("final weights: largest relative difference %.3g in %s, %s %.3g\n", weight.relative,
               weight.where.empty() ? "every tensor" : weight.where.c_str(),
               verdict(weight.relative, options.weight_tolerance), options.weight_tolerance);
-  if (options.keep)
-    std::printf("runs: %s\n", root.c_str());
-  else
-    fs::remove_all(root);
   return loss.relative <= options.loss_tolerance && weight.relative <= options.weight_tolerance ? 0 : 1;
 }
 

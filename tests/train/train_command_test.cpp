@@ -179,6 +179,19 @@ TEST(TrainCommand, NamesTheRankThatIsStopped_WhenTheDeadlineHasPassed) {
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
+TEST(ParityCommand, LeavesNoFolder_WhenASideFails) {
+  RunFolder folder;
+  setenv("TMPDIR", folder.root.c_str(), 1);
+  Command parity({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "parity", folder.root / "run.toml", "--a",
+                  "mesh.dp=1", "--b", "train.micro_batch=0", "train.steps=1"},
+                 folder.root / "parity.output");
+  EXPECT_NE(parity.wait(), 0);
+  unsetenv("TMPDIR");
+  EXPECT_THAT(parity.output(), HasSubstr("train.micro_batch"));
+  for (const auto& entry : fs::directory_iterator(folder.root))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("herd-parity")) << entry.path();
+}
+
 TEST(TrainCommand, GoesOn_WhenARankWasStoppedForAMoment) {
   RunFolder folder;
   Command run =
