@@ -7,8 +7,8 @@
 
 namespace herd::train {
 
-double evaluate(const runtime::Chain& chain, runtime::WholeWeights& weights, const SampleSource& source,
-                Communicator& comm, const EvaluateOptions& options) {
+std::optional<double> evaluate(const runtime::Chain& chain, runtime::WholeWeights& weights, const SampleSource& source,
+                               Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};
   auto& loss_block = dynamic_cast<nn::LossBlock&>(*chain.back());
   const int64_t samples = std::min(options.batches * options.batch, source.samples_per_epoch());
@@ -30,8 +30,12 @@ double evaluate(const runtime::Chain& chain, runtime::WholeWeights& weights, con
       sum_count[0] += result.sum;
       sum_count[1] += static_cast<double>(result.count);
     }
+    if (!options.stop_requested) continue;
+    std::vector<double> stop = {options.stop_requested() ? 1.0 : 0.0};
+    comm.all_reduce(stop, {.name = "stop of the validation", .deadline = options.deadline});
+    if (stop[0] > 0) return std::nullopt;
   }
-  comm.all_reduce(sum_count, {.name = "validation loss"});
+  comm.all_reduce(sum_count, {.name = "validation loss", .deadline = options.deadline});
   return sum_count[0] / sum_count[1];
 }
 

@@ -15,7 +15,9 @@ struct sigaction before_int, before_term;
 void on_signal(int signal_number) {
   timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  if (stop_requested && now.tv_sec - first_request.tv_sec >= 2) {
+  const double since_s = static_cast<double>(now.tv_sec - first_request.tv_sec) +
+                         1e-9 * static_cast<double>(now.tv_nsec - first_request.tv_nsec);
+  if (stop_requested && since_s >= 2) {
     signal(signal_number, SIG_DFL);
     raise(signal_number);
     return;

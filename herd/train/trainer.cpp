@@ -8,6 +8,7 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <optional>
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
@@ -118,7 +119,7 @@ struct Trainer::State {
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
-  double validate();
+  std::optional<double> validate();
   void save(int64_t steps_done);
   void write_manifest() const;
   void write_report() const;
@@ -267,10 +268,13 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   return record;
 }
 
-double Trainer::State::validate() {
+std::optional<double> Trainer::State::validate() {
   executor->drain();
   return evaluate(model.blocks, *weights, *validation, comm,
-                  {.batches = run.train.eval_batches, .batch = layout.batch, .micro_batch = layout.micro_batch});
+                  {.batches = run.train.eval_batches,
+                   .batch = layout.batch,
+                   .micro_batch = layout.micro_batch,
+                   .stop_requested = StopSignal::requested});
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -342,7 +346,7 @@ TrainResult Trainer::State::train() {
   for (int64_t step = s.first_step; step < run.train.steps && !result.stopped; ++step) {
     StepRecord record = s.run_step(step, result.stopped);
     const int64_t done = step + 1;
-    const bool last = done == run.train.steps || result.stopped;
+    const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
@@ -353,14 +357,18 @@ TrainResult Trainer::State::train() {
     }
     result.steps = done;
     result.loss = record.metrics.loss;
-    if (due(run.train.eval_every)) record.metrics.val_loss = s.validate();
+    // Who asks for a stop waits for seconds, not for a validation: that is left out, or broken off.
+    if (!result.stopped && due(run.train.eval_every)) {
+      record.metrics.val_loss = s.validate();
+      result.stopped = !record.metrics.val_loss;
+    }
     if (metrics) metrics->write(record.metrics);
-    if (due(run.log.every) || done == 1) s.say(step_line(record));
-    if (due(run.health.replica_hash_every)) {
+    if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
+    if (!result.stopped && due(run.health.replica_hash_every)) {
       s.executor->drain();  // of gathers that the next step would wait for
       check_replicas(*s.parameters, s.comm, done);
     }
-    if (last || due(run.checkpoint.every)) s.save(done);
+    if (last || result.stopped || due(run.checkpoint.every)) s.save(done);
   }
   s.saver->wait();
   if (s.root()) s.write_manifest();

@@ -129,6 +129,20 @@ TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
+TEST(TrainCommand, SavesAtOnce_WhenAskedToStopWithinALongValidation) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"train.steps=100000", "train.eval_every=2", "train.eval_batches=100000000"});
+  ASSERT_TRUE(run.wait_for("step 1/")) << run.output();
+  usleep(500'000);
+  const auto begin = std::chrono::steady_clock::now();
+  kill(run.pid(), SIGTERM);
+  run.wait();
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(15));
+  EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step 2, saved"));
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
+  EXPECT_EQ(losses(folder.root / "run").size(), 2u);
+}
+
 TEST(TrainCommand, NamesTheRankThatWasKilled_AndKeepsTheLastCheckpoint) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=10", "train.eval_every=0"});

@@ -90,8 +90,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
         out.held[label] = DeviceMemory::live_bytes(label);
     }
     comm.barrier();
-    const double loss = evaluate(model.blocks, weights, *validation, comm,
-                                 {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
+    const double loss = *evaluate(model.blocks, weights, *validation, comm,
+                                  {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;
   });
   return out;

@@ -1,0 +1,52 @@
+#include "herd/train/evaluate.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "herd/comm/inproc_world.h"
+#include "herd/models/gpt.h"
+
+namespace herd::train {
+namespace {
+
+constexpr int64_t kVocabulary = 12, kContext = 8;
+
+std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options) {
+  spec::RunFile::Model shape;
+  shape.layers = 1, shape.width = 16, shape.heads = 2, shape.context = kContext, shape.vocab = kVocabulary;
+  const models::Model model = models::make_model(shape);
+  const program::Program step;  // nothing is sharded
+  runtime::FlatParameters parameters(model.groups, comm, 0, 1);
+  const runtime::AxisGroups groups(comm, step);
+  runtime::WholeWeights weights(parameters, groups, step);
+  return evaluate(model.blocks, weights, *random_samples(kVocabulary, kContext, 3), comm, options);
+}
+
+std::optional<double> loss_over(int ranks, const EvaluateOptions& options) {
+  std::vector<std::optional<double>> losses(static_cast<size_t>(ranks));
+  run_inproc(ranks, [&](Communicator& comm) { losses[static_cast<size_t>(comm.rank())] = loss_on(comm, options); });
+  for (const auto& loss : losses) EXPECT_EQ(loss, losses[0]) << "all ranks know the same";
+  return losses[0];
+}
+
+TEST(Evaluate, GivesTheMeanOverAllTokens_HoweverTheyAreShared) {
+  const std::optional<double> whole = loss_over(1, {.batches = 2, .batch = 5, .micro_batch = 5});
+  ASSERT_TRUE(whole);
+  EXPECT_NEAR(*whole, std::log(kVocabulary), 0.05) << "an untrained model guesses";
+  for (const int ranks : {2, 3, 7})
+    EXPECT_NEAR(*loss_over(ranks, {.batches = 2, .batch = 5, .micro_batch = 2}), *whole, 1e-6) << ranks;
+  EXPECT_NE(*loss_over(1, {.batches = 3, .batch = 5, .micro_batch = 5}), *whole);
+}
+
+TEST(Evaluate, BreaksOffOnAllRanks_WhereOneIsAskedToStop) {
+  run_inproc(3, [&](Communicator& comm) {
+    int batches = 0;
+    const auto stop = [&] { return ++batches == 2 && comm.rank() == 1; };
+    EXPECT_EQ(loss_on(comm, {.batches = 1 << 30, .batch = 3, .stop_requested = stop}), std::nullopt);
+    EXPECT_EQ(batches, 2);
+  });
+}
+
+}  // namespace
+}  // namespace herd::train
