@@ -37,6 +37,7 @@
 #include "herd/train/calibrate.h"
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
+#include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/model_tensors.h"
@@ -242,10 +243,9 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const runtime::StepInput input = read_step(step);
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
-  std::vector<double> totals = {output.loss_sum, static_cast<double>(output.count),
-                                StopSignal::requested() ? 1.0 : 0.0};
-  comm.all_reduce(totals, {.name = "end of step", .deadline = deadline_of(run)});
-  stop = totals[2] > 0;
+  const EndOfStep end = meet_at_end_of_step(
+      {.loss_sum = output.loss_sum, .tokens = output.count, .stop = StopSignal::requested()}, comm, deadline_of(run));
+  stop = end.stop;
 
   StepRecord record;
   record.steps = run.train.steps;
@@ -253,13 +253,13 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   record.peak_gflops = peak_gflops;
   StepMetrics& metrics = record.metrics;
   metrics.step = step + 1;
-  metrics.loss = totals[0] / totals[1];
+  metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
   metrics.grad_norm = output.norm;
   metrics.lr = rate.of_step(step);
-  metrics.tokens = static_cast<int64_t>(totals[1]);
+  metrics.tokens = end.tokens;
   metrics.step_ms = 1e3 * seconds_since(begin);
-  metrics.tokens_per_s = 1e3 * totals[1] / metrics.step_ms;
-  metrics.comm_wait_ms = executor->waited_us() / 1e3;
+  metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
+  metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
   metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
   metrics.device_bytes_peak = DeviceMemory::peak_bytes();
   metrics.predicted_step_ms = predicted.step_us / 1e3;
