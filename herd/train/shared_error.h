@@ -2,7 +2,10 @@
 // it for all of them.
 #pragma once
 
+#include <exception>
+
 #include "herd/base/error.h"
+#include "herd/comm/communicator.h"
 
 namespace herd::train {
 
@@ -10,5 +13,9 @@ class SharedError final : public Error {
  public:
   using Error::Error;
 };
+
+// Before a rank leaves the job because of `error`. A shared one: waits until all ranks have it, since who leaves takes
+// the group from those that still look. Any other: fails what peers are in, naming this rank. Throws nothing.
+void tell_peers(Communicator& comm, const std::exception& error) noexcept;
 
 }  // namespace herd::train

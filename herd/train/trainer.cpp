@@ -330,7 +330,7 @@ TrainResult Trainer::run() {
   try {
     return state_->train();
   } catch (const std::exception& error) {
-    state_->comm.abort("rank " + std::to_string(state_->comm.rank()) + ": " + error.what());
+    tell_peers(state_->comm, error);
     throw;
   }
 }

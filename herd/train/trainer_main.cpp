@@ -63,7 +63,7 @@ int train(const TrainOptions& options) {
     if (comm.rank() == 0) throw;
     return exit_status(error);
   } catch (const std::exception& error) {
-    comm.abort("rank " + std::to_string(comm.rank()) + ": " + error.what());
+    herd::train::tell_peers(comm, error);
     throw;
   }
 }

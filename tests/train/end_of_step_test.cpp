@@ -32,5 +32,22 @@ TEST(EndOfStep, SaysHowLongItWaitedForTheSlowestRank) {
   });
 }
 
+TEST(TellPeers, LetsSlowerRanksLook_WhereAllHaveTheError) {
+  run_inproc(2, [](Communicator& comm) {
+    if (comm.rank() == 1) std::this_thread::sleep_for(100ms);  // still looks at what rank 0 has seen
+    tell_peers(comm, SharedError(Code::kBug, "all see it"));
+    EXPECT_NO_THROW(comm.barrier()) << "the group lives on";
+  });
+}
+
+TEST(TellPeers, EndsWhatPeersAreIn_WhereTheErrorIsOneRanks) {
+  const auto errors = testing_support::errors_of(2, [](Communicator& comm) {
+    if (comm.rank() == 0) return tell_peers(comm, Error(Code::kBug, "mine alone"));
+    comm.barrier();
+  });
+  EXPECT_EQ(errors[1].code(), Code::kAborted);
+  EXPECT_NE(errors[1].message().find("mine alone"), std::string::npos) << errors[1].what();
+}
+
 }  // namespace
 }  // namespace herd::train
