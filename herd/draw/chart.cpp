@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <set>
+#include <map>
 
 #include "herd/draw/axis.h"
 #include "herd/draw/svg.h"
@@ -97,25 +97,27 @@ std::string line_chart(const Chart& chart) {
 }
 
 std::string stacked_areas(const Chart& chart) {
-  std::set<double> places;
+  // Every x as often as the series that has most points there: two points of one x are a step.
+  std::map<double, size_t> times;
   for (const Series& series : chart.series) {
+    std::map<double, size_t> own;
     for (const auto& point : series.points) {
-      if (finite(point)) places.insert(point.first);
+      if (finite(point)) times[point.first] = std::max(times[point.first], ++own[point.first]);
     }
   }
+  std::vector<double> places;
+  for (const auto& [x, count] : times) places.insert(places.end(), count, x);
   Chart sums = chart;
   std::vector<double> below(places.size(), 0);
   for (Series& series : sums.series) {
     std::vector<std::pair<double, double>> points;
+    std::erase_if(series.points, [](const auto& point) { return !finite(point); });
     double last = 0;
-    size_t next = 0, at = 0;
-    for (const double x : places) {
-      while (next < series.points.size() && !(series.points[next].first > x)) {
-        if (finite(series.points[next])) last = series.points[next].second;
-        ++next;
-      }
+    size_t next = 0;
+    for (size_t at = 0; at < places.size(); ++at) {
+      if (next < series.points.size() && series.points[next].first == places[at]) last = series.points[next++].second;
       below[at] += last;
-      points.push_back({x, below[at++]});
+      points.push_back({places[at], below[at]});
     }
     series.points = std::move(points);
   }

@@ -25,7 +25,8 @@ struct Chart {
 };
 
 std::string line_chart(const Chart& chart);
-// Series on top of each other. They share their x values; a missing point counts as the one before it.
+// Series on top of each other. They share their x values; a missing point counts as the one before it. Two points of
+// one x are a step.
 std::string stacked_areas(const Chart& chart);
 
 }  // namespace herd::draw

@@ -83,7 +83,8 @@ std::string plan_page(const Plan& plan) {
     const auto& simulation = *plan.prediction.simulation;
     sections.push_back(
         {"Memory over a step",
-         "<figure>" + draw::stacked_areas(memory_chart(simulation, "Device memory of rank 0")) + "</figure>\n"});
+         "<figure>" + draw::stacked_areas(program::memory_chart(memory_series(simulation), "Device memory of rank 0")) +
+             "</figure>\n"});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
   sections.push_back({"Run file", "<pre>" + draw::escape(spec::to_toml(plan.run)) + "</pre>\n"});

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "herd/draw/chart.h"
 #include "herd/program/program.h"
@@ -11,10 +12,10 @@ namespace herd::program {
 
 std::string program_page(const Program& step, const Simulation& simulation);
 
-// Device memory over a steady step, by what it is for: a chart of stacked areas, ms and MiB.
-draw::Chart memory_chart(const Simulation& simulation, const std::string& title);
-
-// Device memory at its peak, a line per kind: "states 1.21 GiB". Two blanks before each.
-std::string memory_table(const Peak& peak);
+// Device bytes over a steady step by what they are for, in steps; x in microseconds. Scratch last; what is less than a
+// thousandth of the peak is left out.
+std::vector<draw::Series> memory_series(const Simulation& simulation);
+// Such series as a chart of stacked areas, in ms and MiB.
+draw::Chart memory_chart(std::vector<draw::Series> series, const std::string& title);
 
 }  // namespace herd::program

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <vector>
 
+#include "herd/base/units.h"
 #include "herd/program/dependencies.h"
+#include "herd/program/names.h"
 
 namespace herd::program {
 namespace {
@@ -82,6 +84,17 @@ class Before {
 
 }  // namespace
 
+std::string memory_table(const Peak& peak) {
+  std::string out;
+  int64_t scratch = peak.bytes;
+  for (const auto& [kind, bytes] : peak.by_kind) {
+    scratch -= bytes;
+    if (bytes > 0) out += "  " + std::string(kind_name(kind)) + " " + format_bytes(static_cast<double>(bytes)) + "\n";
+  }
+  if (scratch > 0) out += "  scratch of the op " + format_bytes(static_cast<double>(scratch)) + "\n";
+  return out;
+}
+
 Peak in_order_peak(const Program& step, Tier tier) {
   const Peak base = standing(step, tier);
   Peak now = base, best = base;
@@ -152,6 +165,10 @@ Peak peak_bound(const Program& step, Tier tier) {
     keep_larger(best, now, scratch_sum, static_cast<int>(i - n));
   }
   return best;
+}
+
+Peak budget_peak(const Program& step, Tier tier) {
+  return step.ops.size() <= kMostBoundedOps ? peak_bound(step, tier) : in_order_peak(step, tier);
 }
 
 }  // namespace herd::program

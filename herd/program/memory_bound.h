@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <string>
 
 #include "herd/program/program.h"
 
@@ -18,10 +19,18 @@ struct Peak {
   int64_t pool_bytes = 0;                     // of that
 };
 
+// A line per kind, "  states 1.21 GiB", and what scratch adds to them.
+std::string memory_table(const Peak& peak);
+
 // Peak of a tier when ops run one by one in the order of the program: exact for programs whose lanes run in step.
 Peak in_order_peak(const Program& step, Tier tier);
 
 // No legal order exceeds it: for each op, all values that are neither surely released before it nor surely born after.
 Peak peak_bound(const Program& step, Tier tier);
+
+// What a budget is compared with: peak_bound(), whose time and memory are quadratic in the ops, up to kMostBoundedOps
+// of them; in_order_peak() of longer programs.
+inline constexpr size_t kMostBoundedOps = 3000;
+Peak budget_peak(const Program& step, Tier tier);
 
 }  // namespace herd::program

@@ -1,5 +1,7 @@
 #include "herd/train/measured_timeline.h"
 
+#include <algorithm>
+
 #include "herd/program/names.h"
 
 namespace herd::train {
@@ -26,6 +28,16 @@ void append_step(const runtime::Executor& executor, sim::Timeline& timeline) {
                               .start_us = time.begin_us,
                               .end_us = time.end_us});
   }
+}
+
+sim::Timeline from_zero(sim::Timeline timeline) {
+  double first = timeline.spans.empty() ? 0 : timeline.spans[0].start_us;
+  for (const sim::Span& span : timeline.spans) first = std::min(first, span.start_us);
+  for (sim::Span& span : timeline.spans) {
+    span.start_us -= first;
+    span.end_us -= first;
+  }
+  return timeline;
 }
 
 }  // namespace herd::train

@@ -4,14 +4,13 @@
 #include <cmath>
 #include <cstdio>
 #include <functional>
-#include <map>
 
 #include "herd/base/units.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
 #include "herd/draw/timeline.h"
-#include "herd/program/names.h"
+#include "herd/program/draw.h"
 
 namespace herd::train {
 namespace {
@@ -126,12 +125,9 @@ draw::Section optimizer(const RunReport& report) {
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
   for (const auto& one : report.metrics) peak = std::max(peak, one.device_bytes_peak);
-  draw::Chart chart{.x_label = "ms from the step's start", .y_label = "MiB, predicted by use"};
-  for (const auto& series : report.predicted_memory) {
-    draw::Series scaled{series.name, {}};
-    for (const auto& [us, bytes] : series.points) scaled.points.emplace_back(us / 1e3, bytes / kMiB);
-    chart.series.push_back(std::move(scaled));
-  }
+  draw::Chart chart = program::memory_chart(report.predicted_memory, "");
+  chart.x_label = "ms from the step's start";
+  chart.y_label = "MiB, predicted by use";
   chart.limit = static_cast<double>(peak) / kMiB;
   chart.limit_name = "measured peak, " + format_bytes(static_cast<double>(peak));
   std::string html = draw::stacked_areas(chart);
@@ -150,24 +146,6 @@ draw::Section timelines(const RunReport& report) {
 }
 
 }  // namespace
-
-std::vector<draw::Series> memory_series(const std::vector<program::MemoryPoint>& memory) {
-  std::map<program::ValueKind, draw::Series> kinds;
-  draw::Series scratch{"scratch", {}};
-  for (const auto& point : memory)
-    for (const auto& [kind, bytes] : point.by_kind) kinds[kind].name = program::kind_name(kind);
-  for (const auto& point : memory) {
-    for (auto& [kind, series] : kinds) {
-      const auto held = point.by_kind.find(kind);
-      series.points.emplace_back(point.at_us, held == point.by_kind.end() ? 0.0 : static_cast<double>(held->second));
-    }
-    scratch.points.emplace_back(point.at_us, static_cast<double>(point.scratch_bytes));
-  }
-  std::vector<draw::Series> all;
-  for (auto& [kind, series] : kinds) all.push_back(std::move(series));
-  if (!memory.empty()) all.push_back(std::move(scratch));
-  return all;
-}
 
 std::string run_report_html(const RunReport& report) {
   std::vector<draw::Section> sections = {summary(report)};

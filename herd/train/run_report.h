@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "herd/draw/chart.h"
-#include "herd/program/simulate.h"
 #include "herd/sim/timeline.h"
 #include "herd/storage/metrics.h"
 
@@ -19,8 +18,7 @@ struct RunReport {
   std::string title;                                            // name of the run
   std::vector<StepMetrics> metrics;                             // of all steps so far
   std::vector<std::pair<std::string, std::string>> facts = {};  // machine, ranks, algorithm, ..: name and value
-  // Bytes of the device over one step by what they are for (weights, gradients, ..), as the program predicts them;
-  // x in microseconds from the step's start, the same in every series. Empty = no such chart.
+  // program::memory_series() of the predicted step. Empty = no such chart.
   std::vector<draw::Series> predicted_memory = {};
   int64_t device_budget = 0;  // bytes, 0 = none
   std::optional<sim::Timeline> predicted_step = {};
@@ -29,8 +27,5 @@ struct RunReport {
 };
 
 std::string run_report_html(const RunReport& report);
-
-// RunReport::predicted_memory of a simulated step: what is used at all, scratch last.
-std::vector<draw::Series> memory_series(const std::vector<program::MemoryPoint>& memory);
 
 }  // namespace herd::train

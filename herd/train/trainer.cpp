@@ -24,6 +24,7 @@
 #include "herd/optim/sgd.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
+#include "herd/program/draw.h"
 #include "herd/program/simulate.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
@@ -310,7 +311,8 @@ void Trainer::State::write_manifest() const {
 
 // Of rank 0: what ran, in files that a browser opens.
 void Trainer::State::write_report() const {
-  std::ofstream(folder / "trace.json") << draw::timeline_trace(measured);
+  const sim::Timeline ran = from_zero(measured);
+  std::ofstream(folder / "trace.json") << draw::timeline_trace(ran);
   std::ofstream(folder / "predicted_trace.json") << draw::timeline_trace(predicted.timeline);
   RunReport report{.title = run.log.name, .metrics = read_metrics(folder / "metrics.jsonl")};
   report.facts = {{"layout", spec::summary(layout)},
@@ -318,9 +320,9 @@ void Trainer::State::write_report() const {
                   {"predicted step", format_us(predicted.step_us)},
                   {"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))}};
   report.device_budget = run.memory.device_budget;
-  report.predicted_memory = memory_series(predicted.memory);
+  report.predicted_memory = memory_series(predicted);
   report.predicted_step = predicted.timeline;
-  if (!measured.spans.empty()) report.measured_step = measured;
+  if (!ran.spans.empty()) report.measured_step = ran;
   report.config = spec::to_toml(run);
   std::ofstream(folder / "report.html") << run_report_html(report);
 }

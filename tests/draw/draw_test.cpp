@@ -81,6 +81,14 @@ TEST(Chart, StacksSeriesOnTopOfEachOther) {
   EXPECT_THAT(svg, HasSubstr("744.00,52.92"));
 }
 
+TEST(Chart, StacksStepsAsSteps) {
+  const std::string svg = stacked_areas(
+      {.title = "memory", .series = {{"a", {{0, 1}, {1, 1}, {1, 3}, {2, 3}}}, {"b", {{0, 1}, {1, 1}, {2, 1}}}}});
+  // 4 of 4.16 high; x 1 of 2 is at 404: up there, from 1 to 3 and from 2 to 4.
+  EXPECT_THAT(svg, HasSubstr("404.00,220.23 404.00,108.69"));
+  EXPECT_THAT(svg, HasSubstr("404.00,164.46 404.00,52.92"));
+}
+
 TEST(Page, LoadsNothingFromElsewhere) {
   const std::string page = html_page("A & B", {{"Times", timeline_svg(two_rows())}});
   EXPECT_THAT(page, HasSubstr("<h1>A &amp; B</h1>"));

@@ -70,5 +70,21 @@ TEST(Simulate, FindsThePeakThatTheOrderOfOpsGives) {
   EXPECT_NE(program_page(setup.steps[0], simulation).find("<svg"), std::string::npos);
 }
 
+TEST(MemorySeries, ChangesAtOnce_AndHoldsEveryKindAtEveryPoint) {
+  Simulation simulation;
+  simulation.memory = {{0, {{ValueKind::kWeight, 100}}, 0},
+                       {5, {{ValueKind::kWeight, 100}, {ValueKind::kGraph, 30}}, 7},
+                       {9, {{ValueKind::kWeight, 100}}, 0}};
+  simulation.device_peak.bytes = 137;
+  const auto series = memory_series(simulation);
+  using Points = std::vector<std::pair<double, double>>;
+  ASSERT_EQ(series.size(), 3u);
+  EXPECT_EQ(series[0].points, (Points{{0, 100}, {5, 100}, {5, 100}, {9, 100}, {9, 100}}));
+  EXPECT_EQ(series[1].points, (Points{{0, 0}, {5, 0}, {5, 30}, {9, 30}, {9, 0}}));
+  EXPECT_EQ(series[2].name, "scratch");
+  EXPECT_EQ(series[2].points, (Points{{0, 0}, {5, 0}, {5, 7}, {9, 7}, {9, 0}}));
+  EXPECT_TRUE(memory_series({}).empty());
+}
+
 }  // namespace
 }  // namespace herd::program::testing

@@ -7,6 +7,8 @@
 #include <fstream>
 #include <regex>
 
+#include "herd/train/measured_timeline.h"
+
 namespace herd::train {
 namespace {
 
@@ -79,18 +81,13 @@ TEST(RunReport, TheSameRunGivesTheSameBytes) {
   EXPECT_EQ(run_report_html(some_report()), run_report_html(some_report()));
 }
 
-TEST(MemorySeries, HoldsEveryKindAtEveryPoint_AndScratchLast) {
-  using program::ValueKind;
-  const std::vector<program::MemoryPoint> memory = {{0, {{ValueKind::kWeight, 100}}, 0},
-                                                    {5, {{ValueKind::kWeight, 100}, {ValueKind::kGraph, 30}}, 7}};
-  const auto series = memory_series(memory);
-  using Points = std::vector<std::pair<double, double>>;
-  ASSERT_EQ(series.size(), 3u);
-  EXPECT_EQ(series[0].points, (Points{{0, 100}, {5, 100}}));
-  EXPECT_EQ(series[1].points, (Points{{0, 0}, {5, 30}}));
-  EXPECT_EQ(series[2].name, "scratch");
-  EXPECT_EQ(series[2].points, (Points{{0, 0}, {5, 7}}));
-  EXPECT_TRUE(memory_series({}).empty());
+TEST(MeasuredTimeline, BeginsAtZero_WheneverTheExecutorWasMade) {
+  sim::Timeline timeline{"", {{"rank 0", "compute"}}, {{0, "b", "", 7e6 + 5, 7e6 + 9}, {0, "a", "", 7e6, 7e6 + 5}}};
+  timeline = from_zero(timeline);
+  EXPECT_EQ(timeline.spans[0].start_us, 5);
+  EXPECT_EQ(timeline.spans[0].end_us, 9);
+  EXPECT_EQ(timeline.spans[1].start_us, 0);
+  EXPECT_TRUE(from_zero({}).spans.empty());
 }
 
 }  // namespace
