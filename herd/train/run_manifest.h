@@ -1,5 +1,5 @@
 // run.json: what ran where, so that a run can be understood and repeated: versions, machine, the resolved run file, the
-// algorithms that were chosen and the topology they were chosen from. Threads: pure.
+// algorithms that were chosen and the topology they were chosen from. Threads: any.
 #pragma once
 
 #include <map>
@@ -18,9 +18,9 @@ struct RunManifest {
   std::map<std::string, std::string> machine;     // describe_machine()
 };
 
-// host, kernel, processor, cores, memory, start (UTC).
+// host, kernel, processor, cores, memory of this machine, and as start (UTC) the time of the call.
 std::map<std::string, std::string> describe_machine();
 
-std::string format_run_manifest(const RunManifest& manifest);  // JSON, a line for each member
+std::string format_run_manifest(const RunManifest& manifest);  // JSON, a line for each member. Pure.
 
 }  // namespace herd::train

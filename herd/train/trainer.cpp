@@ -7,7 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <fstream>
+#include <map>
 #include <optional>
 
 #include "herd/base/error.h"
@@ -31,6 +31,7 @@
 #include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
+#include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
@@ -108,6 +109,7 @@ struct Trainer::State {
   program::Simulation predicted;
   sim::Timeline measured;                    // of the first steps after the warm-up
   int64_t first_step = 0, first_sample = 0;  // done before this process
+  std::map<std::string, std::string> machine = describe_machine();
 
   State(spec::RunFile r, Communicator& c) : run(std::move(r)), comm(c), layout(spec::resolve(run, c.size())) {}
 
@@ -115,6 +117,7 @@ struct Trainer::State {
   void say(const std::string& text) const {
     if (root()) log::info(text);
   }
+  void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
   // The position in the data before a step: batches of an earlier process may have been of another size.
   int64_t samples_before(int64_t step) const { return first_sample + (step - first_step) * layout.batch; }
   void resume();
@@ -169,8 +172,8 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
 
   if (s.root()) {
     fs::create_directories(s.folder);
-    std::ofstream(s.folder / "config.toml") << spec::to_toml(run);
-    std::ofstream(s.folder / "cluster.toml") << planner::to_toml(cluster);  // for herd plan --cluster
+    s.write("config.toml", spec::to_toml(run));
+    s.write("cluster.toml", planner::to_toml(cluster));  // for herd plan --cluster
   }
   s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
   s.saver = std::make_unique<CheckpointSaver>(CheckpointSaver::Options{.root = s.folder / "checkpoints",
@@ -299,21 +302,21 @@ void Trainer::State::write_manifest() const {
   for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
   }
-  std::ofstream(folder / "run.json") << format_run_manifest({.herd_version = HERD_VERSION,
-                                                             .torch_version = TORCH_VERSION,
-                                                             .ranks = comm.size(),
-                                                             .threads = at::get_num_threads(),
-                                                             .config = spec::to_toml(run),
-                                                             .algorithms = algorithms,
-                                                             .topology = comm.topology(),
-                                                             .machine = describe_machine()});
+  write("run.json", format_run_manifest({.herd_version = HERD_VERSION,
+                                         .torch_version = TORCH_VERSION,
+                                         .ranks = comm.size(),
+                                         .threads = at::get_num_threads(),
+                                         .config = spec::to_toml(run),
+                                         .algorithms = algorithms,
+                                         .topology = comm.topology(),
+                                         .machine = machine}));
 }
 
 // Of rank 0: what ran, in files that a browser opens.
 void Trainer::State::write_report() const {
   const sim::Timeline ran = from_zero(measured);
-  std::ofstream(folder / "trace.json") << draw::timeline_trace(ran);
-  std::ofstream(folder / "predicted_trace.json") << draw::timeline_trace(predicted.timeline);
+  if (!ran.spans.empty()) write("trace.json", draw::timeline_trace(ran));
+  write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
   RunReport report{.title = run.log.name, .metrics = read_metrics(folder / "metrics.jsonl")};
   report.facts = {{"layout", spec::summary(layout)},
                   {"threads", std::to_string(at::get_num_threads())},
@@ -324,7 +327,7 @@ void Trainer::State::write_report() const {
   report.predicted_step = predicted.timeline;
   if (!ran.spans.empty()) report.measured_step = ran;
   report.config = spec::to_toml(run);
-  std::ofstream(folder / "report.html") << run_report_html(report);
+  write("report.html", run_report_html(report));
 }
 
 // Peers must hear of an error before what is in flight here is waited for.

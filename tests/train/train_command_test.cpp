@@ -118,14 +118,21 @@ TEST(TrainCommand, GoesOnAtTheNextSample_WhenResumedWithAnotherBatch) {
   EXPECT_EQ(CheckpointReader(folder.root / "run/checkpoints" / checkpoint_folder_name(7)).manifest().samples, 48);
 }
 
+std::string field_of_manifest(const RunFolder& folder, const std::string& name) {
+  return nlohmann::json::parse(slurp(folder.root / "run/run.json"))["machine"][name];
+}
+
 TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
   ASSERT_TRUE(run.wait_for("step 3/")) << run.output();
+  const std::string start = field_of_manifest(folder, "start");
+  usleep(1'100'000);
   kill(run.pid(), SIGTERM);
   run.wait();
   EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step"));
   EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
+  EXPECT_EQ(field_of_manifest(folder, "start"), start) << "the start, not the end";
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
@@ -141,6 +148,16 @@ TEST(TrainCommand, SavesAtOnce_WhenAskedToStopWithinALongValidation) {
   EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step 2, saved"));
   EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
   EXPECT_EQ(losses(folder.root / "run").size(), 2u);
+}
+
+TEST(TrainCommand, EndsWithTheFilesName_WhenOneOfItsFilesCannotBeWritten) {
+  for (const std::string file : {"config.toml", "run.json", "report.html"}) {
+    RunFolder folder;
+    fs::create_directories(folder.root / "run" / file / "in the way");
+    const Ended run = folder.train("run", 1, {"train.steps=2"});
+    EXPECT_NE(run.status, 0) << file;
+    EXPECT_THAT(run.output, HasSubstr("run/" + file));
+  }
 }
 
 TEST(TrainCommand, NamesTheRankThatWasKilled_AndKeepsTheLastCheckpoint) {
