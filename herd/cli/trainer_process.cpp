@@ -49,14 +49,11 @@ std::string what_would_fit(const spec::RunFile& run, int ranks) {
 
 void check_before_start(const spec::RunFile& run, int ranks) {
   const spec::Layout layout = spec::resolve(run, ranks);
-  constexpr int kProvedWorld = 16;  // the ranks of larger ones compile their own programs only
-  if (ranks <= kProvedWorld) {
-    try {
-      strategies::compile_and_verify(run, spec::model_table(run, layout.micro_batch), layout);
-    } catch (const Error& error) {
-      if (error.code() != Code::kOverBudget) throw;
-      throw Error(error.code(), error.message() + what_would_fit(run, ranks));
-    }
+  try {
+    strategies::programs_of_run(run, spec::model_table(run, layout.micro_batch), layout, 0);
+  } catch (const Error& error) {
+    if (error.code() != Code::kOverBudget) throw;
+    throw Error(error.code(), error.message() + what_would_fit(run, ranks));
   }
   if (run.data.kind != "tokens") return;
   const std::filesystem::path folder = run.data.path;

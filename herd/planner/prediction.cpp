@@ -16,8 +16,7 @@ using program::Program;
 using program::Tier;
 using program::ValueKind;
 
-constexpr size_t kMostOps = 20000;        // of a rank's step, for a simulation of about a second
-constexpr size_t kMostBoundedOps = 3000;  // for the bound over all orders, quadratic in them
+constexpr size_t kMostOps = 20000;  // of a rank's step, for a simulation of about a second
 
 TierBytes tier_bytes(const program::Peak& peak) {
   TierBytes out;
@@ -143,8 +142,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     const program::Op& at = step.ops[static_cast<size_t>(peak.op)];
     out.peak_at = std::string(op_name(at.kind)) + " " + subject(at);
   }
-  const bool bounded = step.ops.size() <= kMostBoundedOps;
-  out.device_bound = bounded ? static_cast<double>(peak_bound(step, Tier::kDevice).bytes) : out.device.total();
+  out.device_bound = static_cast<double>(budget_peak(step, Tier::kDevice).bytes);
   out.host = tier_bytes(in_order_peak(step, Tier::kHost));
   out.nvme = tier_bytes(in_order_peak(step, Tier::kNvme));
   out.compute_us = arithmetic_us(step, model, machine, out.flops);

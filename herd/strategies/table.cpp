@@ -43,17 +43,18 @@ void prove(const std::vector<Program>& programs, program::Expectation expected, 
 
 void check_budget(const Program& step, program::Tier tier, int64_t budget, const char* key) {
   if (budget == 0) return;
-  const program::Peak peak = peak_bound(step, tier);
+  const program::Peak peak = budget_peak(step, tier);
   if (peak.bytes <= budget) return;
-  std::string table;
-  for (const auto& [kind, bytes] : peak.by_kind) {
-    if (bytes > 0) table += "\n  " + std::string(kind_name(kind)) + " " + format_bytes(static_cast<double>(bytes));
-  }
   throw Error(Code::kOverBudget, "rank " + std::to_string(step.rank) + " needs up to " +
                                      format_bytes(static_cast<double>(peak.bytes)) + ", but " + key + " = " +
-                                     format_bytes(static_cast<double>(budget)) + table +
-                                     "\n  fix: a smaller train.micro_batch, or " + key + " = \"" +
+                                     format_bytes(static_cast<double>(budget)) + "\n" + memory_table(peak) +
+                                     "  fix: a smaller train.micro_batch, or " + key + " = \"" +
                                      std::to_string((peak.bytes >> 20) + 1) + "MiB\"");
+}
+
+void check_budgets(const Program& step, const spec::RunFile& run) {
+  check_budget(step, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
+  check_budget(step, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
 }
 
 }  // namespace
@@ -136,11 +137,18 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
   prove(steps, expected, {}, "releases and slots");
   for (const Program& step : steps) {
     const bool like_rank_0 = step.rank > 0 && step.ops == steps[0].ops && step.values == steps[0].values;
-    if (like_rank_0) continue;
-    check_budget(step, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
-    check_budget(step, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
+    if (!like_rank_0) check_budgets(step, run);
   }
   return steps;
+}
+
+std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
+                                     const spec::Layout& layout, int rank) {
+  Program step = compile_step(run, model, layout, rank);
+  if (layout.world_size <= kProvedWorld && step.ops.size() <= kMostProvedOps)
+    return compile_and_verify(run, model, layout);
+  check_budgets(step, run);
+  return {std::move(step)};
 }
 
 }  // namespace herd::strategies

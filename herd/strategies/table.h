@@ -49,4 +49,12 @@ program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& 
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                                  const spec::Layout& layout);
 
+// What a run starts from, its budgets checked (kOverBudget): the programs of all ranks, proved, in worlds of up to
+// kProvedWorld and steps of up to kMostProvedOps ops a rank; beyond that the program of `rank` alone, since a proof
+// would take longer than people wait.
+inline constexpr int kProvedWorld = 16;
+inline constexpr size_t kMostProvedOps = 3000;
+std::vector<program::Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
+                                              const spec::Layout& layout, int rank);
+
 }  // namespace herd::strategies

@@ -78,14 +78,6 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
-// The programs of all ranks, proved, which takes milliseconds; in large worlds this rank's alone.
-std::vector<program::Program> compile_steps(const spec::RunFile& run, const spec::ModelTable& table,
-                                            const spec::Layout& layout, int rank) {
-  constexpr int kProvedWorld = 16;
-  if (layout.world_size > kProvedWorld) return {strategies::compile_step(run, table, layout, rank)};
-  return strategies::compile_and_verify(run, table, layout);
-}
-
 }  // namespace
 
 struct Trainer::State {
@@ -141,7 +133,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
-  std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank());
+  std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, comm.rank());
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
   s.model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
@@ -157,9 +149,13 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(machine, parse_topology(comm.topology()), run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
-  s.predicted = planner::simulate_on(programs, table, s.layout, cluster, machine);
-  s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
-        format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
+  if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
+    s.predicted = planner::simulate_on(programs, table, s.layout, cluster, machine);
+    s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
+          format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
+  } else {
+    s.say("not predicted: " + why);
+  }
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
       runtime::ModelBindings::Options{.seed = seed,
@@ -316,15 +312,16 @@ void Trainer::State::write_manifest() const {
 void Trainer::State::write_report() const {
   const sim::Timeline ran = from_zero(measured);
   if (!ran.spans.empty()) write("trace.json", draw::timeline_trace(ran));
-  write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
   RunReport report{.title = run.log.name, .metrics = read_metrics(folder / "metrics.jsonl")};
-  report.facts = {{"layout", spec::summary(layout)},
-                  {"threads", std::to_string(at::get_num_threads())},
-                  {"predicted step", format_us(predicted.step_us)},
-                  {"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))}};
+  report.facts = {{"layout", spec::summary(layout)}, {"threads", std::to_string(at::get_num_threads())}};
   report.device_budget = run.memory.device_budget;
-  report.predicted_memory = memory_series(predicted);
-  report.predicted_step = predicted.timeline;
+  if (!predicted.timeline.spans.empty()) {
+    write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
+    report.facts.push_back({"predicted step", format_us(predicted.step_us)});
+    report.facts.push_back({"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))});
+    report.predicted_memory = memory_series(predicted);
+    report.predicted_step = predicted.timeline;
+  }
   if (!ran.spans.empty()) report.measured_step = ran;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <sstream>
@@ -51,6 +52,41 @@ TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
     EXPECT_THAT(error.message(), testing::HasSubstr("but memory.device_budget = 1000 B"));
     EXPECT_THAT(error.message(), testing::HasSubstr("\n  states "));
   }
+}
+
+std::string refusal(const spec::RunFile& run, int ranks) {
+  try {
+    programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, ranks), ranks - 1);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
+  for (const int ranks : {2, kProvedWorld, kProvedWorld + 1, 64}) {
+    spec::RunFile run = small_run(ranks, 1, true);
+    run.memory.device_budget = 1000;
+    EXPECT_THAT(refusal(run, ranks), testing::HasSubstr("memory.device_budget = 1000 B")) << ranks;
+    run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
+    EXPECT_EQ(refusal(run, ranks), "") << ranks;
+  }
+}
+
+TEST(Strategies, TabulateAllThatDoesNotFit_TheScratchOfAnOpToo) {
+  spec::RunFile run = small_run(2, 1, true);
+  run.memory.device_budget = 1000;
+  EXPECT_THAT(refusal(run, 2), testing::HasSubstr("\n  scratch of the op "));
+}
+
+TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
+  spec::RunFile run = small_run(2000, 1, true);
+  run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto steps = programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, 1), 0);
+  EXPECT_GT(steps[0].ops.size(), 20000u);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(Strategies, WriteTheGoldenStep) {
