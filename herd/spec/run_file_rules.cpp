@@ -50,10 +50,11 @@ void check_rules(const RunFile& run) {
           "optimizer.warmup_steps must not exceed train.steps: " + std::to_string(optimizer.warmup_steps) + " > " +
               std::to_string(run.train.steps),
           "optimizer.warmup_steps = " + std::to_string(run.train.steps / 10));
-  require(run.mesh.pp <= model.layers + 2,
-          "mesh.pp must not exceed the blocks of the model: " + std::to_string(run.mesh.pp) + " > layers " +
-              std::to_string(model.layers) + " + 2",
-          "mesh.pp = " + std::to_string(model.layers + 2) + " or less");
+  const int64_t stacks = model.kind == "t5" ? 2 : 1, blocks = stacks * model.layers + 2;
+  require(run.mesh.pp <= blocks,
+          "mesh.pp must not exceed the blocks of the model: " + std::to_string(run.mesh.pp) + " > " +
+              (stacks > 1 ? std::to_string(stacks) + " * " : "") + "layers " + std::to_string(model.layers) + " + 2",
+          "mesh.pp = " + std::to_string(blocks) + " or less");
 }
 
 }  // namespace herd::spec

@@ -84,7 +84,7 @@ std::vector<Key> make_keys() {
       integer("mesh", "dp", HERD_FIELD(mesh.dp), 0, "data-parallel replicas; 0 = what is left over of the ranks", 1e6),
       integer("mesh", "fsdp", HERD_FIELD(mesh.fsdp), 1, "ranks that share one copy of the states", 1e6),
       integer("mesh", "tp", HERD_FIELD(mesh.tp), 1, "tensor-parallel ranks", 1e6),
-      integer("mesh", "pp", HERD_FIELD(mesh.pp), 1, "pipeline stages; at most layers + 2", 1e6),
+      integer("mesh", "pp", HERD_FIELD(mesh.pp), 1, "pipeline stages; at most layers + 2, t5 2 * layers + 2", 1e6),
       integer("mesh", "cp", HERD_FIELD(mesh.cp), 1, "context-parallel ranks", 1e6),
       integer("mesh", "ep", HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
@@ -114,7 +114,8 @@ std::vector<Key> make_keys() {
           "memory", "host_budget", +[](RunFile& run) -> int64_t& { return run.memory.host_budget; }, 0,
           "host memory of a rank; 0 = no limit"),
 
-      text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"}, "how ranks reach each other"),
+      text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
+           "how ranks reach each other; auto = shared memory within a host, UCX between hosts"),
       text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
            "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
       number("comm", "deadline_s", HERD_FIELD(comm.deadline_s), 0, 1e6, "seconds that a collective may take", true),
@@ -143,11 +144,6 @@ std::string shortest(double value) {
   char buffer[64];
   const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
   return {buffer, end};
-}
-
-std::string toml_number(double value) {
-  std::string text = shortest(value);
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
 }
 
 std::string toml_text(const std::string& value) {
@@ -185,6 +181,11 @@ template <class... F>
 Match(F...) -> Match<F...>;
 
 }  // namespace
+
+std::string toml_number(double value) {
+  std::string text = shortest(value);
+  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
+}
 
 std::string Key::full_name() const { return std::string(section) + "." + std::string(name); }
 

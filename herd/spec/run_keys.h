@@ -40,6 +40,8 @@ std::string type_name(const Key& key);   // "integer", "number", "true or false"
 std::string range_text(const Key& key);  // ">= 1", "in [0, 1)", "none | full | every:K"; empty if any value will do
 std::string value_toml(const Key& key, const RunFile& run);  // the value as TOML
 
+std::string toml_number(double value);  // the shortest that reads back as the same, with a point or an exponent
+
 // docs/guide/run_file.md.
 std::string run_file_guide();
 // The same table for a terminal: a line for each key, its default, what it means and what it allows.

@@ -91,6 +91,8 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
   EXPECT_THAT(refusal("[optimizer]\nlr_min = 1.0\n"), HasSubstr("lr_min must not exceed"));
   EXPECT_THAT(refusal("[optimizer]\nwarmup_steps = 201\n"), HasSubstr("201 > 200"));
   EXPECT_THAT(refusal("[mesh]\npp = 15\n"), HasSubstr("15 > layers 12 + 2"));
+  EXPECT_EQ(refusal("[model]\nkind = \"t5\"\n[mesh]\npp = 26\n"), "");
+  EXPECT_THAT(refusal("[model]\nkind = \"t5\"\n[mesh]\npp = 27\n"), HasSubstr("27 > 2 * layers 12 + 2"));
 }
 
 TEST(RunFile, NamesTheLine_WhenTheFileIsNoToml) {
@@ -139,16 +141,55 @@ TEST(RunFile, NamesTheFile_WhenItCannotBeRead) {
   }
 }
 
+// Members that a struct of plain members has: as many as its braces take.
+struct Anything {
+  template <typename T>
+  operator T() const;  // NOLINT: never defined, only for the count
+};
+template <typename T, typename... Members>
+constexpr int members_of() {
+  if constexpr (requires { T{std::declval<Members>()..., std::declval<Anything>()}; })
+    return members_of<T, Members..., Anything>();
+  else
+    return sizeof...(Members);
+}
+
 TEST(RunKeys, DeclareEveryMember_SoThatNoneIsLostInTheText) {
-  // A key per member: changing any value of the text changes the RunFile, and sections stand together.
-  std::string previous;
+  constexpr int kMembers = members_of<RunFile::Model>() + members_of<RunFile::Data>() + members_of<RunFile::Train>() +
+                           members_of<RunFile::Optimizer>() + members_of<RunFile::Mesh>() +
+                           members_of<RunFile::Strategy>() + members_of<RunFile::Memory>() +
+                           members_of<RunFile::Comm>() + members_of<RunFile::Checkpoint>() +
+                           members_of<RunFile::Health>() + members_of<RunFile::Log>();
+  static_assert(members_of<RunFile>() == 11, "count the new section's members above");
+  EXPECT_EQ(run_keys().size(), static_cast<size_t>(kMembers));
+}
+
+// Changes the value that a key stands for.
+void change(const Key& key, RunFile& run) {
+  if (const auto* integer = std::get_if<IntegerField>(&key.field)) (*integer)(run) += 1;
+  if (const auto* number = std::get_if<NumberField>(&key.field)) (*number)(run) += 0.25;
+  if (const auto* flag = std::get_if<BoolField>(&key.field)) (*flag)(run) = !(*flag)(run);
+  if (const auto* text = std::get_if<TextField>(&key.field)) (*text)(run) += "x";
+  if (const auto* pair = std::get_if<PairField>(&key.field)) (*pair)(run)[1] += 0.01;
+  if (const auto* bytes = std::get_if<BytesField>(&key.field)) bytes->at(run) += 1;
+}
+
+TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
+  const RunFile before = parse_run_text("", "run.toml");
+  std::vector<RunFile> changed;
   std::vector<std::string> sections;
   for (const Key& key : run_keys()) {
-    if (key.section != previous) {
+    if (sections.empty() || key.section != sections.back()) {
       EXPECT_EQ(std::count(sections.begin(), sections.end(), key.section), 0) << key.section << " stands in two places";
-      sections.emplace_back(previous = key.section);
+      sections.emplace_back(key.section);
     }
     EXPECT_FALSE(key.doc.empty()) << key.full_name();
+    RunFile after = before;
+    change(key, after);
+    EXPECT_NE(after, before) << key.full_name();
+    EXPECT_EQ(std::count(changed.begin(), changed.end(), after), 0) << key.full_name() << " is another key's member";
+    EXPECT_NE(to_toml(after), to_toml(before)) << key.full_name();
+    changed.push_back(after);
   }
 }
 
