@@ -17,10 +17,8 @@ std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double
 }
 
 int stride_of(const spec::Layout& layout, const std::string& axis) {
-  const std::pair<const char*, int> axes[] = {
-      {"tp", layout.tp}, {"cp", layout.cp}, {"fsdp", layout.fsdp}, {"dp", layout.dp}, {"pp", layout.pp}};
   int stride = 1;
-  for (const auto& [name, size] : axes) {
+  for (const auto& [name, size] : spec::mesh_axes(layout)) {
     if (axis == name) return stride;
     stride *= size;
   }
@@ -28,10 +26,10 @@ int stride_of(const spec::Layout& layout, const std::string& axis) {
 }
 
 int size_of_axis(const spec::Layout& layout, const std::string& axis) {
-  if (axis == "tp") return layout.tp;
-  if (axis == "cp") return layout.cp;
-  if (axis == "fsdp") return layout.fsdp;
-  return axis == "dp" ? layout.dp : layout.pp;
+  for (const auto& [name, size] : spec::mesh_axes(layout)) {
+    if (axis == name) return size;
+  }
+  return 1;
 }
 
 // Bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a reduction.

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <variant>
 #include <vector>
 
@@ -13,6 +12,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/spec/nearest_name.h"
+#include "herd/spec/run_keys.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/text.h"
 
@@ -132,15 +132,9 @@ std::string passes_of(const spec::RunFile& run, const spec::Layout& layout, int 
   return of + "micro_batch = " + std::to_string(layout.micro_batch) + " threads = " + std::to_string(threads);
 }
 
-std::string shortest(double value) {
-  char buffer[64];
-  std::string text(buffer, std::to_chars(buffer, buffer + sizeof buffer, value).ptr);
-  return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
-}
-
 std::string list(const std::vector<double>& values) {
   std::string out;
-  for (const double value : values) out += (out.empty() ? "[" : ", ") + shortest(value);
+  for (const double value : values) out += (out.empty() ? "[" : ", ") + spec::toml_number(value);
   return out.empty() ? "[]" : out + "]";
 }
 
@@ -200,15 +194,15 @@ std::string to_toml(const Cluster& cluster) {
   out += "memory = " + std::to_string(cluster.device.memory_bytes) + "\n";
   for (const Rate& rate : kRates) {
     const double value = cluster.device.*rate.member;
-    if (value > 0) out += std::string(rate.key) + " = " + shortest(value) + "\n";
+    if (value > 0) out += std::string(rate.key) + " = " + spec::toml_number(value) + "\n";
   }
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
   out += "\n[measured]\nof = \"" + m.of + "\"\nforward_us = " + list(m.forward_us) +
-         "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + shortest(m.loss_us) +
-         "\nupdate_us_per_element = " + shortest(m.update_us_per_element) +
-         "\nnorm_us_per_element = " + shortest(m.norm_us_per_element) +
-         "\nreduce_us_per_byte = " + shortest(m.reduce_us_per_byte) + "\n";
+         "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
+         "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
+         "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +
+         "\nreduce_us_per_byte = " + spec::toml_number(m.reduce_us_per_byte) + "\n";
   return out;
 }
 

@@ -11,15 +11,6 @@
 namespace herd::program {
 namespace {
 
-struct AxisSize {
-  const char* name;
-  int size;
-};
-
-std::vector<AxisSize> axes(const spec::Layout& layout) {
-  return {{"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
-}
-
 class PlainStep {
  public:
   PlainStep(const spec::RunFile& run, const spec::ModelTable& model) : run_(run), model_(model) {}
@@ -110,7 +101,7 @@ class PlainStep {
 
 std::map<std::string, int> axis_sizes(const spec::Layout& layout) {
   std::map<std::string, int> sizes;
-  for (const AxisSize& axis : axes(layout)) {
+  for (const spec::AxisSize& axis : spec::mesh_axes(layout)) {
     if (axis.size > 1) sizes[axis.name] = axis.size;
   }
   return sizes;
@@ -118,10 +109,9 @@ std::map<std::string, int> axis_sizes(const spec::Layout& layout) {
 
 std::map<std::string, int> coordinates(const spec::Layout& layout, int rank) {
   std::map<std::string, int> out;
-  std::vector<AxisSize> all = axes(layout);
-  for (auto axis = all.rbegin(); axis != all.rend(); ++axis) {
-    if (axis->size > 1) out[axis->name] = rank % axis->size;
-    rank /= axis->size;
+  for (const spec::AxisSize& axis : spec::mesh_axes(layout)) {
+    if (axis.size > 1) out[axis.name] = rank % axis.size;
+    rank /= axis.size;
   }
   return out;
 }

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/draw/table.h"
 #include "herd/program/dependencies.h"
 #include "herd/program/names.h"
 
@@ -16,21 +17,11 @@ constexpr int kLargest = 1 << 20;  // of counts and indices in a file
 
 using Row = std::vector<std::string>;
 
-// Columns padded to their widest cell, two blanks between; none at the end of a line.
-std::string table_text(const std::vector<Row>& rows) {
-  std::vector<size_t> widths;
-  for (const Row& row : rows) {
-    widths.resize(std::max(widths.size(), row.size()));
-    for (size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
-  }
-  std::string out;
-  for (const Row& row : rows) {
-    std::string line;
-    for (size_t c = 0; c < row.size(); ++c) line += row[c] + std::string(widths[c] - row[c].size() + 2, ' ');
-    line.erase(line.find_last_not_of(' ') + 1);
-    out += line + "\n";
-  }
-  return out;
+std::string table_text(const std::vector<Row>& rows) {  // the first names the columns
+  draw::Table table;
+  for (const std::string& name : rows.at(0)) table.columns.push_back({name});
+  table.rows.assign(rows.begin() + 1, rows.end());
+  return draw::text_table(table);
 }
 
 std::string values_text(const std::vector<Value>& values) {

@@ -55,16 +55,8 @@ std::string mesh_fix(const std::vector<Axis>& axes, int64_t product, int64_t wor
 
 }  // namespace
 
-SampleRange Layout::samples(int data_rank) const {
-  const int64_t n = data_ranks(), longer = batch % n, r = data_rank;
-  const int64_t begin = r * samples_min + std::min(r, longer);
-  return {begin, begin + samples_min + (r < longer ? 1 : 0)};
-}
-
-SampleRange Layout::micro_batch_samples(int data_rank, int m) const {
-  const SampleRange all = samples(data_rank);
-  const int64_t begin = std::min(all.begin + m * micro_batch, all.end);
-  return {begin, std::min(begin + micro_batch, all.end)};
+std::array<AxisSize, 5> mesh_axes(const Layout& layout) {
+  return {{{"tp", layout.tp}, {"cp", layout.cp}, {"fsdp", layout.fsdp}, {"dp", layout.dp}, {"pp", layout.pp}}};
 }
 
 Layout resolve_mesh(const RunFile& run, int world_size) {

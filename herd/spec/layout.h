@@ -1,6 +1,7 @@
 // The numbers of a run that follow from its file and the number of ranks. Threads: pure.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 
@@ -8,24 +9,24 @@
 
 namespace herd::spec {
 
-struct SampleRange {
-  int64_t begin = 0, end = 0;
-};  // indices within the batch, [begin, end)
-
 struct Layout {
   int world_size = 1;
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max
-  int64_t samples_min = 1, samples_max = 1;  // of a data rank: floor and ceil of batch / data_ranks()
+  int64_t samples_min = 1, samples_max = 1;  // of a data rank: floor and ceil of batch / data_ranks(); data/batch.h
+                                             // says which
   int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
   int64_t tokens = 0;     // per optimizer step, over all ranks
   int data_ranks() const { return dp * fsdp; }
-  // Sequences of data rank r; the first batch % data_ranks() of them have one more. Micro-batch m of a rank is the
-  // m-th run of micro_batch of them, the last may be short or empty.
-  SampleRange samples(int data_rank) const;
-  SampleRange micro_batch_samples(int data_rank, int m) const;
 };
+
+struct AxisSize {
+  const char* name;
+  int size;
+};
+// The axes of the mesh from the innermost, whose ranks are neighbours, to the outermost: tp, cp, fsdp, dp, pp.
+std::array<AxisSize, 5> mesh_axes(const Layout& layout);
 
 // Throws kBadConfig if the mesh does not cover the world or asks for what this version lacks (supported.h).
 Layout resolve(const RunFile& run, int world_size);
