@@ -69,4 +69,10 @@ void refuse_unbuilt(const RunFile& run) {
   }
 }
 
+void refuse_transport(const RunFile& run, int num_hosts) {
+  if (run.comm.transport != "shm" || num_hosts <= 1) return;
+  throw Error(Code::kBadConfig, "comm.transport = \"shm\" is the memory of one host, but the ranks are on " +
+                                    std::to_string(num_hosts) + "\n  fix: comm.transport = \"auto\"");
+}
+
 }  // namespace herd::spec

@@ -9,4 +9,7 @@ namespace herd::spec {
 // Throws kBadConfig "not in this version", naming the key, its value and what is there.
 void refuse_unbuilt(const RunFile& run);
 
+// Throws kBadConfig where comm.transport asks for shared memory and the ranks are on several hosts.
+void refuse_transport(const RunFile& run, int num_hosts);
+
 }  // namespace herd::spec

@@ -2,6 +2,7 @@
 // on the same weights and samples (random numbers are keyed, so it repeats), looking at every output and gradient.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -18,7 +19,8 @@ std::string find_nonfinite(const runtime::Chain& chain, const runtime::StepInput
 // of h.3", the first of this rank's shards that is not finite. Gradients are those of the step, reduced.
 std::string find_nonfinite_shard(const runtime::FlatParameters& parameters);
 
-// What every rank found, in one text: "rank 1: output of blocks.3, micro-batch 0". Collective.
-std::string gather_findings(const std::string& mine, Communicator& comm);
+// What every rank found, in one text: "rank 1: output of blocks.3, micro-batch 0". Collective. deadline 0 = the
+// group's.
+std::string gather_findings(const std::string& mine, Communicator& comm, std::chrono::milliseconds deadline = {});
 
 }  // namespace herd::train

@@ -51,12 +51,13 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
   return text;
 }
 
-void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
+void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step,
+                    std::chrono::milliseconds deadline) {
   if (comm.size() == 1 || !parameters.keeps_whole_weights()) return;
   std::vector<std::string> groups;
   for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
   std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
-  comm.all_gather(mine, all, {.name = "hash of the weights"});
+  comm.all_gather(mine, all, {.name = "hash of the weights", .deadline = deadline});
   const std::string differences = describe_differences(all, comm.size(), groups);
   if (!differences.empty())
     throw SharedError(Code::kBug,

@@ -31,6 +31,7 @@
 #include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
+#include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/table.h"
@@ -128,6 +129,8 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   State& s = *state_;
   const spec::RunFile& run = s.run;
   s.folder = fs::path(run.log.dir) / run.log.name;
+  const Topology topology = parse_topology(comm.topology());
+  spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
   s.data = open_samples(run, Split::kTrain);
   if (run.train.eval_every > 0) s.validation = open_samples(run, Split::kValidation);
   s.say(spec::summary(s.layout));
@@ -147,7 +150,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   const program::Calibration machine =
       calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer, comm);
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
-  planner::Cluster cluster = planner::cluster_of(machine, parse_topology(comm.topology()), run.memory.device_budget);
+  planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
     s.predicted = planner::simulate_on(programs, table, s.layout, cluster, machine);
@@ -226,7 +229,7 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
     std::string found = parameters->keeps_whole_weights()
                             ? find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step)
                             : find_nonfinite_shard(*parameters);
-    if (met == NonFinite::kNorm) found = gather_findings(found, comm);
+    if (met == NonFinite::kNorm) found = gather_findings(found, comm, deadline_of(run));
     const std::string where = "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
                               "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step";
     if (met == NonFinite::kLoss) throw Error(error.code(), error.message() + where);
@@ -274,7 +277,8 @@ std::optional<double> Trainer::State::validate() {
                   {.batches = run.train.eval_batches,
                    .batch = layout.batch,
                    .micro_batch = layout.micro_batch,
-                   .stop_requested = StopSignal::requested});
+                   .stop_requested = StopSignal::requested,
+                   .deadline = deadline_of(run)});
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -368,7 +372,7 @@ TrainResult Trainer::State::train() {
     if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) {
       s.executor->drain();  // of gathers that the next step would wait for
-      check_replicas(*s.parameters, s.comm, done);
+      check_replicas(*s.parameters, s.comm, done, deadline_of(run));
     }
     if (last || result.stopped || due(run.checkpoint.every)) s.save(done);
   }

@@ -86,5 +86,14 @@ TEST(Layout, RefusesWhatThisVersionLacks) {
   EXPECT_NO_THROW(resolve_mesh(run, 2));
 }
 
+TEST(Layout, RefusesSharedMemoryBetweenHosts) {
+  RunFile run;
+  run.comm.transport = "shm";
+  EXPECT_NO_THROW(refuse_transport(run, 1));
+  EXPECT_ERROR(refuse_transport(run, 2), Code::kBadConfig, "\"shm\"", "on 2", "fix: comm.transport = \"auto\"");
+  run.comm.transport = "auto";
+  EXPECT_NO_THROW(refuse_transport(run, 2));
+}
+
 }  // namespace
 }  // namespace herd::spec

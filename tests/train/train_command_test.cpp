@@ -210,6 +210,21 @@ TEST(TrainCommand, NamesTheRankThatIsStopped_WhenTheDeadlineHasPassed) {
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
+TEST(TrainCommand, KeepsItsDeadlineInAValidationToo) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"comm.deadline_s=2", "train.eval_every=1", "train.eval_batches=100000000"});
+  ASSERT_TRUE(run.wait_for("predicted:")) << run.output();
+  sleep(1);
+  const pid_t victim = process_of_rank(1, folder);
+  ASSERT_GT(victim, 0);
+  const auto begin = std::chrono::steady_clock::now();
+  kill(victim, SIGSTOP);
+  EXPECT_NE(run.wait(), 0);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  EXPECT_THAT(run.output(), HasSubstr("validation"));
+  EXPECT_THAT(run.output(), HasSubstr("2000 ms"));
+}
+
 TEST(ParityCommand, LeavesNoFolder_WhenASideFails) {
   RunFolder folder;
   setenv("TMPDIR", folder.root.c_str(), 1);
