@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <cmath>
 #include <mutex>
 #include <optional>
 
@@ -208,7 +209,10 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
   for (const NamedParameter& parameter : parameters) {
     const DType dtype = dtype_of(parameter.tensor.scalar_type());
     if (!is_floating(dtype) || parameter.tensor.is_sparse()) {
-      throw Error(Code::kBadConfig, "parameter " + parameter.name + " is not dense and floating: it can't be averaged");
+      throw Error(Code::kBadConfig,
+                  "parameter " + parameter.name + " can't be averaged: it must be dense and floating, but is " +
+                      (parameter.tensor.is_sparse() ? "sparse " : "") + std::string(dtype_name(dtype)) +
+                      "\n  fix: register it as a buffer, or freeze it (requires_grad = false)");
     }
     shapes.push_back({parameter.tensor.numel(), dtype});
   }
@@ -258,10 +262,24 @@ bool GradientReducer::reducing() const { return state_->reducing; }
 
 void GradientReducer::set_weight(double weight) {
   check_ready();
-  if (!(weight >= 0)) throw Error(Code::kBadConfig, "weight of a batch must be >= 0, not " + std::to_string(weight));
-  std::vector<double> sum = {weight};
+  // A weight that can't be travels too, so that nobody waits for the rank that refuses it.
+  const bool fits = weight >= 0 && std::isfinite(weight);
+  std::vector<double> sum = {fits ? weight : 0, fits ? 0.0 : 1.0};
   state_->comm.all_reduce(sum, {.name = "grad.weight"});
-  if (sum[0] == 0) throw Error(Code::kBadConfig, "the weights of all ranks are 0: no rank has a batch left");
+  const std::string fix = "\n  fix: give the samples of the batch, and 0 on a rank that has none";
+  if (!fits) {
+    throw Error(Code::kBadConfig, "weight of a batch must be >= 0 and finite, not " + std::to_string(weight) +
+                                      " on rank " + std::to_string(state_->comm.rank()) + fix);
+  }
+  if (sum[1] > 0) {
+    throw Error(Code::kBadConfig, "the weight of a batch is not >= 0 and finite on " +
+                                      std::to_string(static_cast<int>(sum[1])) + " of " +
+                                      std::to_string(state_->comm.size()) + " ranks (their own errors name it)" + fix);
+  }
+  if (sum[0] == 0) {
+    throw Error(Code::kBadConfig, "the weights of all " + std::to_string(state_->comm.size()) +
+                                      " ranks are 0: no rank has a batch left\n  fix: end the epoch one step earlier");
+  }
   state_->share = weight / sum[0];
 }
 

@@ -51,7 +51,8 @@ class GradientReducer {
   bool reducing() const;
 
   // For uneven batches: the next reduced gradient is  sum over ranks of weight * gradient / sum of weights,  so with
-  // losses that are means over `weight` samples it is the gradient of the mean over all samples. Collective.
+  // losses that are means over `weight` samples it is the gradient of the mean over all samples. Collective: a weight
+  // that is not >= 0 and finite throws kBadConfig on every rank, and so do weights that are all 0.
   void set_weight(double weight);
 
   // In place of a backward on a rank that has no batch left: takes part in the reduction with zeros, or with

@@ -4,6 +4,8 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 
+#include <chrono>
+#include <cmath>
 #include <mutex>
 
 #include "herd/base/error.h"
@@ -203,6 +205,23 @@ TEST(DistributedDataParallel, NamesUnusedParametersOnTheRankThatHasThem) {
       << errors[1];
   EXPECT_NE(errors[0].find("another rank got no gradient"), std::string::npos) << errors[0];
   EXPECT_NE(errors[0].find("bias"), std::string::npos) << errors[0];
+}
+
+TEST(DistributedDataParallel, RefusesAWeightOnAllRanksAtOnce_WhereOneGivesItWrong) {
+  const auto begin = std::chrono::steady_clock::now();
+  for (const double bad : {-1.0, std::nan(""), HUGE_VAL}) {
+    const auto errors = errors_of(3, [&](Communicator& comm) {
+      Ddp ddp(make_net(1), comm);
+      ddp.set_weight(comm.rank() == 1 ? bad : 2);
+    });
+    EXPECT_NE(errors[1].find("on rank 1"), std::string::npos) << errors[1];
+    for (const int other : {0, 2})
+      EXPECT_NE(errors[static_cast<size_t>(other)].find("kBadConfig: the weight of a batch is not >= 0 and finite on "
+                                                        "1 of 3 ranks"),
+                std::string::npos)
+          << errors[static_cast<size_t>(other)];
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "nobody waits for a deadline";
 }
 
 TEST(DistributedDataParallel, CountsUnusedParametersAsZeroWhereAsked) {
