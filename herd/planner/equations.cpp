@@ -88,6 +88,11 @@ class Equations {
       throw Error(Code::kBadConfig, "no equation here covers mesh.ep = " + std::to_string(layout_.ep) +
                                         ": no model here has experts\n  fix: mesh.ep = 1");
     }
+    if (layout_.pp > 1 && strategy.pipeline == "interleaved") {
+      throw Error(Code::kBadConfig,
+                  "no equation here covers strategy.pipeline = \"interleaved\": the run file does not say how many "
+                  "chunks a stage has\n  fix: strategy.pipeline = \"1f1b\"");
+    }
     const int64_t blocks = static_cast<int64_t>(model_.blocks.size());
     if (layout_.pp > blocks) {
       throw Error(Code::kBadConfig, "mesh.pp must not exceed the blocks of the model: " + std::to_string(layout_.pp) +

@@ -8,6 +8,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_states.h"
 #include "herd/strategies/table.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::planner {
 namespace {
@@ -63,6 +64,9 @@ TEST(Equations, GiveTheBytesOfTheProgram_ToTheLastOne) {
           EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << name << " " << dropout << " " << ranks;
           EXPECT_EQ(by_equation.device.weights, by_program.device.weights);
           EXPECT_EQ(by_equation.device.states, by_program.device.states);
+          EXPECT_EQ(by_equation.device.gradients, by_program.device.gradients);
+          EXPECT_EQ(by_equation.device.activations, by_program.device.activations);
+          EXPECT_EQ(by_equation.device.buffers, by_program.device.buffers);
           EXPECT_DOUBLE_EQ(by_equation.sent_bytes(), by_program.sent_bytes());
           EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops);
         }
@@ -207,6 +211,10 @@ TEST(Predict, SaysWhyItUsesEquations) {
   EXPECT_FALSE(p.simulated);
   EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;
   EXPECT_THROW(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()), Error);
+  const std::vector<std::string> cut = {"mesh.pp=2", "train.batch=8"};
+  EXPECT_NO_THROW(predict(known("gpt2", cut), 2, devices()));
+  EXPECT_ERROR(predict(known("gpt2", {cut[0], cut[1], "strategy.pipeline=interleaved"}), 2, devices()),
+               Code::kBadConfig, "interleaved", "chunks", "fix:");
   EXPECT_THROW(predict(known("gpt2", {"mesh.tp=5"}), 4, devices()), Error);
 }
 
