@@ -6,7 +6,7 @@
 //   thread_lane    one sleeping thread with a queue                 (CPU: copies, host arithmetic, files)
 //   ready_lane     the calling thread where nothing has to be waited for, else the lane's own thread
 //                  (CPU: jobs that only start an operation, such as a collective)
-//   stream lanes   a device stream of c10 (stream_lane.h)           (CUDA)
+// A device's stream fits behind it too: its jobs only enqueue, its events are the device's.
 // Threads: submit() and drain() from one thread; Event from any.
 #pragma once
 

@@ -7,7 +7,6 @@
 #include <thread>
 
 #include "herd/base/error.h"
-#include "herd/runtime/stream_lane.h"
 
 namespace herd::runtime {
 namespace {
@@ -145,17 +144,6 @@ TEST(ReadyLane, UsesTheCallingThread_WhenNothingHasToBeWaitedFor) {
     return nullptr;
   });
   EXPECT_EQ(ran_on, std::this_thread::get_id());
-}
-
-TEST(StreamLane, NamesTheDevice_WhenThisBuildHasNone) {
-  if (c10::impl::hasDeviceGuardImpl(c10::kXPU)) GTEST_SKIP() << "this build has that device";
-  try {
-    stream_lane(c10::Device(c10::kXPU, 0));
-    FAIL() << "no error";
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Code::kBadConfig);
-    EXPECT_NE(error.message().find("xpu"), std::string::npos) << error.message();
-  }
 }
 
 }  // namespace
