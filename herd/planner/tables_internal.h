@@ -10,9 +10,9 @@
 
 namespace herd::planner {
 
-std::string headline(const Plan& plan);  // "gpt3-175b: gpt of 96 layers, width 12288: 174.6 B parameters, bf16"
+std::string headline(const Plan& plan);  // "gpt2-xl: gpt, 48 layers of width 1600, 1.56 B parameters, bf16"
 draw::Table memory_rows(const Plan& plan);
-std::string verdict(const Plan& plan);  // "does not fit: 2.6 TiB of 80 GiB", "fits: ..", "no budget stated"
+std::string verdict(const Plan& plan);  // "does not fit: 32.8 GiB of 24 GiB a device, 137 %", "fits: ..", "needs .."
 std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
 std::string method(const Plan& plan);  // how the figures came to be
 draw::Table remedy_rows(const Plan& plan);

@@ -50,7 +50,7 @@ struct Finding {
 // At most 20 findings; after the first bad symbol the rest may follow from it.
 std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected);
 
-// "rank 1, op 14 reduce g3 on dp (step 1): ...", a line each.
+// "rank 1, op 14 reduce of g3 on dp ...", a line each.
 std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs);
 
 }  // namespace herd::program

@@ -10,7 +10,7 @@ namespace {
 void check(int ranks, int stage) {
   if (stage < 0 || stage > 3 || ranks < 1) {
     throw Error(Code::kBadConfig, "ZeRO has stages 0 to 3 over at least one rank, got stage " + std::to_string(stage) +
-                                      " over " + std::to_string(ranks));
+                                      " over " + std::to_string(ranks) + "\n  fix: strategy.zero = 0, 1, 2 or 3");
   }
 }
 

@@ -15,7 +15,7 @@ void check(int stages, int micro_batches, int stage, int chunks) {
   throw Error(Code::kBadConfig, "a pipeline has at least one stage, micro-batch and chunk, and stages 0 to p-1: got " +
                                     std::to_string(stages) + " stages, " + std::to_string(micro_batches) +
                                     " micro-batches, " + std::to_string(chunks) + " chunks, stage " +
-                                    std::to_string(stage));
+                                    std::to_string(stage) + "\n  fix: mesh.pp = 1 is no pipeline");
 }
 
 }  // namespace

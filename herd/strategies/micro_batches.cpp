@@ -11,7 +11,9 @@ using program::Value;
 using program::ValueKind;
 
 MicroBatches::MicroBatches(int count) : count_(count) {
-  if (count < 1) throw Error(Code::kBadConfig, "a step has at least one micro-batch, got " + std::to_string(count));
+  if (count < 1)
+    throw Error(Code::kBadConfig, "a step has at least one micro-batch, got " + std::to_string(count) +
+                                      "\n  fix: a positive train.batch and train.micro_batch");
 }
 
 std::string MicroBatches::name() const { return "micro_batches " + std::to_string(count_); }

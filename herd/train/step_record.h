@@ -17,8 +17,9 @@ struct StepRecord {
   double left_s = 0;          // expected
 };
 
-// "step 120/2000 | loss 4.8123 | norm 0.91 | lr 3.0e-04 | 312 MiB, 31 % of 1.00 GiB | 5.3 k tokens/s | 42 GFLOP/s,
-// 48 % of matmul | 98.1 ms, predicted 95.4 ms | left 4 min 12 s", on one line. Pure.
+// "step 120/2000 | loss 4.8123 | norm 0.912 | lr 3.00e-04 | 256 MiB, 25 % of 1 GiB | 5321 tokens/s | 42.0 GFLOP/s,
+// 50 % of matmul | 98.1 ms, predicted 95.4 ms | val_loss 4.9000 | left 3 min 4 s", on one line, what is not known left
+// out. Pure.
 std::string step_line(const StepRecord& record);
 
 }  // namespace herd::train
