@@ -9,8 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr auto kNodeSilent = 5s;  // launcher and all ranks of a node
-constexpr auto kFarewell = 2s;    // for the other launchers to hear the verdict
+constexpr auto kNodeSilent = 5s;   // launcher and all ranks of a node
+constexpr auto kFarewell = 2s;     // for the other launchers to hear the verdict
+constexpr auto kFirstReason = 1s;  // for the launcher that counted a failure first to say what it was
 
 SteadyTime after(double seconds) {
   return Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -66,15 +67,25 @@ bool Coordinator::start(int attempt, const std::function<bool()>& interrupted) {
   return true;
 }
 
-void Coordinator::fail(int attempt, const Failure& failure, int status) {
-  if (server_ && !client_) return server_->fail(static_cast<uint32_t>(attempt), failure);
+Failure Coordinator::fail(int attempt, const Failure& failure, int status) {
+  const auto scope = static_cast<uint32_t>(attempt);
+  if (!client_) {
+    server_->fail(scope, failure);
+    return failure;
+  }
   try {
-    if (client_->add(numbered("failed", attempt), 1) == 1)
+    if (client_->add(numbered("failed", attempt), 1) == 1) {
       client_->set(numbered("status", attempt), std::to_string(status));
-    client_->fail(static_cast<uint32_t>(attempt), failure);
+    } else {  // who counted first is about to say why, or has: its ranks' peers may have ended of it before we heard
+      const auto until = Clock::now() + kFirstReason;
+      while (!client_->failure(scope) && Clock::now() < until) std::this_thread::sleep_for(1ms);
+      if (const auto first = client_->failure(scope)) return *first;
+    }
+    client_->fail(scope, failure);
   } catch (const Error& lost) {
     log::warning(std::string("the other nodes can't be told: ") + lost.what());
   }
+  return failure;
 }
 
 void Coordinator::check_nodes(int attempt) {

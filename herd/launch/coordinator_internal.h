@@ -27,8 +27,9 @@ class Coordinator {
   const std::string& rendezvous() const { return rendezvous_; }
   // Waits for the launchers of all nodes; false where `interrupted` said so first.
   bool start(int attempt, const std::function<bool()>& interrupted);
-  // Tells every rank and launcher. The first failure of an attempt decides the job's status.
-  void fail(int attempt, const Failure& failure, int status);
+  // Tells every rank and launcher. The first failure of an attempt decides the job's status: returned is that one,
+  // which is another node's where a rank here only failed of it.
+  Failure fail(int attempt, const Failure& failure, int status);
   std::optional<Failure> failure(int attempt);
   Verdict finish(int attempt, int local_status, bool may_restart);
   // What the ranks published last, and when they were heard; empty where another node hosts the store.

@@ -227,7 +227,7 @@ void Job::on_rank_failure(const RankProcess& process, int number) {
   failed_at_ = Clock::now();
   statuses_ = coordinator_.statuses(number);
   peers_ = coordinator_.peers(number);
-  coordinator_.fail(number, {Code::kPeerLost, cause_}, status_);
+  cause_ = coordinator_.fail(number, {Code::kPeerLost, cause_}, status_).reason;
   terminate_at_ = failed_at_ + kOwnEnd;
   kill_at_ = failed_at_ + kOwnEnd + kAbortGrace;
 }
