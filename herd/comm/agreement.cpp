@@ -8,72 +8,126 @@
 #include "herd/base/error.h"
 
 namespace herd::comm {
-namespace {
 
-constexpr uint64_t kDecided = 1, kUnanimous = 2;
+using transport::AgreementNote;
+using transport::AgreementValue;
 
-}  // namespace
+struct Agreement::View {
+  std::vector<std::pair<Rank, AgreementNote>> notes;  // of members, gone or not, that have said something
+  std::vector<Rank> living;                           // members that are not gone
+  std::vector<Rank> missing;                          // of those, the ones that have not voted in this round
+};
 
 Agreement::Agreement(transport::Channel& channel, std::function<bool(Rank)> gone)
     : channel_(channel), gone_(std::move(gone)) {
-  bool together = channel.size() <= transport::AgreementRound::kMaxRanks;
-  for (Rank peer = 0; peer < channel.size(); ++peer) together &= channel.maps(peer);
-  if (together) return;
-  throw Error(Code::kBadConfig, "survivors agree through the memory of one host, and this group has " +
-                                    std::to_string(channel.size()) + " ranks, some of them elsewhere\n  fix: at most " +
-                                    std::to_string(transport::AgreementRound::kMaxRanks) +
-                                    " ranks of one host; else restart from the last checkpoint");
-}
-
-bool Agreement::voted(Rank rank, uint64_t round) const {
-  return channel_.board(rank).vote.load(std::memory_order_seq_cst) >> 1 >= round;
-}
-
-void Agreement::try_to_decide(transport::AgreementRound& slot, uint64_t round, const std::vector<Rank>& members) {
-  uint64_t state = slot.state.load(std::memory_order_seq_cst);
-  const Rank decider = static_cast<Rank>(state >> 2) - 1;
-  if ((state & kDecided) != 0 || (decider >= 0 && !gone_(decider))) return;
-  const uint64_t mine = static_cast<uint64_t>(1 + channel_.rank()) << 2;
-  if (!slot.state.compare_exchange_strong(state, mine, std::memory_order_seq_cst)) return;
-  bool unanimous = true;
-  for (auto& word : slot.voters) word.store(0, std::memory_order_relaxed);
-  for (Rank member : members) {
-    const uint64_t vote = channel_.board(member).vote.load(std::memory_order_seq_cst);
-    unanimous &= vote == (round << 1 | 1);
-    if (vote >> 1 == round)
-      slot.voters[static_cast<size_t>(member) / 64].fetch_or(uint64_t{1} << (member % 64), std::memory_order_relaxed);
+  if (channel.size() > AgreementValue::kMaxRanks) {
+    throw Error(Code::kBadConfig, "up to " + std::to_string(AgreementValue::kMaxRanks) +
+                                      " ranks agree who is left, and this group has " + std::to_string(channel.size()) +
+                                      "\n  fix: restart from the last checkpoint");
   }
-  slot.state.store(mine | kDecided | (unanimous ? kUnanimous : 0), std::memory_order_seq_cst);
+  mine_ = channel.board(channel.rank()).note.newest().value_or(AgreementNote{});
+}
+
+void Agreement::say() {
+  ++mine_.version;
+  channel_.board(channel_.rank()).note.write(mine_);
+  channel_.tell_note();
+}
+
+// Who is gone is asked first: then what it said before is there.
+Agreement::View Agreement::look(uint64_t round, const std::vector<Rank>& members) const {
+  View view;
+  for (Rank member : members) {
+    if (member == channel_.rank() || !gone_(member)) view.living.push_back(member);
+  }
+  for (Rank member : members) {
+    const auto note = member == channel_.rank() ? mine_ : channel_.board(member).note.newest();
+    const bool voted = note && note->round >= round;
+    if (note) view.notes.push_back({member, *note});
+    if (!voted && std::binary_search(view.living.begin(), view.living.end(), member)) view.missing.push_back(member);
+  }
+  return view;
+}
+
+void Agreement::conclude(const AgreementValue& value) {
+  mine_.decisions[mine_.round % 2] = {mine_.round, value};
+  say();
+}
+
+// Takes a decision, or a proposal of a higher rank than that which this one holds. True once there is a decision.
+bool Agreement::learn(const View& view) {
+  for (const auto& [member, note] : view.notes) {
+    const AgreementNote::Decision& decision = note.decisions[mine_.round % 2];
+    if (decision.round != mine_.round) continue;
+    conclude(decision.value);
+    return true;
+  }
+  const uint64_t held = mine_.accepted_from;
+  for (const auto& [member, note] : view.notes) {
+    const uint64_t from = 1 + static_cast<uint64_t>(member);
+    if (note.round != mine_.round || note.accepted_from != from || from <= mine_.accepted_from) continue;
+    mine_.accepted_from = from;
+    mine_.accepted = note.accepted;
+  }
+  if (mine_.accepted_from != held) say();
+  return false;
+}
+
+// REQUIRES that this rank is the lowest that is not gone, and that nobody is missing.
+void Agreement::propose(const View& view, size_t num_members) {
+  const uint64_t own = 1 + static_cast<uint64_t>(channel_.rank());
+  if (mine_.accepted_from != own) {
+    if (mine_.accepted_from == 0) {
+      size_t yes = 0;
+      for (const auto& [member, note] : view.notes) {
+        if (note.round != mine_.round) continue;
+        mine_.accepted.voters[static_cast<size_t>(member) / 64] |= uint64_t{1} << (member % 64);
+        yes += note.yes;
+      }
+      mine_.accepted.unanimous = yes == num_members ? 1 : 0;
+    }
+    mine_.accepted_from = own;
+    return say();
+  }
+  for (const auto& [member, note] : view.notes) {
+    const bool lives = std::binary_search(view.living.begin(), view.living.end(), member);
+    if (lives && (note.round != mine_.round || note.accepted_from != own)) return;
+  }
+  conclude(mine_.accepted);
 }
 
 Decision Agreement::decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline) {
-  if (round > transport::AgreementBoard::kRounds) {
-    throw Error(Code::kPeerLost, "ranks went on dying while the others agreed who is left, " +
-                                     std::to_string(transport::AgreementBoard::kRounds / 2) + " times");
-  }
-  transport::AgreementRound& slot = channel_.agreements().rounds[round - 1];
-  channel_.board(channel_.rank()).vote.store(round << 1 | (yes ? 1 : 0), std::memory_order_seq_cst);
-  while ((slot.state.load(std::memory_order_seq_cst) & kDecided) == 0) {
-    std::string missing;
-    for (Rank member : members) {
-      if (!voted(member, round) && !gone_(member))
-        missing += (missing.empty() ? "rank " : ", rank ") + std::to_string(member);
-    }
-    if (missing.empty()) {
-      try_to_decide(slot, round, members);
-    } else if (std::chrono::steady_clock::now() >= deadline) {
-      throw Error(Code::kTimeout, "rank " + std::to_string(channel_.rank()) +
-                                      " waits for these to agree who is left: " + missing +
+  const Rank self = channel_.rank();
+  mine_.round = round;
+  mine_.yes = yes ? 1 : 0;
+  mine_.accepted_from = 0;
+  mine_.accepted = {};
+  say();
+  const AgreementNote::Decision& decided = mine_.decisions[round % 2];
+  while (decided.round != round) {
+    const View view = look(round, members);
+    if (learn(view)) break;
+    if (view.missing.empty() && view.living.front() == self) propose(view, members.size());
+    if (decided.round == round) break;
+    if (std::chrono::steady_clock::now() >= deadline) {
+      std::string who;
+      for (Rank rank : view.missing.empty() ? view.living : view.missing) {
+        if (rank != self) who += (who.empty() ? "rank " : ", rank ") + std::to_string(rank);
+      }
+      throw Error(Code::kTimeout, "rank " + std::to_string(self) + " waits for these to agree who is left: " + who +
                                       "\n  fix: every rank that lives calls shrink()");
     }
-    if ((slot.state.load(std::memory_order_seq_cst) & kDecided) != 0) break;
     std::this_thread::sleep_for(std::chrono::microseconds(200));
   }
   Decision decision;
-  decision.unanimous = (slot.state.load(std::memory_order_seq_cst) & kUnanimous) != 0;
+  decision.unanimous = decided.value.unanimous != 0;
   for (Rank member : members) {
-    const uint64_t word = slot.voters[static_cast<size_t>(member) / 64].load(std::memory_order_relaxed);
+    const uint64_t word = decided.value.voters[static_cast<size_t>(member) / 64];
     if ((word >> (member % 64) & 1) != 0) decision.voters.push_back(member);
+  }
+  if (!std::binary_search(decision.voters.begin(), decision.voters.end(), self)) {
+    throw Error(Code::kPeerLost, "the others went on without rank " + std::to_string(self) +
+                                     ": they lost their connection to it\n  fix: restart from the last checkpoint");
   }
   return decision;
 }

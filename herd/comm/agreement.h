@@ -1,7 +1,11 @@
-// One decision among the members of a group that can no longer operate, by shared memory and the knowledge of who is
-// gone alone. Every member that is alive votes; the first that sees every member voted or gone decides, by one compare
-// and swap, and all others take its decision. So all that return have the same result, whoever dies when; a decider
-// that dies is replaced. Threads: one per group.
+// One decision among the members of a group that can no longer operate, by what they tell each other and the knowledge
+// of who is gone. Each member tells all others its newest note (agreement_note.h): its vote, the proposal that it
+// holds, what it knows as decided. The lowest member that is not gone waits for every other to have voted or gone,
+// proposes what it saw (or the proposal that it already holds), and decides once all that are not gone hold it. Who
+// replaces a proposer that died holds what that one may have decided. So all that return have the same result, whoever
+// dies when, as long as nobody is taken for gone who lives: a host that is cut off by the network is. Source:
+// hierarchical uniform consensus; Guerraoui & Rodrigues 2006, doi:10.1007/3-540-28846-5, section 5.2. Threads: one per
+// group.
 #pragma once
 
 #include <functional>
@@ -21,17 +25,23 @@ struct Decision {
 
 class Agreement {
  public:
-  // `gone` is true for a rank that has died or closed the group. Throws kBadConfig for a group over several hosts.
+  // `gone` is true for a rank that has died or closed the group. Throws kBadConfig for more than 1024 ranks.
   Agreement(transport::Channel& channel, std::function<bool(Rank)> gone);
-  // Rounds count from 1, the same on all ranks. Throws kTimeout naming the members that live and do not vote.
+  // Rounds count from 1, the same on all ranks. Throws kTimeout naming the members that live and do not come, and
+  // kPeerLost where the others went on without this rank.
   Decision decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline);
 
  private:
-  bool voted(Rank rank, uint64_t round) const;
-  void try_to_decide(transport::AgreementRound& slot, uint64_t round, const std::vector<Rank>& members);
+  struct View;  // what the members say at one moment
+  View look(uint64_t round, const std::vector<Rank>& members) const;
+  void say();
+  bool learn(const View& view);
+  void propose(const View& view, size_t num_members);
+  void conclude(const transport::AgreementValue& value);
 
   transport::Channel& channel_;
   std::function<bool(Rank)> gone_;
+  transport::AgreementNote mine_;
 };
 
 }  // namespace herd::comm

@@ -129,8 +129,9 @@ class Communicator {
   // A new group of those members that are alive, in the same order, for instance after an operation failed with
   // kPeerLost; collective over them. This group is over: what is in flight fails with kAborted. All survivors get the
   // same group, also where another one dies meanwhile. Symmetric memory that this group allocated serves the new one.
-  // Throws kTimeout naming a member that lives and does not come within the deadline, kBadConfig where the group spans
-  // hosts. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink: Bland et al. 2013, doi:10.1177/1094342013488238.)
+  // Throws kTimeout naming a member that lives and does not come within the deadline, kPeerLost where the others have
+  // taken this rank for gone, kBadConfig for more than 1024 ranks. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink:
+  // Bland et al. 2013, doi:10.1177/1094342013488238.)
   Communicator shrink(std::string_view name = "survivors", OpOptions options = {});
 
   // Collectives. The first form returns when it is done, the _async form at once. Buffers and parts are those of

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/transport/agreement_note.h"
 
 namespace herd::transport {
 
@@ -28,28 +29,35 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 128);
 
-// A record that its owner overwrites while others read: word 0 (the sequence) is 0 meanwhile.
-class RecordSlot {
+// Something that its owner overwrites while others read: word 0 (its number, from 1) is 0 meanwhile.
+template <typename T>
+class OverwrittenSlot {
  public:
-  void write(const OperationRecord& record) {
-    const auto words = std::bit_cast<Words>(record);
+  void write(const T& value) {
+    const auto words = std::bit_cast<Words>(value);
     words_[0].store(0, std::memory_order_relaxed);
     for (size_t i = 1; i < kWords; ++i) words_[i].store(words[i], std::memory_order_release);
     words_[0].store(words[0], std::memory_order_release);
   }
-  std::optional<OperationRecord> read(uint64_t sequence) const {
-    if (words_[0].load(std::memory_order_acquire) != sequence) return std::nullopt;
-    Words words = {sequence};
+  std::optional<T> read(uint64_t number) const {
+    if (words_[0].load(std::memory_order_acquire) != number) return std::nullopt;
+    Words words = {number};
     for (size_t i = 1; i < kWords; ++i) words[i] = words_[i].load(std::memory_order_acquire);
-    if (words_[0].load(std::memory_order_relaxed) != sequence) return std::nullopt;
-    return std::bit_cast<OperationRecord>(words);
+    if (words_[0].load(std::memory_order_relaxed) != number) return std::nullopt;
+    return std::bit_cast<T>(words);
+  }
+  // Nothing while it is empty, or being written (its owner may have died over it): look again.
+  std::optional<T> newest() const {
+    const uint64_t number = words_[0].load(std::memory_order_acquire);
+    return number == 0 ? std::nullopt : read(number);
   }
 
  private:
-  static constexpr size_t kWords = sizeof(OperationRecord) / 8;
+  static constexpr size_t kWords = sizeof(T) / 8;
   using Words = std::array<uint64_t, kWords>;
   std::atomic<uint64_t> words_[kWords] = {};
 };
+using RecordSlot = OverwrittenSlot<OperationRecord>;
 
 inline constexpr uint64_t kRecords = 32;  // a power of two
 
@@ -63,8 +71,8 @@ struct alignas(64) RankBoard {
   std::atomic<int64_t> awaits{-1};                     // a rank that it waits for, -1 = none
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
   alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: ring when you finish an operation
-  std::atomic<uint64_t> vote{0};                       // in the group's agreements: round << 1 | yes
   alignas(64) RecordSlot records[kRecords];
+  alignas(64) OverwrittenSlot<AgreementNote> note;
 };
 
 // The first rank to fail says why, once; all others fail with the same words.

@@ -10,7 +10,6 @@
 
 #include "herd/base/error.h"
 #include "herd/base/ids.h"
-#include "herd/transport/agreement_board.h"
 #include "herd/transport/board.h"
 #include "herd/transport/message.h"
 
@@ -60,9 +59,9 @@ class Channel {
   virtual RankBoard& board(Rank peer) = 0;
   virtual void refresh_boards(std::chrono::milliseconds) {}
   virtual FailureBoard& failure() = 0;
-  virtual AgreementBoard& agreements() = 0;  // REQUIRES maps() of all ranks
-  virtual void ring(Rank peer) = 0;          // wakes the peer if it sleeps
-  virtual void ring_all() = 0;               // wakes every peer that sleeps
+  virtual void tell_note() {}        // to members on other hosts: the note on this rank's board
+  virtual void ring(Rank peer) = 0;  // wakes the peer if it sleeps
+  virtual void ring_all() = 0;       // wakes every peer that sleeps
 };
 
 }  // namespace herd::transport

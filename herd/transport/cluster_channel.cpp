@@ -182,6 +182,8 @@ void ClusterChannel::arrive(Rank from, const FrameHeader& header, std::span<cons
       return;
     case FrameKind::kFailure:
       return hear_failure(payload);
+    case FrameKind::kNote:
+      return hear_note(member, payload);
   }
 }
 
@@ -230,6 +232,26 @@ void ClusterChannel::tell_failure() {
                                 bytes_of(said));
   }
   for (int i = 0; i < 100; ++i) transport_.wire().progress();
+}
+
+void ClusterChannel::tell_note() {
+  const auto note = board(self_).note.newest();
+  if (!note) return;
+  std::lock_guard lock(transport_.mutex());
+  for (int member : remote_) {
+    transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kNote),
+                                bytes_of(*note));
+  }
+  while (transport_.wire().progress()) {
+  }
+}
+
+void ClusterChannel::hear_note(int member, std::span<const std::byte> payload) {
+  AgreementNote note;
+  if (payload.size() != sizeof note) return;
+  std::memcpy(&note, payload.data(), sizeof note);
+  const auto before = board(member).note.newest();
+  if (note.version > (before ? before->version : 0)) board(member).note.write(note);
 }
 
 void ClusterChannel::hear_failure(std::span<const std::byte> payload) {

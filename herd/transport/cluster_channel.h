@@ -38,7 +38,7 @@ class ClusterChannel final : public Channel {
   RankBoard& board(Rank peer) override;
   void refresh_boards(std::chrono::milliseconds patience) override;
   FailureBoard& failure() override { return local_->failure(); }
-  AgreementBoard& agreements() override { return local_->agreements(); }
+  void tell_note() override;
   void ring(Rank peer) override;
   void ring_all() override;
 
@@ -52,6 +52,7 @@ class ClusterChannel final : public Channel {
   void tell_place(int member, FrameKind kind);
   void tell_failure();
   void hear_place(int member, std::span<const std::byte> payload);
+  void hear_note(int member, std::span<const std::byte> payload);
   void hear_failure(std::span<const std::byte> payload);
 
   ClusterTransport& transport_;

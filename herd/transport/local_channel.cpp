@@ -31,8 +31,7 @@ LocalLayout::LocalLayout(int n) {
                 power_of_two(kRingsBudget / 4 / pairs, 16 << 10, 1 << 18)};
   stage_bytes = n == 1 ? kPageBytes : kStage;
   failure = round_up(sizeof(RankBoard), kPageBytes);
-  agreements = failure + round_up(sizeof(FailureBoard), kPageBytes);
-  slots = agreements + round_up(sizeof(AgreementBoard), kPageBytes);
+  slots = failure + round_up(sizeof(FailureBoard), kPageBytes);
   counters = slots + n * static_cast<int64_t>(Channel::kHeaders) * 64;
   rings = round_up(counters + n * 2 * static_cast<int64_t>(sizeof(RingCounters)), kPageBytes);
   stage = rings + n * (ring_bytes[0] + ring_bytes[1]);
@@ -316,10 +315,6 @@ std::byte* LocalChannel::stage(Rank peer, int copy) const {
 RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(region_->of(peer)); }
 
 FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(region_->of(0) + layout_.failure); }
-
-AgreementBoard& LocalChannel::agreements() {
-  return *reinterpret_cast<AgreementBoard*>(region_->of(0) + layout_.agreements);
-}
 
 void LocalChannel::ring_all() {
   for (Rank peer = 0; peer < size_; ++peer) {

@@ -1,7 +1,7 @@
 // The channel of ranks that share memory: per ordered pair a cache line of signals per operation in flight and one ring
 // of bytes per lane; per rank a board and two copies of stage memory. The same code runs between processes (shm) and
 // between threads (inproc).
-//   Bytes per rank of n: 24 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage.
+//   Bytes per rank of n: 16 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage.
 #pragma once
 
 #include <array>
@@ -22,7 +22,7 @@ struct LocalLayout {
   explicit LocalLayout(int num_ranks);
   std::array<int64_t, 2> ring_bytes;  // by Lane, powers of two
   int64_t stage_bytes;                // one copy
-  int64_t failure, agreements, slots, counters, rings, stage, total;
+  int64_t failure, slots, counters, rings, stage, total;
 };
 
 class LocalChannel final : public Channel {
@@ -50,7 +50,6 @@ class LocalChannel final : public Channel {
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
   FailureBoard& failure() override;
-  AgreementBoard& agreements() override;
   void ring(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
   void ring_all() override;
 

@@ -25,6 +25,7 @@ enum class FrameKind : uint8_t {
   kPlace,    // the answer: what the sender's board says
   kLeft,     // the answer of a rank that has closed the group; also said when it closes it
   kFailure,  // why the group failed
+  kNote,     // what the sender says while a failed group agrees who is left
 };
 
 struct FrameHeader {

@@ -10,6 +10,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
+#include "herd/transport/wire.h"
 #include "tests/comm/errors_of.h"
 
 namespace herd {
@@ -31,6 +32,11 @@ void expect_lost(const std::function<void()>& body) {
     throw;
   }
   throw std::runtime_error("a group with a dead rank went on");
+}
+
+void expect_well(const std::vector<RankEnd>& ends, Rank rank, const std::string& what) {
+  EXPECT_EQ(ends[static_cast<size_t>(rank)].error, "") << what << " rank " << rank;
+  EXPECT_EQ(ends[static_cast<size_t>(rank)].status, 0) << what << " rank " << rank;
 }
 
 void sum_of_ones(Communicator& comm) {
@@ -60,47 +66,92 @@ TEST(Shrink, SurvivorsOfAKillGoOnInTheSameOrder_WithTheirSymmetricMemory) {
     left.barrier();
   });
   const auto ends = world.wait();
-  for (Rank rank : {0, 2, 3}) EXPECT_EQ(ends[static_cast<size_t>(rank)].error, "") << rank;
+  for (Rank rank : {0, 2, 3}) expect_well(ends, rank, "");
+}
+
+// Rank 3 dies, and so many microseconds later `victim`: before, in, or after the agreement on who is left of the first.
+void lose_rank_3_then(Communicator& comm, Rank victim, int later_us) {
+  // UCX 1.13 ends a process whose peer dies while their connection is being made: all are made first.
+  std::vector<int64_t> to(8, 1), from(8);
+  try {
+    for (int i = 0; i < 2; ++i) comm.all_to_all(to, from);
+  } catch (const Error&) {
+  }
+  // A rank that is still in this barrier when the group fails hears of it there.
+  if (comm.rank() == 3) {
+    try {
+      comm.barrier();
+    } catch (const Error&) {
+    }
+    std::raise(SIGKILL);
+  }
+  std::thread death;
+  if (comm.rank() == victim) {
+    death = std::thread([later_us] {
+      std::this_thread::sleep_for(std::chrono::microseconds(later_us));
+      std::raise(SIGKILL);
+    });
+  }
+  expect_lost([&] {
+    while (true) comm.barrier();
+  });
+  Communicator left = comm.shrink();
+  while (left.size() > 2) {
+    try {
+      for (int i = 0; i < 100000; ++i) left.barrier();
+    } catch (const Error&) {
+      left = left.shrink();
+    }
+  }
+  sum_of_ones(left);
+  if (death.joinable()) death.join();
+  left.barrier();
 }
 
 TEST(Shrink, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
   for (int round = 0; round < 12; ++round) {
-    ForkWorld world(4, [round](Communicator& comm) {
-      // A rank that is still in this barrier when the group fails hears of it there.
-      if (comm.rank() == 3) {
-        try {
-          comm.barrier();
-        } catch (const Error&) {
-        }
-        std::raise(SIGKILL);
-      }
-      // The second victim is the one that leads what follows, or another.
-      const Rank victim = round % 2 == 0 ? 0 : 2;
-      std::thread death;
-      if (comm.rank() == victim) {
-        death = std::thread([round] {
-          std::this_thread::sleep_for(std::chrono::microseconds(500 * round));
-          std::raise(SIGKILL);
-        });
-      }
-      expect_lost([&] {
-        while (true) comm.barrier();
-      });
-      Communicator left = comm.shrink();
-      // It dies before, in, or after the agreement: then the group fails again, on all.
-      while (left.size() > 2) {
-        try {
-          for (int i = 0; i < 100000; ++i) left.barrier();
-        } catch (const Error&) {
-          left = left.shrink();
-        }
-      }
-      sum_of_ones(left);
-      if (death.joinable()) death.join();
-      left.barrier();
-    });
+    const Rank victim = round % 2 == 0 ? 0 : 2;  // the one that leads what follows, or another
+    ForkWorld world(4, [=](Communicator& comm) { lose_rank_3_then(comm, victim, 500 * round); });
     const auto ends = world.wait();
-    for (Rank rank : {1, round % 2 == 0 ? 2 : 0}) EXPECT_EQ(ends[static_cast<size_t>(rank)].error, "") << round;
+    for (Rank rank : {1, 2 - victim}) expect_well(ends, rank, "round " + std::to_string(round));
+  }
+}
+
+TEST(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
+  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 2, 2}}) {
+    for (const Rank victim : {0, 1, 3}) {
+      ForkWorld world(4,
+                      [victim](Communicator& comm) {
+                        expect_lost([&] {
+                          comm.barrier();
+                          if (comm.rank() == victim) std::raise(SIGKILL);
+                          while (true) comm.barrier();
+                        });
+                        Communicator left = comm.shrink("left");
+                        require(left.size() == 3 && left.rank() == comm.rank() - (comm.rank() > victim ? 1 : 0),
+                                "ranks");
+                        sum_of_ones(left);
+                        left.barrier();
+                      },
+                      {.host_of = hosts});
+      const auto ends = world.wait();
+      for (Rank rank = 0; rank < 4; ++rank) {
+        if (rank == victim) continue;
+        expect_well(ends, rank, "victim " + std::to_string(victim));
+      }
+    }
+  }
+}
+
+TEST(ShrinkOverHosts, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
+  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  for (int round = 0; round < 8; ++round) {
+    const Rank victim = round % 2 == 0 ? 0 : 2;
+    ForkWorld world(4, [=](Communicator& comm) { lose_rank_3_then(comm, victim, 700 * round); },
+                    {.host_of = {0, 0, 1, 1}});
+    const auto ends = world.wait();
+    for (Rank rank : {1, 2 - victim}) expect_well(ends, rank, "round " + std::to_string(round));
   }
 }
 
