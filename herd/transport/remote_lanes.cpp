@@ -65,8 +65,8 @@ bool RemoteLanes::move(int member, size_t lane) {
     const int64_t left = static_cast<int64_t>(message.envelope.bytes) - message.moved;
     const bool last = left <= (message.started ? kLastBytes : Wire::kCopyBytes);
     if (last ? *outbox.in_flight > 0 : *outbox.in_flight >= kInFlight) break;
-    // A piece ends where an element ends: granules divide 64.
-    const int64_t take = last ? left : std::min(Wire::kPieceBytes, (left - 1) & ~int64_t{63});
+    // A piece ends where an element ends: granules divide 64. What is left for the last copy is never nothing.
+    const int64_t take = last ? left : std::min(Wire::kPieceBytes, (left - kLastBytes + 63) & ~int64_t{63});
     const FrameHeader header = header_of(member, lane, message);
     const std::span<const std::byte> payload(message.data + message.moved, static_cast<size_t>(take));
     message.started = true;

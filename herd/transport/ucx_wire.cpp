@@ -22,6 +22,8 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr unsigned kMessageId = 7;
+// A long piece arrives in one of these whole, several short ones in one system call.
+constexpr const char* kReceiveBuffer = "256K";
 constexpr auto kFarewell = 1s;  // to push out what is on its way at the end
 
 [[noreturn]] void fail(const std::string& what, ucs_status_t status, const WireOptions& options) {
@@ -67,6 +69,7 @@ class UcxWire final : public Wire {
     const std::string names = options.transports.empty() ? transports() : options.transports;
     ucp_config_modify(config, "TLS", names.c_str());
     if (!options.interfaces.empty()) ucp_config_modify(config, "NET_DEVICES", options.interfaces.c_str());
+    ucp_config_modify(config, "TCP_RX_SEG_SIZE", kReceiveBuffer);
     ucp_params_t params = {};
     params.field_mask = UCP_PARAM_FIELD_FEATURES;
     params.features = UCP_FEATURE_AM | UCP_FEATURE_WAKEUP;

@@ -46,8 +46,8 @@ class Wire {
   // The payload is valid during the call only.
   using Handler = std::function<void(const FrameHeader& header, std::span<const std::byte> payload)>;
 
-  static constexpr int64_t kCopyBytes = 16 << 10;   // the longest payload that send_copy() takes
-  static constexpr int64_t kPieceBytes = 62 << 10;  // the longest that send() takes: it arrives in one buffer
+  static constexpr int64_t kCopyBytes = 64 << 10;    // the longest payload that send_copy() takes
+  static constexpr int64_t kPieceBytes = 126 << 10;  // the longest that send() takes: it arrives in one buffer
 
   virtual ~Wire() = default;                                     // pushes out what is on its way, for a second at most
   virtual std::string address() const = 0;                       // for connect() elsewhere; binary
