@@ -43,12 +43,21 @@ std::vector<int64_t> uneven_counts(Collective collective, int n, int64_t count) 
   return counts;
 }
 
-bool possible(const AlgorithmInfo& info, const ConformanceCase& c, int n, bool one_host) {
+struct World {
+  int n;
+  bool one_host;
+  const std::vector<int>& hosts;
+};
+
+bool possible(const AlgorithmInfo& info, const ConformanceCase& c, const World& world) {
+  const auto& [n, one_host, hosts] = world;
   if (c.uneven && !has_counts(c.collective)) return false;
   if (c.collective == Collective::kBarrier && (c.count > 0 || c.in_place)) return false;
   const bool exchange = c.collective == Collective::kAllToAll && c.in_place;
   if (exchange && !c.uneven && c.count % n != 0) return false;
-  return why_not(info, request_of(header_of(c, 0, n), one_host)).empty();
+  CollectiveRequest request = request_of(header_of(c, 0, n), one_host);
+  request.hosts = hosts;
+  return why_not(info, request).empty();
 }
 
 struct TypeAndOp {
@@ -73,15 +82,15 @@ std::vector<int64_t> counts_of(int n) {
 }
 
 template <typename Visit>
-void each_place(int n, bool one_host, Visit&& visit) {
+void each_place(const World& world, Visit&& visit) {
   for (const AlgorithmInfo& info : every_algorithm()) {
-    for (const int64_t count : counts_of(n)) {
+    for (const int64_t count : counts_of(world.n)) {
       for (const bool uneven : {false, true}) {
         for (const bool in_place : {false, true}) {
           ConformanceCase c;
           c.collective = info.collective, c.algorithm = info.name;
           c.count = count, c.uneven = uneven, c.in_place = in_place;
-          if (possible(info, c, n, one_host)) visit(info, c);
+          if (possible(info, c, world)) visit(info, c);
         }
       }
     }
@@ -214,10 +223,10 @@ std::string describe(const ConformanceCase& c) {
          ", root " + std::to_string(c.root);
 }
 
-std::vector<ConformanceCase> conformance_cases(int n, Cover cover, bool one_host) {
+std::vector<ConformanceCase> conformance_cases(int n, Cover cover, bool one_host, const std::vector<int>& hosts) {
   std::vector<ConformanceCase> cases;
   size_t number = 0;
-  each_place(n, one_host, [&](const AlgorithmInfo& info, ConformanceCase c) {
+  each_place({n, one_host, hosts}, [&](const AlgorithmInfo& info, ConformanceCase c) {
     const std::vector<TypeAndOp> types = types_of(info.collective);
     ++number;
     c.root = static_cast<Rank>(number) % n;

@@ -38,8 +38,10 @@ enum class Cover {
   kFull,      // the product
 };
 
-// The cases that n ranks of a world can run (`one_host`: stage and symmetric memory work).
-std::vector<ConformanceCase> conformance_cases(int num_ranks, Cover cover, bool one_host);
+// The cases that n ranks of a world can run (`one_host`: stage and symmetric memory work; `hosts`: by rank, where there
+// are several, for compositions).
+std::vector<ConformanceCase> conformance_cases(int num_ranks, Cover cover, bool one_host,
+                                               const std::vector<int>& hosts = {});
 
 // Runs cases on one rank, three at a time on three groups, each rank in another order. Throws at the first wrong
 // element. Collective.
