@@ -2,13 +2,19 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <fstream>
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 
 namespace herd {
 namespace {
+
+constexpr int kMaxLines = 10000;
+constexpr size_t kMaxLine = 400, kMaxBytes = 1 << 20;
 
 [[noreturn]] void fail(int line, const std::string& rule) {
   throw Error(Code::kCorruptFile, "tuning, line " + std::to_string(line) + ": " + rule);
@@ -19,7 +25,8 @@ T number(const std::string& word, int line) {
   T value{};
   const auto [end, problem] = std::from_chars(word.data(), word.data() + word.size(), value);
   const bool whole = !word.empty() && problem == std::errc{} && end == word.data() + word.size();
-  if (!whole || !(value >= 0)) fail(line, "a number >= 0 stands here, not \"" + word.substr(0, 40) + "\"");
+  if (!whole || !(value >= 0) || !std::isfinite(static_cast<double>(value)))
+    fail(line, "a number >= 0 stands here, not \"" + word.substr(0, 40) + "\"");
   return value;
 }
 
@@ -50,6 +57,11 @@ TunedSize parse_size(std::istringstream& words, int line) {
   size.num_ranks = number<int>(ranks, line);
   size.symmetric = memory == "symmetric";
   size.bytes = number<int64_t>(bytes, line);
+  if (size.num_ranks < 1) fail(line, "a measured group has ranks >= 1");
+  const auto known = algorithms(size.collective);
+  if (std::none_of(known.begin(), known.end(), [&](const AlgorithmInfo& one) { return one.name == algorithm; })) {
+    fail(line, "no algorithm of " + collective + " is called \"" + algorithm.substr(0, 40) + "\"");
+  }
   size.algorithm = algorithm;
   size.us = number<double>(us, line);
   return size;
@@ -74,6 +86,7 @@ std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& re
 
 std::string to_text(const Tuning& tuning) {
   std::string text = "herd-tuning 1\n";
+  if (!tuning.machine.empty()) text += "machine " + tuning.machine + "\n";
   for (const TunedSize& size : tuning.sizes) {
     text += std::string(collective_name(size.collective)) + " " + std::to_string(size.num_ranks) +
             (size.symmetric ? " symmetric " : " ordinary ") + std::to_string(size.bytes) + " " + size.algorithm + " " +
@@ -88,11 +101,32 @@ Tuning parse_tuning(std::string_view text) {
   if (!std::getline(lines, line) || line != "herd-tuning 1") fail(1, "the file begins with \"herd-tuning 1\"");
   Tuning tuning;
   for (int at = 2; std::getline(lines, line); ++at) {
+    if (at > kMaxLines) fail(at, "a file has at most " + std::to_string(kMaxLines) + " lines");
+    if (line.size() > kMaxLine) fail(at, "a line has at most " + std::to_string(kMaxLine) + " characters");
     if (line.empty() || line[0] == '#') continue;
+    if (line.starts_with("machine ")) {
+      if (!tuning.machine.empty()) fail(at, "the machine stands in the file once");
+      tuning.machine = line.substr(8);
+      continue;
+    }
     std::istringstream words(line);
     tuning.sizes.push_back(parse_size(words, at));
   }
   return tuning;
+}
+
+Tuning read_tuning(const std::string& path) {
+  std::ifstream in(path);
+  if (!in) throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
+  std::string text(kMaxBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  try {
+    if (text.size() > kMaxBytes) fail(1, "a file has at most " + std::to_string(kMaxBytes) + " bytes");
+    return parse_tuning(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), path + ": " + error.message() + "\n  fix: remove it, or herd bench OP --tune " + path);
+  }
 }
 
 }  // namespace herd

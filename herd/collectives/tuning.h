@@ -1,6 +1,6 @@
 // Measured choices, that override the model: for a collective, a number of ranks on one host and a kind of memory,
-// which algorithm was fastest at some sizes. `herd bench --tune FILE` measures and writes them; grammar in
-// docs/formats/tuning.md. parse_tuning(to_text(t)) == t.   Threads: plain data, pure functions.
+// which algorithm was fastest at some sizes, on one machine. `herd bench --tune FILE` measures and writes them; grammar
+// in docs/formats/tuning.md. parse_tuning(to_text(t)) == t.   Threads: plain data, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,7 @@ struct TunedSize {
 
 struct Tuning {
   std::vector<TunedSize> sizes = {};
+  std::string machine = {};  // where it was measured, one line; empty: not stated, it counts everywhere
   bool operator==(const Tuning&) const = default;
 };
 
@@ -34,6 +35,7 @@ struct Tuning {
 std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& request);
 
 std::string to_text(const Tuning& tuning);
-Tuning parse_tuning(std::string_view text);  // throws kCorruptFile naming line and rule
+Tuning parse_tuning(std::string_view text);   // throws kCorruptFile naming line and rule
+Tuning read_tuning(const std::string& path);  // and kBadConfig where there is no such file
 
 }  // namespace herd

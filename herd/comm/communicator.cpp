@@ -4,9 +4,7 @@
 #include <array>
 #include <chrono>
 #include <cstring>
-#include <limits>
 #include <numeric>
-#include <thread>
 #include <tuple>
 #include <utility>
 
@@ -15,6 +13,8 @@
 #include "herd/comm/collective_call.h"
 #include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
+#include "herd/comm/transfer.h"
+#include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
@@ -25,6 +25,7 @@ namespace herd {
 using namespace std::chrono_literals;
 using comm::CollectiveCall;
 using comm::Context;
+using comm::fill_transfer;
 using comm::GroupState;
 using comm::Task;
 using comm::TaskKind;
@@ -83,54 +84,13 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
   return context;
 }
 
-void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
-                   const OpOptions& options) {
-  comm::check_buffer(x, kind == TaskKind::kSend ? "send" : "receive");
-  comm::check_in_order(x, kind == TaskKind::kSend ? "send" : "receive");
-  if (kind == TaskKind::kSend || peer != kAnySource)
-    comm::check_rank(peer, group.size(), kind == TaskKind::kSend ? "send: rank" : "receive: rank");
-  task.kind = kind;
-  task.group = &group;
-  task.where = options.where;
-  task.name = options.name;
-  task.dtype = x.dtype;
-  task.patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
-  task.message.peer = peer;
-  task.message.lane = transport::Lane::kPointToPoint;
-  task.message.data = static_cast<std::byte*>(x.ptr);
-  task.message.granule = size_of(x.dtype);
-  task.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),
-                           static_cast<uint64_t>(x.dtype) + 1};
-}
-
 // A peer that was through here first may have failed the group since. That is for the first operation to say.
 bool failed_by_peer(GroupState& group) {
   const transport::FailureBoard& board = group.channel().failure();
   return board.ready() && board.rank != group.rank();
 }
 
-// Rank 0's count of cores, on every rank: the choice of algorithms rests on it.
-void tell_cores(Context& context, GroupState& group) {
-  constexpr int kTag = std::numeric_limits<int>::min();
-  *context.cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
-  const Buffer cores = {context.cores.get(), 1, DType::kI32};
-  for (Rank peer = 1; peer < group.size(); ++peer) {
-    if (group.rank() != 0 && group.rank() != peer) continue;
-    Task task;
-    if (group.rank() == 0)
-      fill_transfer(task, group, TaskKind::kSend, cores, peer, kTag, {.name = "cores"});
-    else
-      fill_transfer(task, group, TaskKind::kReceive, cores, 0, kTag, {.name = "cores"});
-    try {
-      group.engine().run(task);
-    } catch (const Error&) {
-      if (!failed_by_peer(group)) throw;
-      return;
-    }
-  }
-}
-
-std::unique_ptr<GroupState> world_of(Context& context) {
+std::unique_ptr<GroupState> world_of(Context& context, const std::string& tuning_file = {}) {
   comm::GroupSettings settings;
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
   settings.schedules = context.schedules;
@@ -140,7 +100,11 @@ std::unique_ptr<GroupState> world_of(Context& context) {
     };
   }
   auto group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
-  tell_cores(context, *group);
+  try {
+    comm::share_facts(*group, tuning_file, *context.facts);
+  } catch (const Error&) {
+    if (!failed_by_peer(*group)) throw;
+  }
   return group;
 }
 
@@ -153,7 +117,7 @@ Communicator Communicator::create() {
   auto state = std::make_unique<State>();
   state->context = make_context(comm::connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
-  state->group = world_of(*state->context);
+  state->group = world_of(*state->context, environment.tuning_file);
   return Communicator(std::move(state));
 }
 
@@ -290,7 +254,7 @@ std::vector<AlgorithmUse> Communicator::algorithms_used() const {
 
 std::string Communicator::topology() const {
   const std::vector<int> hosts = state_->group == nullptr ? std::vector<int>() : state_->group->hosts();
-  return to_text(comm::topology_of(std::max(1, size()), hosts, *state_->context->cores));
+  return to_text(comm::topology_of(std::max(1, size()), hosts, *state_->context->facts));
 }
 
 void Communicator::abort(const std::string& reason) {

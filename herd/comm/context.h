@@ -10,6 +10,7 @@
 #include "herd/comm/engine.h"
 #include "herd/comm/group_state.h"
 #include "herd/comm/region_table.h"
+#include "herd/comm/world_facts.h"
 #include "herd/transport/transport.h"
 
 namespace herd {
@@ -23,9 +24,9 @@ struct Context {
   std::shared_ptr<transport::Transport> transport;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   std::shared_ptr<Engine> engine;
-  std::atomic<uint64_t> next_group{2};                    // the world is 1
-  std::shared_ptr<int> cores = std::make_shared<int>(1);  // of rank 0's host
-  ScheduleSource schedules = default_schedules(cores);
+  std::atomic<uint64_t> next_group{2};  // the world is 1
+  std::shared_ptr<WorldFacts> facts = std::make_shared<WorldFacts>();
+  ScheduleSource schedules = default_schedules(facts);
 };
 
 // How tests and benches reach below a Communicator.

@@ -8,6 +8,7 @@
 #include "herd/base/units.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/registry.h"
+#include "herd/comm/world_facts.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/probe.h"
@@ -35,18 +36,19 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
-Topology topology_of(int num_ranks, const std::vector<int>& hosts, int cores) {
-  if (hosts.empty()) return one_host(num_ranks, cores);
+Topology topology_of(int num_ranks, const std::vector<int>& hosts, const WorldFacts& facts) {
+  if (hosts.empty()) return one_host(num_ranks, facts.cores);
   Host host;
-  host.cores = cores;
-  return assemble(hosts, host, host.uplink);
+  host.cores = facts.cores;
+  return assemble(hosts, host, facts.between);
 }
 
-ScheduleSource default_schedules(std::shared_ptr<const int> cores) {
-  return [cores = std::move(cores)](std::string_view algorithm, const CollectiveRequest& request) {
-    const Topology topology = topology_of(request.num_ranks, request.hosts, *cores);
+ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts) {
+  return [facts = std::move(facts)](std::string_view algorithm, const CollectiveRequest& request) {
+    const Topology topology = topology_of(request.num_ranks, request.hosts, *facts);
     const CollectiveRequest placed = request.hosts.empty() ? request : placed_on(request, topology);
-    return build_schedule(algorithm.empty() ? choose(request, topology).algorithm : algorithm, placed);
+    if (!algorithm.empty()) return build_schedule(algorithm, placed);
+    return build_schedule(choose(request, topology, {.tuning = &facts->tuning}).algorithm, placed);
   };
 }
 

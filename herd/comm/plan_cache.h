@@ -45,13 +45,15 @@ class PlanCache {
   std::list<Plan> plans_;  // the last used one first
 };
 
-// What the choice rests on: ranks by the number of their host, or all on one host where `hosts` is empty; each host
-// with so many cores.
-Topology topology_of(int num_ranks, const std::vector<int>& hosts, int cores);
+struct WorldFacts;
 
-// The herd algorithms; where the caller names none, the one that collectives/choose.h predicts to be fastest on
-// hosts of `cores`. All ranks are told rank 0's cores before the first operation, so that they choose alike.
-ScheduleSource default_schedules(std::shared_ptr<const int> cores);
+// What the choice rests on: ranks by the number of their host, or all on one host where `hosts` is empty.
+Topology topology_of(int num_ranks, const std::vector<int>& hosts, const WorldFacts& facts);
+
+// The herd algorithms; where the caller names none, the one that was measured to be the fastest, or that
+// collectives/choose.h predicts to be. All ranks have the same facts before their first operation, so they choose
+// alike.
+ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts);
 
 uint64_t hash_text(std::string_view text);
 uint64_t mix(uint64_t hash, uint64_t value);

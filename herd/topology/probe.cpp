@@ -4,7 +4,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <string>
+#include <thread>
 
 #include "herd/base/error.h"
 
@@ -14,7 +16,7 @@ double rounded(double value) {
   if (!(value > 0) || !std::isfinite(value)) return 0;
   const double power = std::pow(10, std::floor(std::log10(value)));
   double best = power;
-  for (const double step : {1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0}) {
+  for (const double step : {1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0, 10.0}) {
     if (std::abs(std::log(value / (step * power))) < std::abs(std::log(value / best))) best = step * power;
   }
   return best;
@@ -27,6 +29,17 @@ Link link_of(const LinkProbe& probe) {
                                       " us");
   }
   return {rounded(probe.short_us), rounded(static_cast<double>(probe.long_bytes) / (probe.long_us - probe.short_us))};
+}
+
+std::string machine_name() {
+  std::ifstream file("/proc/cpuinfo");
+  std::string model = "unknown processor";
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("model name")) continue;
+    model = line.substr(std::min(line.size(), line.find(':') + 2));
+    break;
+  }
+  return model + ", " + std::to_string(std::max(1u, std::thread::hardware_concurrency())) + " cores";
 }
 
 Host this_host(int ranks) {

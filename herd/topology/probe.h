@@ -4,13 +4,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "herd/topology/topology.h"
 
 namespace herd {
 
-// The nearest (by ratio) of 1, 1.5, 2, 3, 5, 7 times a power of ten; 0 for what is not above 0.
+// The nearest (by ratio) of 1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8 times a power of ten (ISO 3, R 10): at most 13 %
+// off; 0 for what is not above 0.
 double rounded(double value);
 
 // What a message of few bytes and one of many took from one rank to another, one way.
@@ -20,6 +22,9 @@ struct LinkProbe {
   int64_t long_bytes = 0;
 };
 Link link_of(const LinkProbe& probe);  // rounded. REQUIRES long_us > short_us
+
+// "AMD EPYC, 2 cores": what a file of measured times is true of.
+std::string machine_name();
 
 // This machine's cores and last-level cache, by hwloc; rates are Host's defaults.
 Host this_host(int ranks);

@@ -3,6 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <memory>
+
+#include "herd/comm/world_facts.h"
 
 namespace herd::comm {
 namespace {
@@ -16,13 +19,19 @@ bool mixes(const Schedule& schedule) {  // messages to some, shared memory with 
   return sends && signals;
 }
 
+std::shared_ptr<const WorldFacts> facts_of(int cores) {
+  auto facts = std::make_shared<WorldFacts>();
+  facts->cores = cores;
+  return facts;
+}
+
 CollectiveRequest between_hosts(Rank self) {
   return {.collective = Collective::kAllReduce, .self = self, .num_ranks = 4, .elements = 1 << 20, .in_place = true};
 }
 
 TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
   for (const std::vector<int>& hosts : {std::vector{5, 5, 2, 2}, std::vector{5, 2, 5, 2}}) {
-    PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+    PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
     CollectiveRequest request = between_hosts(2);
     request.hosts = hosts;
     const Schedule schedule = plans.get("hierarchical", request).compiled.schedule();
@@ -39,7 +48,7 @@ TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
 }
 
 TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
-  PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+  PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
   EXPECT_FALSE(plans.get("", between_hosts(0)).compiled.signals());
 }
 
@@ -52,7 +61,7 @@ TEST(PlanCache, CompositionsFitTheStageMemoryOfAGroup) {
         CollectiveRequest request = between_hosts(0);
         request.num_ranks = ranks, request.elements = elements;
         request.hosts = hosts;
-        PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+        PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
         EXPECT_NO_THROW(plans.get(algorithm, request)) << algorithm << " " << ranks << " " << elements;
       }
     }

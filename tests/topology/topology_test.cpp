@@ -74,13 +74,13 @@ TEST(Topology, PlacementSaysWhereRanksRun) {
 }
 
 TEST(Probe, RoundsSoThatNoiseDoesNotShow) {
-  EXPECT_DOUBLE_EQ(rounded(113), 100);
-  EXPECT_DOUBLE_EQ(rounded(127), 150);
-  EXPECT_DOUBLE_EQ(rounded(0.032), 0.03);
+  EXPECT_DOUBLE_EQ(rounded(108), 100);
+  EXPECT_DOUBLE_EQ(rounded(117.7), 125);
+  EXPECT_DOUBLE_EQ(rounded(0.032), 0.0315);
   EXPECT_DOUBLE_EQ(rounded(9.2), 10);
   EXPECT_EQ(rounded(0), 0);
   const Link link = link_of({.short_us = 52, .long_us = 8'600, .long_bytes = 1 << 20});
-  EXPECT_EQ(link, (Link{50, 150}));
+  EXPECT_EQ(link, (Link{50, 125}));
   EXPECT_EQ(link_of({.short_us = 47, .long_us = 8'350, .long_bytes = 1 << 20}), link);
 }
 
