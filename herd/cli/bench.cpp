@@ -15,11 +15,14 @@
 #include "herd/cli/bench_bound.h"
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/core_distance.h"
+#include "herd/cli/host_probe.h"
 #include "herd/cli/tune.h"
+#include "herd/collectives/choose.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/launch/environment.h"
+#include "herd/topology/text.h"
 
 namespace herd::cli {
 namespace {
@@ -78,10 +81,11 @@ double bound_of(const Beside& beside) {
 }
 
 void print_header() {
-  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %8s %8s %7s %9s %6s %7s\n", "size", "count", "type", "redop",
-              "op", "algorithm", "min", "time", "algbw", "busbw", "#wrong", "bound", "of it", "cores");
-  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %8s %8s %7s %9s %6s %7s\n", "(B)", "(elements)", "", "", "",
-              "", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(GB/s)", "(%)", "(ns)");
+  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %10s %8s %8s %7s %9s %6s %7s\n", "size", "count", "type",
+              "redop", "op", "algorithm", "min", "time", "predicted", "algbw", "busbw", "#wrong", "bound", "of it",
+              "cores");
+  std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %10s %8s %8s %7s %9s %6s %7s\n", "(B)", "(elements)", "", "",
+              "", "", "(us)", "(us)", "(us)", "(GB/s)", "(GB/s)", "", "(GB/s)", "(%)", "(ns)");
 }
 
 void print(const BenchResult& r, bool json) {
@@ -98,6 +102,7 @@ void print(const BenchResult& r, bool json) {
                                          {"repetitions", r.repetitions},
                                          {"us_min", r.us_min},
                                          {"us_median", r.us_median},
+                                         {"predicted_us", r.predicted_us},
                                          {"algbw_GBps", r.algbw_GBps},
                                          {"busbw_GBps", r.busbw_GBps},
                                          {"bound_GBps", r.bound_GBps},
@@ -106,9 +111,9 @@ void print(const BenchResult& r, bool json) {
     std::printf("%s\n", line.dump().c_str());
   } else {
     const double share = r.bound_GBps > 0 ? 100 * r.algbw_GBps / r.bound_GBps : 0;
-    std::printf("  %12lld %12lld %6s %6s  %-15s %-14s %12.2f %12.2f %8.2f %8.2f %7lld %9.2f %6.0f %7.0f\n",
+    std::printf("  %12lld %12lld %6s %6s  %-15s %-14s %12.2f %12.2f %10.2f %8.2f %8.2f %7lld %9.2f %6.0f %7.0f\n",
                 static_cast<long long>(r.bytes), static_cast<long long>(r.count), r.dtype.c_str(), r.redop.c_str(),
-                r.op.c_str(), r.algorithm.c_str(), r.us_min, r.us_median, r.algbw_GBps, r.busbw_GBps,
+                r.op.c_str(), r.algorithm.c_str(), r.us_min, r.us_median, r.predicted_us, r.algbw_GBps, r.busbw_GBps,
                 static_cast<long long>(r.wrong), r.bound_GBps, share, r.core_ns);
   }
   std::fflush(stdout);
@@ -158,6 +163,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
   Beside beside;
+  HostProbe host(comm, bytes);
   std::vector<double> us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
@@ -172,7 +178,10 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     if (i == 0 && options.op != "send") algorithm = comm::Access::last_algorithm(comm);
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
-    if (i >= kWarmUps && i % stride == 0) measure_beside(bound.get(), distance, beside);
+    if (i >= kWarmUps && i % stride == 0) {
+      measure_beside(bound.get(), distance, beside);
+      host.sample();
+    }
     if (i != kWarmUps - 1) continue;
     // The first ones warm up; from here on all ranks agree how many there will be.
     measure_beside(bound.get(), distance, beside);
@@ -199,6 +208,10 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
                      repetitions - kWarmUps};
   result.us_min = *std::min_element(us.begin(), us.end());
   result.us_median = median(us);
+  if (options.op != "send" && comm.size() > 1) {
+    result.predicted_us =
+        predict_us(algorithm, one.request(), host.applied_to(parse_topology(comm.topology()), facts[1]));
+  }
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());
   result.bound_GBps = bound_of(beside);

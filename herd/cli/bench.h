@@ -36,11 +36,12 @@ struct BenchResult {
   int64_t bytes = 0, count = 0;  // of the whole message; elements
   int repetitions = 0;
   double us_min = 0, us_median = 0;
-  double algbw_GBps = 0;  // bytes / us_median
-  double busbw_GBps = 0;  // algbw times nccl-tests' factor of the operation
-  double bound_GBps = 0;  // what algbw could be at most in memory; 0 for a barrier
-  double core_ns = 0;     // round trip of a cache line between ranks 0 and 1, median; 0 = not measured
-  int64_t wrong = 0;      // elements, over all ranks and repetitions
+  double predicted_us = 0;  // by the model, with what host_probe.h measures meanwhile; 0 where there is none
+  double algbw_GBps = 0;    // bytes / us_median
+  double busbw_GBps = 0;    // algbw times nccl-tests' factor of the operation
+  double bound_GBps = 0;    // what algbw could be at most in memory; 0 for a barrier
+  double core_ns = 0;       // round trip of a cache line between ranks 0 and 1, median; 0 = not measured
+  int64_t wrong = 0;        // elements, over all ranks and repetitions
 };
 
 // On every rank of the group; the result is the same on all.

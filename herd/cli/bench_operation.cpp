@@ -3,7 +3,9 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/comm/context.h"
 #include "herd/memory/shared_memory.h"
+#include "herd/schedule/names.h"
 
 namespace herd::cli {
 namespace {
@@ -125,6 +127,22 @@ void BenchOperation::run() {
     comm_.send(whole(), 1);
   else if (comm_.rank() == 1)
     comm_.receive(whole(), 0);
+}
+
+CollectiveRequest BenchOperation::request() const {
+  CollectiveRequest request;
+  request.collective = parse_collective(call_.op);
+  request.self = comm_.rank();
+  request.num_ranks = comm_.size();
+  request.elements = call_.op == "barrier" ? 0 : elements_;
+  request.dtype = call_.dtype;
+  request.in_place = call_.op == "all_reduce" || call_.op == "broadcast" || call_.op == "reduce";
+  request.same_host = true;
+  for (Rank peer = 0; peer < comm_.size(); ++peer) {
+    request.same_host &= comm::Access::group(comm_).channel().maps(peer);
+  }
+  request.direct = request.same_host && call_.symmetric;
+  return request;
 }
 
 int64_t BenchOperation::wrong(int repetition) {

@@ -10,6 +10,7 @@
 #include "herd/base/dtype.h"
 #include "herd/base/reduce_op.h"
 #include "herd/cli/bench_pattern.h"
+#include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
 #include "herd/schedule/parts.h"
 
@@ -48,6 +49,8 @@ class BenchOperation {
   void rewrite(int repetition);  // this rank's inputs
   void run();
   int64_t wrong(int repetition);  // elements, on this rank
+  // What it asks of a collective algorithm. REQUIRES an operation that is one, so not "send".
+  CollectiveRequest request() const;
 
  private:
   class Memory {

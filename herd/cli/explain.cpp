@@ -3,8 +3,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -19,29 +17,23 @@
 namespace herd::cli {
 namespace {
 
-using Measured = std::map<std::string_view, double>;  // us, by algorithm
+using Times = std::map<std::string_view, Measured>;  // by algorithm
 
-Measured measure_all(const ExplainOptions& options, const CollectiveRequest& request, const Choice& choice) {
-  Measured measured;
+Times measure_all(const ExplainOptions& options, const CollectiveRequest& request, const Choice& choice) {
+  Times measured;
   if (!options.measure) return measured;
   if (!options.collective.topology_file.empty()) {
     throw Error(Code::kBadConfig, "--measure is for this host, so not with --topology\n  fix: leave one of them out");
   }
   for (const Candidate& c : choice.candidates) {
     if (c.us <= 0) continue;
-    if (const auto us = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *us;
+    if (const auto one = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *one;
   }
   return measured;
 }
 
-Tuning tuning_of(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw Error(Code::kBadConfig, "--tuning " + path + ": no such file");
-  return parse_tuning(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
-}
-
 std::string as_json(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
-                    const Measured& measured) {
+                    const Times& measured) {
   nlohmann::ordered_json object = {{"op", collective_name(request.collective)},
                                    {"ranks", request.num_ranks},
                                    {"bytes", request.bytes()},
@@ -61,10 +53,20 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
                   {"busiest", c.busiest}});
     }
     if (!c.why_not.empty()) one["why_not"] = c.why_not;
-    if (measured.contains(c.algorithm.name)) one["measured_us"] = measured.at(c.algorithm.name);
+    if (measured.contains(c.algorithm.name)) {
+      one["measured_us"] = measured.at(c.algorithm.name).us;
+      one["predicted_us"] = measured.at(c.algorithm.name).predicted_us;
+    }
     object["candidates"].push_back(std::move(one));
   }
   return object.dump() + "\n";
+}
+
+// How far the prediction was from the measurement.
+std::string off_by(const Measured& one) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.0f %%", 100 * (one.predicted_us / one.us - 1));
+  return text;
 }
 
 std::string tier_name(size_t far, const Topology& topology) {
@@ -74,14 +76,14 @@ std::string tier_name(size_t far, const Topology& topology) {
 }
 
 std::string as_text(const CollectiveRequest& request, const Topology& topology, const Choice& choice,
-                    const Measured& measured) {
+                    const Times& measured) {
   std::string text = std::string(collective_name(request.collective)) + " of " +
                      format_bytes(static_cast<double>(request.bytes())) + " " + std::string(dtype_name(request.dtype)) +
                      " over " + std::to_string(request.num_ranks) + (request.num_ranks == 1 ? " rank, " : " ranks, ") +
                      topology.name + "\n\n";
   const bool one_host = topology.hosts.size() == 1;
   draw::Table table{{{"algorithm"}, {"predicted", true}}, {}};
-  if (!measured.empty()) table.columns.push_back({"measured", true});
+  if (!measured.empty()) table.columns.insert(table.columns.end(), {{"measured", true}, {"off", true}});
   for (const char* name : {"steps", "sent per rank"}) table.columns.push_back({name, true});
   const size_t distances = one_host ? 0 : static_cast<size_t>(num_distances(topology));
   for (size_t far = 0; far < distances; ++far) table.columns.push_back({tier_name(far, topology), true});
@@ -98,9 +100,13 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
       }
       continue;
     }
-    std::vector<std::string> row = {std::string(c.algorithm.name), format_us(c.us)};
     const auto at = measured.find(c.algorithm.name);
-    if (!measured.empty()) row.push_back(at == measured.end() ? "" : format_us(at->second));
+    const Measured* here = at == measured.end() ? nullptr : &at->second;
+    std::vector<std::string> row = {std::string(c.algorithm.name),
+                                    format_us(here != nullptr ? here->predicted_us : c.us)};
+    if (!measured.empty()) {
+      row.insert(row.end(), {here == nullptr ? "" : format_us(here->us), here == nullptr ? "" : off_by(*here)});
+    }
     row.insert(row.end(), {std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
     for (size_t far = 0; far < distances; ++far) {
       row.push_back(format_bytes(static_cast<double>(c.bytes_by_distance[far])));
@@ -135,9 +141,9 @@ std::string explain(const ExplainOptions& options) {
   const Topology topology = topology_of(options.collective);
   const CollectiveRequest request = request_of(options.collective, topology);
   Tuning tuning;
-  if (!options.tuning_file.empty()) tuning = tuning_of(options.tuning_file);
+  if (!options.tuning_file.empty()) tuning = read_tuning(options.tuning_file);
   const Choice choice = choose(request, topology, {.time_all = options.all, .count_rounds = true, .tuning = &tuning});
-  const Measured measured = measure_all(options, request, choice);
+  const Times measured = measure_all(options, request, choice);
   if (options.json) return as_json(request, topology, choice, measured);
   std::string text = as_text(request, topology, choice, measured);
   if (options.all_workers) {

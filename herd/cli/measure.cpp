@@ -8,7 +8,7 @@
 
 namespace herd::cli {
 
-std::optional<double> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
+std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
   std::string command = "exec '" + self + "' bench " + std::string(collective_name(request.collective)) + " --ranks " +
                         std::to_string(request.num_ranks) + " --bytes " + std::to_string(request.bytes()) +
@@ -23,7 +23,9 @@ std::optional<double> measure(const CollectiveRequest& request, std::string_view
   const size_t brace = output.find('{');
   const auto row =
       brace == std::string::npos ? nlohmann::json() : nlohmann::json::parse(output.substr(brace), nullptr, false);
-  if (status == 0 && row.is_object() && row.contains("us_median")) return row["us_median"].get<double>();
+  if (status == 0 && row.is_object() && row.contains("us_median")) {
+    return Measured{row["us_median"].get<double>(), row.value("predicted_us", 0.0)};
+  }
   std::fprintf(stderr, "%s was not measured: %s\n", std::string(algorithm).c_str(), output.c_str());
   return std::nullopt;
 }

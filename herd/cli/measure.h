@@ -9,7 +9,12 @@
 
 namespace herd::cli {
 
-// Median microseconds on this host. Nothing where `herd bench` fails: what it said goes to stderr.
-std::optional<double> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds);
+struct Measured {
+  double us = 0;            // median
+  double predicted_us = 0;  // by the model
+};
+
+// On this host. Nothing where `herd bench` fails: what it said goes to stderr.
+std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds);
 
 }  // namespace herd::cli

@@ -1,22 +1,29 @@
 #include "herd/cli/tune.h"
 
 #include <cstdio>
+#include <filesystem>
 #include <fstream>
-#include <iterator>
 #include <optional>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
 #include "herd/collectives/registry.h"
+#include "herd/topology/probe.h"
 
 namespace herd::cli {
 namespace {
 
-Tuning read_if_there(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) return {};
-  return parse_tuning(std::string((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>()));
+// What is known already, if it is of this machine.
+Tuning known_tuning(const std::string& path) {
+  Tuning tuning;
+  if (std::filesystem::exists(path)) tuning = read_tuning(path);
+  if (!tuning.machine.empty() && tuning.machine != machine_name()) {
+    std::printf("%s was measured on \"%s\": it begins anew\n", path.c_str(), tuning.machine.c_str());
+    tuning = {};
+  }
+  tuning.machine = machine_name();
+  return tuning;
 }
 
 std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
@@ -30,12 +37,13 @@ std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
   std::optional<TunedSize> best;
   for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
     if (!why_not(algorithm, request).empty()) continue;
-    const auto us = measure(request, algorithm.name, options.seconds);
-    if (!us) continue;
+    const auto measured = measure(request, algorithm.name, options.seconds);
+    if (!measured) continue;
+    const double us = measured->us;
     std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(bytes)).c_str(),
-                format_us(*us).c_str(), std::string(algorithm.name).c_str());
-    if (best && best->us <= *us) continue;
-    best = TunedSize{request.collective, request.num_ranks, options.symmetric, bytes, std::string(algorithm.name), *us};
+                format_us(us).c_str(), std::string(algorithm.name).c_str());
+    if (best && best->us <= us) continue;
+    best = TunedSize{request.collective, request.num_ranks, options.symmetric, bytes, std::string(algorithm.name), us};
   }
   return best;
 }
@@ -54,7 +62,7 @@ Tuning with(Tuning tuning, const TunedSize& size) {
 }
 
 int run_tune(const TuneOptions& options) {
-  Tuning tuning = read_if_there(options.file);
+  Tuning tuning = known_tuning(options.file);
   for (const int64_t bytes : options.bytes) {
     if (const auto best = fastest(options, bytes)) tuning = with(std::move(tuning), *best);
   }

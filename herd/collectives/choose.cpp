@@ -251,7 +251,28 @@ void apply(const Tuning& tuning, const CollectiveRequest& request, Choice& choic
   }
 }
 
+void check_ranks(const CollectiveRequest& request, const Topology& topology) {
+  check(topology);
+  if (topology.num_ranks() == request.num_ranks) return;
+  throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has " + std::to_string(topology.num_ranks()) +
+                                    " ranks, but the collective has " + std::to_string(request.num_ranks));
+}
+
 }  // namespace
+
+double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology) {
+  check_ranks(asked, topology);
+  const CollectiveRequest request = placed_on(asked, topology);
+  for (const AlgorithmInfo& info : algorithms(request.collective)) {
+    if (info.name != algorithm) continue;
+    Candidate candidate{info, why_not(info, request)};
+    if (!candidate.why_not.empty()) break;
+    predict(candidate, request, topology, {});
+    return candidate.us;
+  }
+  build_schedule(algorithm, request);  // says why not
+  return 0;
+}
 
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology) {
   request.same_host = request.same_host && topology.hosts.size() == 1;
@@ -264,11 +285,7 @@ CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology)
 }
 
 Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOptions options) {
-  check(topology);
-  if (topology.num_ranks() != asked.num_ranks) {
-    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has " + std::to_string(topology.num_ranks()) +
-                                      " ranks, but the collective has " + std::to_string(asked.num_ranks));
-  }
+  check_ranks(asked, topology);
   const CollectiveRequest request = placed_on(asked, topology);
   Choice choice;
   bool has_messages = false;

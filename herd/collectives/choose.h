@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/collectives/registry.h"
@@ -51,5 +52,8 @@ CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology)
 // and grid are ignored: build the schedule from placed_on(request, topology). Of two that are equally fast the first in
 // the registry wins.
 Choice choose(const CollectiveRequest& request, const Topology& topology, ChooseOptions options = {});
+
+// What choose() predicts for one algorithm, microseconds. Throws kBadConfig where it can't serve the request.
+double predict_us(std::string_view algorithm, const CollectiveRequest& request, const Topology& topology);
 
 }  // namespace herd

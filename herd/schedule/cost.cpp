@@ -15,7 +15,7 @@ constexpr int64_t kMessagePieceBytes = 64 << 10;
 constexpr int kMaxMessagePieces = 4;
 
 struct Rates {  // of one host, for this message
-  double core, bus, peer_write;
+  double core, bus, peer_read = 1, peer_write = 1, stage_read = 1, stage_write = 1;
 };
 
 class Model {
@@ -39,6 +39,9 @@ class Model {
     for (sim::Task& task : tasks_to_add_) engine_.add_task(std::move(task));
     const sim::Outcome outcome = engine_.run();
     ScheduleTimes times{outcome.end_us, {}, {}};
+    double call_us = 0;
+    for (const Host& host : topology_.hosts) call_us = std::max(call_us, host.call_us);
+    times.end_us += call_us;
     for (const auto& steps : tasks_) {
       auto& rows = times.steps.emplace_back();
       for (const std::vector<int>& pieces : steps) {
@@ -62,8 +65,9 @@ class Model {
     const double touched =
         static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
     const bool cached = touched <= static_cast<double>(host.cache_bytes);
-    rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_write_factor}
-                            : Rates{host.core_bytes_per_us, host.memory_bytes_per_us, 1});
+    rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_read_factor,
+                                    host.peer_write_factor, host.stage_read_factor, host.stage_write_factor}
+                            : Rates{host.core_bytes_per_us, host.memory_bytes_per_us});
     const std::string name = topology_.hosts.size() > 1 ? " of host " + std::to_string(h) : "";
     cores_.push_back(add_shared("cores" + name, host.cores));
     buses_.push_back(add_shared((cached ? "cache" : "memory") + name, rates_.back().bus));
@@ -151,12 +155,24 @@ class Model {
 
   double moved_by(const Step& step, Rank rank) const {
     double moved = 0;
-    for (const Slice& source : step.sources) moved += bytes(source);
+    const Rates& rates = rates_[host_of_[rank]];
+    for (const Slice& source : step.sources) {
+      const double peers = source.space == Space::kStage ? rates.stage_read : rates.peer_read;
+      moved += bytes(source) * (source.rank == rank ? 1 : peers);
+    }
     for (const Slice& target : step.targets) {
-      const bool peers = target.rank != rank && target.space != Space::kStage;
-      moved += bytes(target) * (peers ? rates_[host_of_[rank]].peer_write : 1);
+      const bool staged = target.space == Space::kStage, own = target.rank == rank || reads(step, target);
+      moved += bytes(target) * (staged ? rates.stage_write : own ? 1 : rates.peer_write);
     }
     return moved;
+  }
+
+  // Whether the step has the lines of this target already, since it reads the same memory.
+  bool reads(const Step& step, const Slice& target) const {
+    return std::any_of(step.sources.begin(), step.sources.end(), [&](const Slice& source) {
+      const bool same_memory = source.space == target.space || (all_[0].in_place && source.space == Space::kInput);
+      return source.rank == target.rank && same_memory && source.begin == target.begin;
+    });
   }
 
   int pieces_of(double message) const {

@@ -1,7 +1,8 @@
 // Times the schedules of all ranks on a topology, with the event engine: a step is work for its rank's thread, that
 // shares the host's cores, memory and uplink with everybody else's. So more ranks than cores share cores.
 //   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
-//                      schedules touch on a host fits)
+//                      schedules touch on a host fits; there bytes of peers and of the stage count by the host's
+//                      factors)
 //   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out

@@ -24,9 +24,13 @@ const Key kKeys[] = {{"ranks", &Host::ranks},
                      {"cached_core_bytes_per_us", &Host::cached_core_bytes_per_us},
                      {"cached_bytes_per_us", &Host::cached_bytes_per_us},
                      {"cache_bytes", &Host::cache_bytes},
+                     {"peer_read_factor", &Host::peer_read_factor},
                      {"peer_write_factor", &Host::peer_write_factor},
+                     {"stage_write_factor", &Host::stage_write_factor},
+                     {"stage_read_factor", &Host::stage_read_factor},
                      {"signal_us", &Host::signal_us},
                      {"step_us", &Host::step_us},
+                     {"call_us", &Host::call_us},
                      {"uplink_latency_us", &Link::latency_us},
                      {"uplink_bytes_per_us", &Link::bytes_per_us}};
 

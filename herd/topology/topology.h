@@ -25,10 +25,16 @@ struct Host {
   double cached_core_bytes_per_us = 40'000;  // the same while all that a collective touches fits the cache
   double cached_bytes_per_us = 84'000;
   int64_t cache_bytes = 32 << 20;  // last level, shared
-  double peer_write_factor = 3;    // in cache, a byte stored to lines that a peer holds costs so many
-  double signal_us = 0.3;          // until a peer sees a flag or a message
-  double step_us = 0.05;           // what any step costs its rank's thread
-  Link uplink = {15, 1'250};       // to the other hosts, each way: 10 Gbit/s
+  // In the cache, what a byte costs beside one of a core's own memory: loaded from lines that a peer wrote, stored to
+  // lines that a peer holds; stored to the stage, past the cache, and loaded from a peer's stage.
+  double peer_read_factor = 1;
+  double peer_write_factor = 3;
+  double stage_write_factor = 1;
+  double stage_read_factor = 1;
+  double signal_us = 0.3;     // until a peer sees a flag or a message
+  double step_us = 0.05;      // what any step costs its rank's thread
+  double call_us = 0;         // what a collective costs beside its steps
+  Link uplink = {15, 1'250};  // to the other hosts, each way: 10 Gbit/s
   bool operator==(const Host&) const = default;
 };
 

@@ -81,7 +81,7 @@ TEST(Explain, LetsATuningFileOverrideTheModel) {
   const std::string file = folder / "a.tuning";
   std::ofstream(file) << "herd-tuning 1\nall_reduce 2 symmetric 1048576 ring 12.5\n";
   const CollectiveOptions mebibyte{.op = "all_reduce", .ranks = 2, .bytes = "1MiB"};
-  EXPECT_THAT(explain({.collective = mebibyte}), HasSubstr("choice: direct_pull"));
+  EXPECT_THAT(explain({.collective = mebibyte}), HasSubstr("choice: direct_push"));
   EXPECT_THAT(explain({.collective = mebibyte, .tuning_file = file}),
               HasSubstr("choice: ring: 12.5 us measured at 1 MiB"));
 }

@@ -1,0 +1,120 @@
+#!/usr/bin/env python3
+"""What herd predicts for collectives beside what it measures, algorithm by algorithm.
+
+    python bench/explain/compare.py [--build build/release] [--ops all_reduce,...] [--bytes 4KiB,1MiB,64MiB]
+        [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--only shm|wire] [--out explain.jsonl]
+
+Ranks of one host over shared memory, in ordinary and in symmetric memory; and, as root, two hosts (network namespaces
+joined by a virtual cable that is limited to --wire) of 1 and 2 ranks. Each line is one run of `herd bench`, whose
+predictions rest on what it measures by turns with the operation: rates and latencies of this host, and the link as it
+was probed when the ranks met. JSONL, then a table: "limit" is 25 % from 1 MiB up where ranks do not outnumber cores,
+else 40 %. Status 1 where a prediction is further off.
+"""
+import argparse
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+here = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(here.parents[1] / "scripts"))
+import two_hosts  # noqa: E402
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--ops", default="all_reduce,all_gather,reduce_scatter,broadcast,all_to_all")
+parser.add_argument("--bytes", default="4KiB,1MiB,64MiB")
+parser.add_argument("--ranks", default="2,4", help="of one host")
+parser.add_argument("--seconds", default="0.3", help="of bench per line")
+parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way, as tc writes it")
+parser.add_argument("--only", choices=["shm", "wire"])
+parser.add_argument("--out", default="explain.jsonl")
+args = parser.parse_args()
+herd = pathlib.Path(args.build).resolve() / "herd"
+os.environ.update(OMP_NUM_THREADS="1", HERD_TOKEN=os.urandom(16).hex())
+
+
+def size_of(text):
+    number, unit = text[:-3], text[-3:]
+    return int(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
+
+
+def size_text(count):
+    return f"{count >> 20} MiB" if count >= 2**20 else f"{count >> 10} KiB"
+
+
+def us_text(us):
+    return f"{us:.1f} us" if us < 1000 else f"{us / 1e3:.2f} ms"
+
+
+def candidates(op, size, *more):
+    """The algorithms that herd would time for this request."""
+    shown = subprocess.run([herd, "explain", op, "--bytes", size, "--json", *more], capture_output=True, text=True,
+                           check=True).stdout
+    return [one["algorithm"] for one in json.loads(shown)["candidates"] if "us" in one and "why_not" not in one]
+
+
+def lines_of(text):
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
+
+
+def bench(op, size, algorithm):
+    return [str(herd), "bench", op, "--bytes", size, "--algorithm", algorithm, "--seconds", args.seconds, "--json"]
+
+
+def shared_memory():
+    for op in args.ops.split(","):
+        for ranks in args.ranks.split(","):
+            for size in args.bytes.split(","):
+                for memory in ("--symmetric", "--ordinary-memory"):
+                    asked = ["--ranks", ranks, *([memory] if memory != "--symmetric" else [])]
+                    for algorithm in candidates(op, size, *asked):
+                        more = ["--symmetric"] if memory == "--symmetric" else []
+                        ran = subprocess.run([*bench(op, size, algorithm), "--ranks", ranks, *more],
+                                             capture_output=True, text=True)
+                        for row in lines_of(ran.stdout):
+                            yield {"where": "shm", **row}
+
+
+def wire():
+    with two_hosts.TwoHosts(rate=args.wire) as hosts:
+        for ranks in (1, 2):
+            for op in args.ops.split(","):
+                for size in args.bytes.split(","):
+                    for algorithm in candidates(op, size, "--ranks", str(2 * ranks), "--topology", f"hosts:2x{ranks}"):
+                        launch = [[str(herd), "run", "-n", str(ranks), "--nnodes", "2", "--node-rank", str(node),
+                                   "--rendezvous", f"{hosts.addresses[0]}:29400", "--", *bench(op, size, algorithm)]
+                                  for node in (0, 1)]
+                        started = [hosts.start(node, command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                                               text=True) for node, command in enumerate(launch)]
+                        text = "\n".join(one.communicate(timeout=300)[0] for one in started)
+                        text = "\n".join(line.split("] ", 1)[-1] for line in text.splitlines())
+                        for row in lines_of(text):
+                            yield {"where": f"{args.wire}, 2 x {ranks}", **row}
+
+
+def limit_of(row):
+    crowded = row["ranks"] > os.cpu_count()
+    return 0.40 if crowded or row["bytes"] < 2**20 else 0.25
+
+
+rows = []
+with open(args.out, "w") as out:
+    sources = [] if args.only == "wire" else [shared_memory]
+    if args.only != "shm":
+        reason = two_hosts.why_not()
+        print(f"two_hosts: skipped: {reason}") if reason else sources.append(wire)
+    print(f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "
+          f"{'measured':>10} {'off':>7} {'limit':>6}")
+    for source in sources:
+        for row in source():
+            row["off"] = row["predicted_us"] / row["us_median"] - 1
+            row["within"] = abs(row["off"]) <= limit_of(row)
+            rows.append(row)
+            print(json.dumps(row), file=out, flush=True)
+            print(f"{row['where']:14} {row['op']:15} {row['ranks']:5} {row['memory']:>9} {size_text(row['bytes']):>8}  "
+                  f"{row['algorithm']:18} {us_text(row['predicted_us']):>10} {us_text(row['us_median']):>10} "
+                  f"{100 * row['off']:+6.0f}% {100 * limit_of(row):5.0f}%{'' if row['within'] else ' *'}", flush=True)
+print(f"{sum(row['within'] for row in rows)} of {len(rows)} predictions within their limit")
+sys.exit(0 if all(row["within"] for row in rows) else 1)
