@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <thread>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/collectives/registry.h"
@@ -104,20 +105,29 @@ int64_t milliseconds_of(const std::string& error) {
   return at == std::string::npos ? -1 : std::atoll(error.c_str() + at + 7);
 }
 
-void check(const Case& c) {
+// False where a survivor heard late, or not at all of a delay that was over by then: other programs may have held the
+// cores, so it is tried again. What the last attempt says counts.
+bool passes(const Case& c, bool last) {
   SCOPED_TRACE(testing::PrintToString(c));
   WorldOptions hosts;
   hosts.host_of = {0, 0, 1, 1};
   ForkWorld world(
       kRanks, [&](Communicator& comm) { body(comm, c); }, hosts);
-  const std::string name = "rank " + std::to_string(c.victim);
+  const bool killed = c.blow == Blow::kKill;
+  const int64_t limit_ms = killed ? 1000 : 2 * kDeadline / 1ms;
+  std::vector<std::string> errors;
+  bool late = false;
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank == c.victim) continue;
-    const std::string error = world.wait(rank).error;
-    const bool killed = c.blow == Blow::kKill;
-    EXPECT_THAT(error, HasSubstr(killed ? "kPeerLost: " + name + " is lost" : "kTimeout: ")) << "rank " << rank;
+    errors.push_back(world.wait(rank).error);
+    late |= milliseconds_of(errors.back()) >= limit_ms || (c.blow == Blow::kDelay && errors.back().empty());
+  }
+  if (late && !last) return false;
+  const std::string name = "rank " + std::to_string(c.victim);
+  for (const std::string& error : errors) {
+    EXPECT_THAT(error, HasSubstr(killed ? "kPeerLost: " + name + " is lost" : "kTimeout: "));
     EXPECT_THAT(error, HasSubstr(name));
-    EXPECT_LT(milliseconds_of(error), killed ? 1000 : 2 * kDeadline / 1ms) << error;
+    EXPECT_LT(milliseconds_of(error), limit_ms) << error;
     if (killed) continue;
     EXPECT_THAT(error, Not(HasSubstr("is lost")));
     EXPECT_THAT(error, Not(HasSubstr("is gone")));
@@ -125,29 +135,46 @@ void check(const Case& c) {
       EXPECT_THAT(error, testing::ContainsRegex(name + "[^\n]*is stopped"));
     }
   }
+  return true;
 }
 
-TEST(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
-  const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
-  int number = 0;
+std::vector<AlgorithmInfo> algorithms_of_messages() {
+  std::vector<AlgorithmInfo> all;
   for (Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
                                 Collective::kBroadcast, Collective::kBarrier}) {
     for (const AlgorithmInfo& algorithm : algorithms(collective)) {
       if (algorithm.needs != Needs::kMessages) continue;
-      for (Rank victim = 0; victim < kRanks; ++victim) {
-        CollectiveRequest request = request_of(collective, victim);
-        if (!why_not(algorithm, request).empty()) continue;
-        const int steps = static_cast<int>(build_schedule(algorithm.name, request).steps.size());
-        for (int step = 0; step < steps; ++step) {
-          for (Blow blow : {Blow::kKill, Blow::kStop, Blow::kDelay}) {
-            if (full || ++number % 241 == 0) check({collective, std::string(algorithm.name), blow, victim, step});
-          }
-        }
+      if (why_not(algorithm, request_of(collective, 0)).empty()) all.push_back(algorithm);
+    }
+  }
+  return all;
+}
+
+class UcxChaos : public testing::TestWithParam<AlgorithmInfo> {};
+
+TEST_P(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
+  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
+  static int number = 0;
+  int runs = 0;
+  for (Rank victim = 0; victim < kRanks; ++victim) {
+    const CollectiveRequest request = request_of(GetParam().collective, victim);
+    const int steps = static_cast<int>(build_schedule(GetParam().name, request).steps.size());
+    for (int step = 0; step < steps; ++step) {
+      for (Blow blow : {Blow::kKill, Blow::kStop, Blow::kDelay}) {
+        if (!full && ++number % 241 != 0) continue;
+        const Case one = {GetParam().collective, std::string(GetParam().name), blow, victim, step};
+        ++runs;
+        if (!passes(one, false) && !passes(one, false)) passes(one, true);
       }
     }
   }
+  RecordProperty("runs", runs);
 }
+
+INSTANTIATE_TEST_SUITE_P(All, UcxChaos, testing::ValuesIn(algorithms_of_messages()), [](const auto& one) {
+  return std::string(collective_name(one.param.collective)) + "_" + std::string(one.param.name);
+});
 
 }  // namespace
 }  // namespace herd
