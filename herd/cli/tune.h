@@ -1,5 +1,6 @@
-// herd bench OP --tune FILE: measures every algorithm that serves the operation on this host at each size, and writes
-// the fastest into the file of docs/formats/tuning.md, where other operations, ranks and sizes stay as they are.
+// herd bench OP --tune FILE: measures every algorithm that serves the operation on this host at each size, in two turns
+// of which the faster counts, and writes the fastest into the file of docs/formats/tuning.md, where other operations,
+// ranks and sizes stay as they are.
 #pragma once
 
 #include <cstdint>
