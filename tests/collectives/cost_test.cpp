@@ -44,6 +44,49 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
   EXPECT_LT(with_cores(2), 2.0 * with_cores(4));
 }
 
+// One rank's work at a time is exact: 2 ranks, no latency, a rate of 1000 bytes/us for a core and none for the cache.
+Topology plain_pair() {
+  Topology topology = one_host(2, 2);
+  Host& host = topology.hosts[0];
+  host.cached_core_bytes_per_us = 1000;
+  host.cached_bytes_per_us = 1e9;
+  host.signal_us = host.step_us = 0;
+  host.peer_write_factor = 1;
+  return topology;
+}
+
+TEST(Cost, BytesOfPeersAndOfTheStageCountByTheirFactors_InTheCache) {
+  const CollectiveRequest request{
+      .collective = Collective::kAllGather, .num_ranks = 2, .elements = 20'000, .direct = true, .same_host = true};
+  Topology topology = plain_pair();
+  // Each rank copies its own 40,000 bytes and the peer's: 2 bytes moved for each.
+  EXPECT_NEAR(time_of("direct_pull", request, topology), 160, 0.01);
+  topology.hosts[0].peer_read_factor = 3;
+  EXPECT_NEAR(time_of("direct_pull", request, topology), 240, 0.01);
+  EXPECT_NEAR(time_of("direct_push", request, topology), time_of("direct_push", request, plain_pair()), 0.01);
+  topology.hosts[0].call_us = 5;
+  EXPECT_NEAR(time_of("direct_pull", request, topology), 245, 0.01);
+  topology = plain_pair();
+  const double staged = time_of("staged", request, topology);
+  topology.hosts[0].stage_read_factor = 2;  // the peer's 40,000 bytes, once
+  EXPECT_NEAR(time_of("staged", request, topology), staged + 40, 0.01);
+}
+
+TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
+  CollectiveRequest request{.collective = Collective::kAllReduce,
+                            .num_ranks = 2,
+                            .elements = 20'000,
+                            .in_place = true,
+                            .direct = true,
+                            .same_host = true};
+  Topology topology = plain_pair();
+  topology.hosts[0].peer_write_factor = 3;
+  // Each rank reads two halves of 40,000 bytes and writes two.
+  EXPECT_NEAR(time_of("direct_push", request, topology), 160, 0.01);
+  request.in_place = false;
+  EXPECT_NEAR(time_of("direct_push", request, topology), 240, 0.01);
+}
+
 TEST(Cost, EveryScheduleHasTimesForEveryStep) {
   for (const AlgorithmInfo& info : every_algorithm()) {
     if (is_composition(info)) continue;
