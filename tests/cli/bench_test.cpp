@@ -88,6 +88,7 @@ TEST(Bench, ReportsRatesOfNcclTestsDefinition) {
     EXPECT_DOUBLE_EQ(r.algbw_GBps, 4096 / r.us_median / 1e3);
     EXPECT_DOUBLE_EQ(r.busbw_GBps, r.algbw_GBps / 2);
     EXPECT_GT(r.bound_GBps, 0);
+    EXPECT_GT(r.predicted_us, 0);
   });
 }
 
