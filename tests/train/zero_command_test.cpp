@@ -28,7 +28,7 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   struct Layout {
     int stage, ranks;
   };
-  const std::pair<Layout, Layout> moves[] = {{{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{1, 2}, {3, 3}}, {{2, 4}, {1, 3}}};
+  const std::pair<Layout, Layout> moves[] = {{{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{2, 4}, {1, 3}}};
   int index = 0;
   for (const auto& [from, to] : moves) {
     const std::string name = "move" + std::to_string(index++);
@@ -48,13 +48,33 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   }
 }
 
+TEST(ZeroCommand, ResumesInAnotherPrecision) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("whole", 1).status, 0);
+  const auto expected = metrics_of(folder.root / "whole");
+  const auto precision = [](const std::string& name) { return "strategy.precision=" + name; };
+  for (const auto& [from, to] : {std::pair("bf16", "fp32"), std::pair("fp32", "fp16")}) {
+    const std::string name = std::string(from) + "-" + to;
+    const Ended first = folder.train(name, 2, zero(3, {precision(from)}));
+    ASSERT_EQ(first.status, 0) << first.output;
+    fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(12));
+    const Ended second = folder.train(name, 3, zero(1, {precision(to)}));
+    ASSERT_EQ(second.status, 0) << second.output;
+    EXPECT_THAT(second.output, HasSubstr("resumed from"));
+    const auto steps = metrics_of(folder.root / name);
+    ASSERT_EQ(steps.size(), expected.size());
+    for (size_t i = 0; i < steps.size(); ++i) EXPECT_NEAR(steps[i].loss, expected[i].loss, 0.015 * expected[i].loss);
+  }
+}
+
 TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
   RunFolder folder;
-  for (const int stage : {1, 2, 3}) {
+  for (const auto& [stage, precision] : {std::pair(1, "fp32"), std::pair(2, "bf16"), std::pair(3, "fp32")}) {
     const std::string name = "zero" + std::to_string(stage);
-    const Ended ended = folder.train(name, 2,
-                                     zero(stage, {"model.width=256", "model.heads=4", "model.context=128",
-                                                  "model.vocab=2048", "train.steps=3", "train.eval_every=0"}));
+    const Ended ended =
+        folder.train(name, 2,
+                     zero(stage, {std::string("strategy.precision=") + precision, "model.width=256", "model.heads=4",
+                                  "model.context=128", "model.vocab=2048", "train.steps=3", "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
