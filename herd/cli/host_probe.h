@@ -31,6 +31,7 @@ class HostProbe {
   Communicator& comm_;
   int here_ = 1;            // ranks of this host
   bool first_here_ = true;  // this rank is the first of them
+  bool streams_;            // the message is written past the cache
   int64_t bytes_, stage_bytes_;
   SharedMemory sink_;  // private
   SymmetricMemory source_, stage_;
