@@ -16,6 +16,7 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parents[1] / "scripts"))
@@ -30,6 +31,7 @@ parser.add_argument("--seconds", default="0.3", help="of bench per line")
 parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way, as tc writes it")
 parser.add_argument("--only", choices=["shm", "wire"])
 parser.add_argument("--out", default="explain.jsonl")
+parser.add_argument("--page", help="a page whose part \"explain\" the table replaces")
 args = parser.parse_args()
 herd = pathlib.Path(args.build).resolve() / "herd"
 os.environ.update(OMP_NUM_THREADS="1", HERD_TOKEN=os.urandom(16).hex())
@@ -99,13 +101,18 @@ def limit_of(row):
     return 0.40 if crowded or row["bytes"] < 2**20 else 0.25
 
 
-rows = []
+def say(line):
+    table.append(line)
+    print(line, flush=True)
+
+
+rows, table = [], []
 with open(args.out, "w") as out:
     sources = [] if args.only == "wire" else [shared_memory]
     if args.only != "shm":
         reason = two_hosts.why_not()
         print(f"two_hosts: skipped: {reason}") if reason else sources.append(wire)
-    print(f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "
+    say(f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "
           f"{'measured':>10} {'off':>7} {'limit':>6}")
     for source in sources:
         for row in source():
@@ -113,8 +120,14 @@ with open(args.out, "w") as out:
             row["within"] = abs(row["off"]) <= limit_of(row)
             rows.append(row)
             print(json.dumps(row), file=out, flush=True)
-            print(f"{row['where']:14} {row['op']:15} {row['ranks']:5} {row['memory']:>9} {size_text(row['bytes']):>8}  "
+            say(f"{row['where']:14} {row['op']:15} {row['ranks']:5} {row['memory']:>9} {size_text(row['bytes']):>8}  "
                   f"{row['algorithm']:18} {us_text(row['predicted_us']):>10} {us_text(row['us_median']):>10} "
-                  f"{100 * row['off']:+6.0f}% {100 * limit_of(row):5.0f}%{'' if row['within'] else ' *'}", flush=True)
-print(f"{sum(row['within'] for row in rows)} of {len(rows)} predictions within their limit")
+                  f"{100 * row['off']:+6.0f}% {100 * limit_of(row):5.0f}%{'' if row['within'] else ' *'}")
+say(f"{sum(row['within'] for row in rows)} of {len(rows)} predictions within their limit")
+if args.page:
+    page = pathlib.Path(args.page)
+    begin, end = "<!-- explain: written by bench/explain/compare.py -->\n", "<!-- end of explain -->"
+    head, rest = page.read_text().split(begin)
+    page.write_text(head + begin + f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores:\n```\n" + "\n".join(table) +
+                    "\n```\n" + end + rest.split(end)[1])
 sys.exit(0 if all(row["within"] for row in rows) else 1)

@@ -20,6 +20,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
+import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parents[1] / "scripts"))
@@ -35,6 +36,7 @@ parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--budget", type=float, default=2**27, help="bytes per run and size; sets the iterations")
 parser.add_argument("--peers", default="raw,gloo,mpi,ucx")
 parser.add_argument("--out", default="two_hosts.jsonl")
+parser.add_argument("--page", help="a page whose part of this name the table replaces")
 args = parser.parse_args()
 build = pathlib.Path(args.build).resolve()
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="herd-bench-"))
@@ -141,7 +143,7 @@ with open(args.out, "w") as out:
         print(json.dumps({"op": "all_reduce", "hosts": 2, "ranks": 2 * args.ranks, "bytes": size, "peer": name,
                           "rate": args.rate or "none", "us_min": round(min(times[size, name]), 3),
                           "us_median": round(median, 3), "algbw_GBps": round(size / median / 1e3, 4)}), file=out)
-print(f"2 hosts x {args.ranks}, {args.rate or 'no limit'}, us".ljust(28) + "".join(name.rjust(24) for name in contenders))
+table = [f"2 hosts x {args.ranks}, {args.rate or 'no limit'}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
 for size in sizes:
     row = f"{size} bytes".ljust(28)
     for name in contenders:
@@ -151,4 +153,13 @@ for size in sizes:
             if name != "herd":
                 text += f" ({medians[size, name] / medians[size, 'herd']:.2f})"
         row += text.rjust(24)
-    print(row)
+    table.append(row)
+print("\n".join(table))
+if args.page:
+    page = pathlib.Path(args.page)
+    name = f"two_hosts {args.ranks} {args.rate or 'none'}"
+    text = page.read_text()
+    begin, end = f"<!-- {name}: written by bench/two_hosts/compare.py -->\n", f"<!-- end of {name} -->"
+    head, rest = text.split(begin)
+    page.write_text(head + begin + f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores:\n```\n" + "\n".join(table) +
+                    "\n```\n" + end + rest.split(end)[1])
