@@ -1,7 +1,6 @@
 #include "herd/transport/inbox.h"
 
 #include <algorithm>
-#include <cstring>
 #include <utility>
 
 namespace herd::transport {
@@ -61,7 +60,7 @@ void Inbox::take(const Envelope& envelope, uint64_t offset, std::span<const std:
   if (!active_) begin(envelope);
   if (offset != arrived_ || payload.size() > making_way_.envelope.bytes - arrived_) return;  // from no herd
   if (into_ != nullptr)
-    deliver(*into_, payload);
+    into_->take(payload);
   else if (!nowhere_)
     making_way_.bytes.insert(making_way_.bytes.end(), payload.begin(), payload.end());
   arrived_ += payload.size();
@@ -84,7 +83,7 @@ void Inbox::begin(const Envelope& envelope) {
   nowhere_ = message.mismatch;  // a lane ends with its first mismatch
   if (nowhere_) return;
   message.started = true;
-  nowhere_ = !fits(message, envelope);
+  nowhere_ = !message.meets(envelope);
   if (!nowhere_) into_ = &message;
   if (nowhere_ && by_tag_) posted_.erase(found);
 }
@@ -112,26 +111,8 @@ void Inbox::finish() {
 
 void Inbox::hand_over(Message& message, const Early& early) {
   message.started = true;
-  if (fits(message, early.envelope)) deliver(message, early.bytes);
+  if (message.meets(early.envelope)) message.take(early.bytes);
   message.done = !message.mismatch;
-}
-
-bool Inbox::fits(Message& message, const Envelope& arrived) {
-  message.met = arrived;
-  message.mismatch = arrived.tag != message.envelope.tag || arrived.bytes != message.envelope.bytes ||
-                     arrived.description != message.envelope.description;
-  return !message.mismatch;
-}
-
-void Inbox::deliver(Message& message, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  std::byte* target = message.data + message.moved;
-  if (message.arrival != nullptr) {
-    message.arrival->take(target, bytes.data(), message.moved, static_cast<int64_t>(bytes.size()));
-  } else {
-    std::memcpy(target, bytes.data(), bytes.size());
-  }
-  message.moved += static_cast<int64_t>(bytes.size());
 }
 
 }  // namespace herd::transport

@@ -43,8 +43,6 @@ class Inbox {
   void begin(const Envelope& envelope);
   void finish();
   static void hand_over(Message& message, const Early& early);
-  static bool fits(Message& message, const Envelope& arrived);
-  static void deliver(Message& message, std::span<const std::byte> bytes);
 
   bool by_tag_;
   bool dropped_ = false;

@@ -96,7 +96,7 @@ void LocalChannel::post_receive(Message& message, Rank from) {
   if (message.lane == Lane::kPointToPoint) {
     for (auto stash = pair.stashes.begin(); stash != pair.stashes.end(); ++stash) {
       if (stash->envelope.tag != message.envelope.tag) continue;
-      if (fits(message, stash->envelope)) deliver(message, stash->bytes);
+      if (message.meets(stash->envelope)) message.take(stash->bytes);
       message.done = !message.mismatch;
       pair.stashes.erase(stash);
       return;
@@ -159,24 +159,6 @@ bool LocalChannel::move_send(Pair& pair, Rank peer, Lane lane) {
   return true;
 }
 
-bool LocalChannel::fits(Message& message, const Envelope& arrived) {
-  message.met = arrived;
-  message.mismatch = arrived.tag != message.envelope.tag || arrived.bytes != message.envelope.bytes ||
-                     arrived.description != message.envelope.description;
-  return !message.mismatch;
-}
-
-void LocalChannel::deliver(Message& message, std::span<const std::byte> bytes) {
-  if (bytes.empty()) return;
-  std::byte* target = message.data + message.moved;
-  if (message.arrival != nullptr) {
-    message.arrival->take(target, bytes.data(), message.moved, static_cast<int64_t>(bytes.size()));
-  } else {
-    std::memcpy(target, bytes.data(), bytes.size());
-  }
-  message.moved += static_cast<int64_t>(bytes.size());
-}
-
 bool LocalChannel::move_receive(Pair& pair, Rank peer) {
   Queue& queue = pair.receives[0];
   Message& message = *queue.first;
@@ -191,11 +173,11 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
     Envelope arrived;
     std::memcpy(&arrived, here.data(), sizeof arrived);
     message.started = true;
-    if (!fits(message, arrived)) return true;
+    if (!message.meets(arrived)) return true;
     used = kFrame;
   }
   const int64_t take = std::min(size - message.moved, static_cast<int64_t>(here.size()) - used);
-  deliver(message, here.subspan(static_cast<size_t>(used), static_cast<size_t>(take)));
+  message.take(here.subspan(static_cast<size_t>(used), static_cast<size_t>(take)));
   ring.release(static_cast<uint64_t>(used + round_up(take, kFrame)));
   if (message.moved == size) finished(queue, message);
   doorbells_[static_cast<size_t>(peer)].ring();
@@ -213,7 +195,7 @@ bool LocalChannel::begin_incoming(Pair& pair) {
   for (Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
     if (at->envelope.tag != incoming.envelope.tag || at->mismatch) continue;
     at->started = true;
-    if (fits(*at, incoming.envelope)) {
+    if (at->meets(incoming.envelope)) {
       incoming.into = at;
     } else {
       incoming.dropped = true;
@@ -234,7 +216,7 @@ void LocalChannel::finish_incoming(Pair& pair) {
   for (Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
     if (at->envelope.tag != incoming.envelope.tag || at->mismatch) continue;
     at->started = true;
-    if (fits(*at, incoming.envelope)) deliver(*at, incoming.stash.bytes);
+    if (at->meets(incoming.envelope)) at->take(incoming.stash.bytes);
     return finished(pair.receives[1], *at);
   }
   pair.stashes.push_back(std::move(incoming.stash));
@@ -250,7 +232,7 @@ bool LocalChannel::move_point_to_point(Pair& pair, Rank peer) {
   if (take > 0) {
     const auto bytes = here.first(static_cast<size_t>(take));
     if (incoming.into != nullptr)
-      deliver(*incoming.into, bytes);
+      incoming.into->take(bytes);
     else if (!incoming.dropped)
       incoming.stash.bytes.insert(incoming.stash.bytes.end(), bytes.begin(), bytes.end());
     ring.release(static_cast<uint64_t>(round_up(take, kFrame)));

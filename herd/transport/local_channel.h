@@ -92,8 +92,6 @@ class LocalChannel final : public Channel {
   bool move_point_to_point(Pair& pair, Rank peer);
   bool begin_incoming(Pair& pair);
   void finish_incoming(Pair& pair);
-  static bool fits(Message& message, const Envelope& arrived);
-  static void deliver(Message& message, std::span<const std::byte> bytes);
   void finished(Queue& queue, Message& message);
 
   Rank self_;

@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "herd/base/ids.h"
 
@@ -25,6 +26,11 @@ struct Arrival {
 enum class Lane : uint8_t { kCollective, kPointToPoint };
 
 struct Message {
+  // Of a receive: whether it fits what arrived; if not it is a mismatch.
+  bool meets(const Envelope& arrived);
+  // Of a receive: the next bytes of it.
+  void take(std::span<const std::byte> bytes);
+
   Rank peer = -1;  // in the channel's group
   Lane lane = Lane::kCollective;
   std::byte* data = nullptr;
