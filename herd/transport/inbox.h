@@ -23,7 +23,8 @@ class Inbox {
   void arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
   // True once a message with this tag has begun to arrive that no posted receive will take; what is in its way is kept.
   bool seek(uint64_t tag);
-  void drop();  // forgets what is posted, and all that arrives later
+  size_t posted() const { return posted_.size(); }  // receives that wait, or are being filled
+  void drop();                                      // forgets what is posted, and all that arrives later
   // Of all pieces that were delivered, and of those that had to make way; counts so many more bytes for each.
   uint64_t taken() const { return taken_; }
   static constexpr uint64_t kPieceCharge = 64;

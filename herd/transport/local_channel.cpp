@@ -93,17 +93,14 @@ void LocalChannel::post_send(Message& message, Rank to) {
 
 void LocalChannel::post_receive(Message& message, Rank from) {
   Pair& pair = pairs_[static_cast<size_t>(from)];
-  if (message.lane == Lane::kPointToPoint) {
-    for (auto stash = pair.stashes.begin(); stash != pair.stashes.end(); ++stash) {
-      if (stash->envelope.tag != message.envelope.tag) continue;
-      if (message.meets(stash->envelope)) message.take(stash->bytes);
-      message.done = !message.mismatch;
-      pair.stashes.erase(stash);
-      return;
-    }
+  if (message.lane == Lane::kCollective) {
+    pair.receives.push(message);
+    ++posted_;
+  } else {
+    const size_t waiting = pair.inbox.posted();
+    pair.inbox.post(message);
+    posted_ += static_cast<int>(pair.inbox.posted()) - static_cast<int>(waiting);
   }
-  pair.receives[static_cast<size_t>(message.lane)].push(message);
-  ++posted_;
 }
 
 void LocalChannel::finished(Queue& queue, Message& message) {
@@ -118,9 +115,9 @@ bool LocalChannel::progress() {
   for (Rank peer = 0; peer < size_; ++peer) {
     Pair& pair = pairs_[static_cast<size_t>(peer)];
     if (pair.sends[0].first != nullptr) moved |= move_send(pair, peer, Lane::kCollective);
-    if (pair.receives[0].first != nullptr) moved |= move_receive(pair, peer);
+    if (pair.receives.first != nullptr) moved |= move_receive(pair, peer);
     if (pair.sends[1].first != nullptr) moved |= move_send(pair, peer, Lane::kPointToPoint);
-    if (pair.receives[1].first != nullptr) moved |= move_point_to_point(pair, peer);
+    if (pair.inbox.posted() > 0) moved |= move_point_to_point(pair, peer);
   }
   return moved;
 }
@@ -129,8 +126,7 @@ void LocalChannel::drop_messages() {
   for (Pair& pair : pairs_) {
     pair.sends = {};
     pair.receives = {};
-    pair.incoming.into = nullptr;
-    pair.incoming.dropped = true;
+    pair.inbox.drop();
   }
   posted_ = 0;
 }
@@ -160,7 +156,7 @@ bool LocalChannel::move_send(Pair& pair, Rank peer, Lane lane) {
 }
 
 bool LocalChannel::move_receive(Pair& pair, Rank peer) {
-  Queue& queue = pair.receives[0];
+  Queue& queue = pair.receives;
   Message& message = *queue.first;
   RingReader& ring = pair.reader[0];
   if (message.mismatch) return false;
@@ -184,87 +180,41 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
   return true;
 }
 
-bool LocalChannel::begin_incoming(Pair& pair) {
-  Incoming& incoming = pair.incoming;
-  const std::span<const std::byte> here = pair.reader[1].available(kFrame);
-  if (here.empty()) return false;
-  incoming = {};
-  incoming.active = true;
-  std::memcpy(&incoming.envelope, here.data(), sizeof(Envelope));
-  pair.reader[1].release(kFrame);
-  for (Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
-    if (at->envelope.tag != incoming.envelope.tag || at->mismatch) continue;
-    at->started = true;
-    if (at->meets(incoming.envelope)) {
-      incoming.into = at;
-    } else {
-      incoming.dropped = true;
-      finished(pair.receives[1], *at);
-    }
+bool LocalChannel::read_point_to_point(Pair& pair) {
+  RingReader& ring = pair.reader[1];
+  if (pair.unread == 0) {
+    const std::span<const std::byte> here = ring.available(kFrame);
+    if (here.empty()) return false;
+    std::memcpy(&pair.incoming, here.data(), sizeof(Envelope));
+    ring.release(kFrame);
+    pair.unread = pair.incoming.bytes;
+    pair.inbox.arrive(pair.incoming, 0, {});
     return true;
   }
-  incoming.stash.envelope = incoming.envelope;
-  incoming.stash.bytes.reserve(incoming.envelope.bytes);
+  const auto left = static_cast<int64_t>(pair.unread);
+  const auto here = ring.available(static_cast<uint64_t>(std::min(round_up(left, kFrame), kPiece)));
+  if (here.empty()) return false;
+  const uint64_t take = std::min<uint64_t>(pair.unread, here.size());
+  pair.inbox.arrive(pair.incoming, pair.incoming.bytes - pair.unread, here.first(take));
+  ring.release(static_cast<uint64_t>(round_up(static_cast<int64_t>(take), kFrame)));
+  pair.unread -= take;
   return true;
 }
 
-void LocalChannel::finish_incoming(Pair& pair) {
-  Incoming& incoming = pair.incoming;
-  incoming.active = false;
-  if (incoming.into != nullptr) return finished(pair.receives[1], *incoming.into);
-  if (incoming.dropped) return;
-  for (Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
-    if (at->envelope.tag != incoming.envelope.tag || at->mismatch) continue;
-    at->started = true;
-    if (at->meets(incoming.envelope)) at->take(incoming.stash.bytes);
-    return finished(pair.receives[1], *at);
-  }
-  pair.stashes.push_back(std::move(incoming.stash));
-}
-
 bool LocalChannel::move_point_to_point(Pair& pair, Rank peer) {
-  Incoming& incoming = pair.incoming;
-  RingReader& ring = pair.reader[1];
-  if (!incoming.active && !begin_incoming(pair)) return false;
-  const int64_t left = static_cast<int64_t>(incoming.envelope.bytes) - incoming.moved;
-  const auto here = ring.available(static_cast<uint64_t>(std::min(round_up(left, kFrame), kPiece)));
-  const int64_t take = std::min(left, static_cast<int64_t>(here.size()));
-  if (take > 0) {
-    const auto bytes = here.first(static_cast<size_t>(take));
-    if (incoming.into != nullptr)
-      incoming.into->take(bytes);
-    else if (!incoming.dropped)
-      incoming.stash.bytes.insert(incoming.stash.bytes.end(), bytes.begin(), bytes.end());
-    ring.release(static_cast<uint64_t>(round_up(take, kFrame)));
-    incoming.moved += take;
-  }
-  if (take == left) finish_incoming(pair);
-  doorbells_[static_cast<size_t>(peer)].ring();
-  return take > 0 || take == left;
+  const size_t waiting = pair.inbox.posted();
+  const bool moved = read_point_to_point(pair);
+  posted_ -= static_cast<int>(waiting) - static_cast<int>(pair.inbox.posted());
+  if (moved) doorbells_[static_cast<size_t>(peer)].ring();
+  return moved;
 }
 
 bool LocalChannel::seek(Rank peer, uint64_t tag) {
   Pair& pair = pairs_[static_cast<size_t>(peer)];
-  for (const Stash& stash : pair.stashes) {
-    if (stash.envelope.tag == tag) return true;
+  while (!pair.inbox.seek(tag)) {
+    if (!move_point_to_point(pair, peer)) return false;
   }
-  for (const Message* at = pair.receives[1].first; at != nullptr; at = at->next) {
-    if (at->envelope.tag == tag && !at->mismatch) return false;  // it takes the next one
-  }
-  while (true) {
-    const Incoming& incoming = pair.incoming;
-    if (incoming.active) {
-      if (incoming.into == nullptr && !incoming.dropped && incoming.envelope.tag == tag) return true;
-      if (!move_point_to_point(pair, peer)) return false;
-      continue;
-    }
-    const std::span<const std::byte> here = pair.reader[1].available(kFrame);
-    if (here.empty()) return false;
-    Envelope next;
-    std::memcpy(&next, here.data(), sizeof next);
-    if (next.tag == tag) return true;
-    begin_incoming(pair);
-  }
+  return true;
 }
 
 LocalChannel::SignalSlot& LocalChannel::slot(Rank from, Rank to, uint64_t sequence) const {

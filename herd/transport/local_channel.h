@@ -5,7 +5,6 @@
 #pragma once
 
 #include <array>
-#include <list>
 #include <memory>
 #include <span>
 #include <vector>
@@ -13,6 +12,7 @@
 #include "herd/transport/byte_ring.h"
 #include "herd/transport/channel.h"
 #include "herd/transport/doorbell.h"
+#include "herd/transport/inbox.h"
 #include "herd/transport/transport.h"
 
 namespace herd::transport {
@@ -66,32 +66,21 @@ class LocalChannel final : public Channel {
     void pop();
     void remove(Message* message);
   };
-  struct Stash {  // a point-to-point message that came before its receive was posted
-    Envelope envelope;
-    std::vector<std::byte> bytes;
-  };
-  struct Incoming {  // the point-to-point frame that is arriving from one peer
-    bool active = false;
-    Envelope envelope;
-    Message* into = nullptr;  // nullptr: kept in `stash`, or dropped
-    bool dropped = false;
-    Stash stash;
-    int64_t moved = 0;
-  };
   struct Pair {
     std::array<RingWriter, 2> writer;
     std::array<RingReader, 2> reader;
-    std::array<Queue, 2> sends, receives;  // by Lane
-    Incoming incoming;
-    std::list<Stash> stashes;
+    std::array<Queue, 2> sends;  // by Lane
+    Queue receives;              // of collectives
+    Inbox inbox{Lane::kPointToPoint};
+    Envelope incoming;    // of the point-to-point message that is being read from the ring
+    uint64_t unread = 0;  // bytes of it
   };
 
   SignalSlot& slot(Rank from, Rank to, uint64_t sequence) const;
   bool move_send(Pair& pair, Rank peer, Lane lane);
   bool move_receive(Pair& pair, Rank peer);
   bool move_point_to_point(Pair& pair, Rank peer);
-  bool begin_incoming(Pair& pair);
-  void finish_incoming(Pair& pair);
+  bool read_point_to_point(Pair& pair);
   void finished(Queue& queue, Message& message);
 
   Rank self_;
