@@ -121,6 +121,20 @@ inline std::vector<CollectiveRequest> small_requests(const AlgorithmInfo& info, 
   return requests;
 }
 
+// So many elements that a staged algorithm takes several pieces; none of any other algorithm.
+inline std::vector<CollectiveRequest> requests_of_several_pieces(const AlgorithmInfo& info) {
+  std::vector<CollectiveRequest> requests;
+  if (info.name != "staged") return requests;
+  for (const bool in_place : {false, true}) {
+    requests.push_back({.collective = info.collective,
+                        .num_ranks = 2,
+                        .elements = info.collective == Collective::kAllToAll ? 33000 : 33001,
+                        .dtype = DType::kF64,
+                        .in_place = in_place});
+  }
+  return requests;
+}
+
 inline bool full_tests() { return std::getenv("HERD_FULL_TESTS") != nullptr; }
 
 }  // namespace herd::testing_support

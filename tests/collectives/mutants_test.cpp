@@ -20,14 +20,7 @@ RunResult interpret_often(std::span<const Schedule> all, int runs) {
 // Counts that give every rank something, and staged algorithms several pieces.
 std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
   std::vector<CollectiveRequest> requests = small_requests(info, DType::kF32, full_tests());
-  if (info.name != "staged") return requests;
-  for (const bool in_place : {false, true}) {
-    requests.push_back({.collective = info.collective,
-                        .num_ranks = 2,
-                        .elements = info.collective == Collective::kAllToAll ? 33000 : 33001,
-                        .dtype = DType::kF64,
-                        .in_place = in_place});
-  }
+  for (const CollectiveRequest& request : requests_of_several_pieces(info)) requests.push_back(request);
   return requests;
 }
 

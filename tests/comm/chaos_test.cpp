@@ -8,7 +8,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
 #include <thread>
 
 #include "herd/base/error.h"
@@ -17,6 +16,7 @@
 #include "herd/memory/shared_memory.h"
 #include "herd/schedule/meaning.h"
 #include "tests/collectives/all_algorithms.h"
+#include "tests/comm/faults.h"
 #include "tests/comm/lockstep_world.h"
 
 namespace herd::testing_support {
@@ -149,16 +149,10 @@ bool strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
   return true;
 }
 
-int count_files(const char* folder) {
-  int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
-
 class ChaosShm : public testing::TestWithParam<AlgorithmInfo> {};
 
 TEST_P(ChaosShm, EverySurvivorErrsInTimeAndNamesTheRightRank) {
-  const int files = count_files("/proc/self/fd"), objects = count_files("/dev/shm");
+  const int files = entries_of("/proc/self/fd"), objects = entries_of("/dev/shm");
   Totals totals;
   CollectiveRequest request{.collective = GetParam().collective,
                             .num_ranks = kRanks,
@@ -183,8 +177,8 @@ TEST_P(ChaosShm, EverySurvivorErrsInTimeAndNamesTheRightRank) {
       }
     }
   }
-  EXPECT_EQ(count_files("/proc/self/fd"), files);
-  EXPECT_EQ(count_files("/dev/shm"), objects);
+  EXPECT_EQ(entries_of("/proc/self/fd"), files);
+  EXPECT_EQ(entries_of("/dev/shm"), objects);
   EXPECT_EQ(waitpid(-1, nullptr, WNOHANG), -1) << "a child is left";
   if (totals.runs > 0) {
     std::printf("  %s %s: %d runs; latest survivor knew of a kill after %.1f ms, of a stop after %.1f ms\n",

@@ -31,14 +31,8 @@ constexpr bool kThreadSanitizer = false;
 
 std::vector<CollectiveRequest> requests_of(const AlgorithmInfo& info) {
   std::vector<CollectiveRequest> requests = small_requests(info, DType::kF64, full_tests());
-  if (info.name != "staged" || !full_tests()) return requests;
-  for (const bool in_place : {false, true}) {  // several pieces
-    requests.push_back({.collective = info.collective,
-                        .num_ranks = 2,
-                        .elements = info.collective == Collective::kAllToAll ? 33000 : 33001,
-                        .dtype = DType::kF64,
-                        .in_place = in_place});
-  }
+  if (!full_tests()) return requests;
+  for (const CollectiveRequest& request : requests_of_several_pieces(info)) requests.push_back(request);
   return requests;
 }
 

@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <vector>
@@ -14,6 +13,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
+#include "tests/comm/faults.h"
 
 namespace herd {
 namespace {
@@ -21,12 +21,8 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
-
-int count_files(const char* folder) {
-  int count = 0;
-  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
-  return count;
-}
+using testing_support::entries_of;
+using testing_support::notice_a_kill;
 
 int count_mappings(const std::string& word) {
   std::ifstream file("/proc/self/maps");
@@ -58,24 +54,7 @@ TEST(ProcessFaults, EverySurvivorGetsPeerLost_SoonAfterAKill) {
 }
 
 TEST(ProcessFaults, AKillIsNoticedWithin100Milliseconds) {
-  ForkWorld world(2, [](Communicator& comm) {
-    std::vector<int64_t> when = {0};
-    if (comm.rank() == 1) {
-      when[0] = steady_clock::now().time_since_epoch().count();
-      comm.send(when, 0, 1);
-      std::raise(SIGKILL);
-    }
-    comm.receive(when, 1, 1);
-    try {
-      comm.barrier();
-    } catch (const Error& error) {
-      const auto late = steady_clock::now() - steady_clock::time_point(steady_clock::duration(when[0]));
-      if (error.code() != Code::kPeerLost) throw;
-      if (late > 100ms) throw std::runtime_error("noticed only after " + std::to_string(late / 1ms) + " ms");
-      return;
-    }
-    throw std::runtime_error("a barrier with a dead rank ended well");
-  });
+  ForkWorld world(2, [](Communicator& comm) { notice_a_kill(comm, 0ms, 100ms); });
   EXPECT_EQ(world.wait()[0].error, "");
 }
 
@@ -156,7 +135,7 @@ TEST(ProcessFaults, MoreMemoryThanTheMachineHasIsAnErrorBeforeItIsTouched) {
 TEST(ProcessFaults, GroupsAndMemoryLeaveNothingBehind) {
   run_forked(2, [](Communicator& comm) {
     std::vector<float> x(100);
-    const int files = count_files("/proc/self/fd"), mappings = count_mappings("herd:");
+    const int files = entries_of("/proc/self/fd"), mappings = count_mappings("herd:");
     for (int i = 0; i < 5; ++i) {
       Communicator part = comm.split(0, 0, "part");
       SymmetricMemory memory = part.allocate_symmetric(1 << 20);
@@ -165,7 +144,7 @@ TEST(ProcessFaults, GroupsAndMemoryLeaveNothingBehind) {
       part.all_reduce(x);
     }
     comm.all_reduce(x);
-    if (count_files("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
+    if (entries_of("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
     if (count_mappings("herd:") != mappings) throw std::runtime_error("mappings are left");
   });
 }

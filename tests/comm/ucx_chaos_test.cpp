@@ -14,6 +14,7 @@
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/transport/wire.h"
+#include "tests/comm/faults.h"
 
 namespace herd {
 namespace {
@@ -109,10 +110,8 @@ int64_t milliseconds_of(const std::string& error) {
 // cores, so it is tried again. What the last attempt says counts.
 bool passes(const Case& c, bool last) {
   SCOPED_TRACE(testing::PrintToString(c));
-  WorldOptions hosts;
-  hosts.host_of = {0, 0, 1, 1};
   ForkWorld world(
-      kRanks, [&](Communicator& comm) { body(comm, c); }, hosts);
+      kRanks, [&](Communicator& comm) { body(comm, c); }, testing_support::two_hosts());
   const bool killed = c.blow == Blow::kKill;
   const int64_t limit_ms = killed ? 1000 : 2 * kDeadline / 1ms;
   std::vector<std::string> errors;

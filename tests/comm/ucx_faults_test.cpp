@@ -5,12 +5,12 @@
 
 #include <chrono>
 #include <csignal>
-#include <filesystem>
 #include <thread>
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
 #include "herd/transport/wire.h"
+#include "tests/comm/faults.h"
 
 namespace herd {
 namespace {
@@ -19,6 +19,9 @@ using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::Not;
+using testing_support::entries_of;
+using testing_support::notice_a_kill;
+using testing_support::two_hosts;
 
 class UcxFaults : public testing::Test {
  protected:
@@ -26,12 +29,6 @@ class UcxFaults : public testing::Test {
     if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
   }
 };
-
-WorldOptions two_hosts() {
-  WorldOptions options;
-  options.host_of = {0, 0, 1, 1};
-  return options;
-}
 
 TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
   ForkWorld world(
@@ -58,27 +55,7 @@ TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
 
 TEST_F(UcxFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
   ForkWorld world(
-      2,
-      [](Communicator& comm) {
-        std::vector<int64_t> when = {0};
-        if (comm.rank() == 1) {
-          when[0] = steady_clock::now().time_since_epoch().count();
-          comm.send(when, 0, 1);
-          std::this_thread::sleep_for(20ms);
-          std::raise(SIGKILL);
-        }
-        comm.receive(when, 1, 1);
-        try {
-          comm.barrier();
-        } catch (const Error& error) {
-          const auto late = steady_clock::now() - steady_clock::time_point(steady_clock::duration(when[0]));
-          if (error.code() != Code::kPeerLost) throw;
-          if (late > 1s) throw std::runtime_error("noticed only after " + std::to_string(late / 1ms) + " ms");
-          return;
-        }
-        throw std::runtime_error("a barrier with a dead rank ended well");
-      },
-      each_alone(2));
+      2, [](Communicator& comm) { notice_a_kill(comm, 20ms, 1s); }, each_alone(2));
   EXPECT_EQ(world.wait()[0].error, "");
 }
 
@@ -183,19 +160,14 @@ TEST_F(UcxFaults, GroupsLeaveNoDescriptorsBehind) {
       2,
       [](Communicator& comm) {
         std::vector<float> x(100);
-        const auto count_files = [] {
-          int count = 0;
-          for ([[maybe_unused]] const auto& one : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
-          return count;
-        };
         comm.all_reduce(x);
-        const int files = count_files();
+        const int files = entries_of("/proc/self/fd");
         for (int i = 0; i < 5; ++i) {
           Communicator part = comm.split(0, 0, "part");
           part.all_reduce(x);
         }
         comm.all_reduce(x);
-        if (count_files() != files) throw std::runtime_error("descriptors are left open");
+        if (entries_of("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
       },
       each_alone(2));
 }
