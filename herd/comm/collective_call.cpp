@@ -92,6 +92,26 @@ void check_size(const CollectiveCall& call, const Buffer& x, const char* which, 
                    std::to_string(count) + ", but it is " + named(x));
 }
 
+// A rank that has nothing to give, or to take, can't know whether the others' memory is symmetric, nor whether they are
+// in place. So where there is one, all do as it does: neither. Who names the algorithm answers for the memory of all.
+bool somebody_has_nothing(const CollectiveCall& call, const Layout& layout, int num_ranks) {
+  for (Rank rank = 0; call.algorithm.empty() && rank < num_ranks; ++rank) {
+    const bool nothing = call.request.collective == Collective::kAllToAll
+                             ? layout.num_sent(rank) == 0 || layout.num_received(rank) == 0
+                             : layout.part(rank).size() == 0;
+    if (nothing) return true;
+  }
+  return false;
+}
+
+// The operation reads a copy, times the factor.
+void copy_input(CollectiveCall& call, const Buffer& in) {
+  if (call.packing == nullptr) call.packing = std::make_shared<Packing>(in.dtype, 1);
+  call.input = call.packing->reserve(in.bytes());
+  call.input_bytes = in.bytes();
+  call.packing->load(in.ptr, call.input, in.bytes());
+}
+
 // Whether the part lies at its own place in the whole; throws where it lies elsewhere in it.
 bool at_its_place(const std::string& what, const Buffer& part, const Buffer& whole, Range range) {
   const auto* first = static_cast<const std::byte*>(whole.ptr);
@@ -165,9 +185,14 @@ CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, i
   const Layout layout = layout_of(call, num_ranks, options);
   check_size(call, out, "the whole", call.request.elements);
   check_size(call, in, "this rank's part", layout.part(self).size());
-  call.request.in_place = at_its_place("all_gather", in, out, layout.part(self));
+  call.ordinary = somebody_has_nothing(call, layout, num_ranks);
+  const bool at_place = at_its_place("all_gather", in, out, layout.part(self));
+  call.request.in_place = at_place && !call.ordinary;
   set_output(call, out);
-  if (!call.request.in_place) set_input(call, in);
+  if (!at_place)
+    set_input(call, in);
+  else if (call.ordinary)
+    copy_input(call, in);
   return call;
 }
 
@@ -178,13 +203,16 @@ CollectiveCall reduce_scatter_call(const Buffer& in, const Buffer& out, Rank sel
   check_size(call, in, "the whole", call.request.elements);
   check_size(call, out, "this rank's part", layout.part(self).size());
   set_reduction(call, options);
-  call.request.in_place = at_its_place("reduce_scatter", out, in, layout.part(self));
+  call.ordinary = somebody_has_nothing(call, layout, num_ranks);
+  const bool at_place = at_its_place("reduce_scatter", out, in, layout.part(self));
+  call.request.in_place = at_place && !call.ordinary;
   set_output(call, call.request.in_place ? in : out);
-  if (!call.request.in_place) set_input(call, in);
-  if (call.packing != nullptr) {
-    std::byte*& given = call.request.in_place ? call.output : call.input;
-    if (!call.request.in_place) given = call.packing->reserve(in.bytes());
-    call.packing->load(in.ptr, given, in.bytes());
+  if (call.request.in_place) {
+    if (call.packing != nullptr) call.packing->load(in.ptr, in.ptr, in.bytes());
+  } else if (at_place || call.packing != nullptr) {
+    copy_input(call, in);
+  } else {
+    set_input(call, in);
   }
   return call;
 }
@@ -197,6 +225,7 @@ CollectiveCall gather_call(const Buffer& in, const Buffer& out, Rank root, Rank 
   const Layout layout = layout_of(call, num_ranks, options);
   call.request.root = root;
   check_size(call, in, "this rank's part", layout.part(self).size());
+  call.ordinary = somebody_has_nothing(call, layout, num_ranks);
   set_input(call, in);
   if (self != root) return call;
   check_size(call, out, "the whole", call.request.elements);
@@ -212,6 +241,7 @@ CollectiveCall scatter_call(const Buffer& in, const Buffer& out, Rank root, Rank
   const Layout layout = layout_of(call, num_ranks, options);
   call.request.root = root;
   check_size(call, out, "this rank's part", layout.part(self).size());
+  call.ordinary = somebody_has_nothing(call, layout, num_ranks);
   set_output(call, out);
   if (self != root) return call;
   check_size(call, in, "the whole", call.request.elements);
@@ -231,13 +261,18 @@ CollectiveCall all_to_all_call(const Buffer& in, const Buffer& out, Rank self, i
   const Layout layout = layout_of(call, num_ranks, options);
   check_size(call, in, "what this rank sends", layout.num_sent(self));
   check_size(call, out, "what this rank receives", layout.num_received(self));
-  call.request.in_place = in.ptr == out.ptr && in.count > 0;
-  if (!call.request.in_place && in.count > 0 && out.count > 0) {
+  call.ordinary = somebody_has_nothing(call, layout, num_ranks);
+  const bool at_place = in.ptr == out.ptr && in.count > 0;
+  call.request.in_place = at_place && !call.ordinary;
+  if (!at_place && in.count > 0 && out.count > 0) {
     const auto *a = static_cast<const std::byte*>(in.ptr), *b = static_cast<const std::byte*>(out.ptr);
     if (a < b + out.bytes() && b < a + in.bytes()) refuse("all_to_all", "input and output overlap in part");
   }
   set_output(call, out);
-  if (!call.request.in_place) set_input(call, in);
+  if (!at_place)
+    set_input(call, in);
+  else if (call.ordinary)
+    copy_input(call, in);
   return call;
 }
 

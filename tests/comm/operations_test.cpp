@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <numeric>
 #include <thread>
@@ -84,6 +85,44 @@ TEST(Operations, AllToAllExchangesBlocks_EvenAndUneven) {
     comm.all_to_all(Ints({10 * r + 1, 10 * r + 2, 10 * r + 2}), got, {.counts = counts});
     for (int from = 0; from < 3; ++from) want.insert(want.end(), static_cast<size_t>(r), 10 * from + r);
     require(got == want, "uneven");
+  });
+}
+
+// Whoever has nothing can't see what kind of memory the others use, nor that they are in place.
+TEST(Operations, ARankWithoutElementsFitsAnyCall) {
+  constexpr int64_t kMany = 300'000;
+  const std::vector<int64_t> counts = {kMany, 0, kMany};
+  run_inproc(3, [&](Communicator& comm) {
+    const auto r = static_cast<size_t>(comm.rank());
+    const auto mine = static_cast<size_t>(counts[r]), begin = r == 0 ? size_t{0} : static_cast<size_t>(kMany);
+    SymmetricMemory memory = comm.allocate_symmetric(2 * kMany * 4);
+    Ints apart(2 * kMany);
+    for (const std::span<int32_t> whole : {std::span<int32_t>(apart), memory.span<int32_t>()}) {
+      Ints nothing;
+      const std::span<int32_t> part = mine == 0 ? std::span<int32_t>(nothing) : whole.subspan(begin, mine);
+      const auto fill = [&](int32_t value) { std::fill(whole.begin(), whole.end(), value); };
+      const auto holds = [&](size_t at, int32_t value) {
+        return std::all_of(whole.begin() + at, whole.begin() + at + kMany, [&](int32_t x) { return x == value; });
+      };
+      fill(comm.rank() + 1);
+      comm.all_gather(std::span<const int32_t>(part), whole, {.counts = counts});
+      require(holds(0, 1) && holds(kMany, 3), "all_gather in place");
+      fill(comm.rank() + 1);
+      comm.reduce_scatter(std::span<const int32_t>(whole), part, {.counts = counts});
+      require(mine == 0 || holds(begin, 6), "reduce_scatter in place");
+      Ints other(mine, comm.rank() + 1);
+      comm.gather(other, whole, 2, {.counts = counts});
+      require(comm.rank() != 2 || (holds(0, 1) && holds(kMany, 3)), "gather");
+      comm.scatter(whole, other, 2, {.counts = counts});
+      require(other == Ints(mine, comm.rank() + 1), "scatter");
+      // Ranks 0 and 2 exchange what they have.
+      std::vector<int64_t> blocks(9);
+      blocks[2] = blocks[6] = kMany;
+      fill(comm.rank() + 1);
+      const std::span<int32_t> x = whole.first(mine);
+      comm.all_to_all(std::span<const int32_t>(mine == 0 ? part : x), mine == 0 ? part : x, {.counts = blocks});
+      require(mine == 0 || holds(0, comm.rank() == 0 ? 3 : 1), "all_to_all in place");
+    }
   });
 }
 
