@@ -10,7 +10,7 @@ Schedule all_to_all_staged(const CollectiveRequest& request) {
   const std::vector<Rank> peers = peers_of(b);
   const Rank self = b.self();
   const int n = b.num_ranks();
-  const int pieces = num_pieces(request.elements, request.dtype);
+  const int pieces = num_pieces(n * b.longest_part(), request.dtype);
   const int64_t longest = part_of(b.longest_part(), pieces, 0).size();  // of one block's share of a piece
   const Slice slots[2] = {b.stage(n * longest), b.stage(n * longest)};
   b.copy(b.sent(self, self), {b.received(self, self)});

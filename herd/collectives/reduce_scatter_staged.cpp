@@ -9,7 +9,7 @@ Schedule reduce_scatter_staged(const CollectiveRequest& request) {
   if (build_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const int n = b.num_ranks();
-  const int pieces = num_pieces(request.elements, request.dtype);
+  const int pieces = num_pieces(n * b.longest_part(), request.dtype);
   const int64_t longest = part_of(b.longest_part(), pieces, 0).size();  // of one part's share of a piece
   const Slice slots[2] = {b.stage(n * longest), b.stage(n * longest)};
   for (int k = 0; k < pieces; ++k) {

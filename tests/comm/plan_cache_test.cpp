@@ -7,6 +7,9 @@
 
 #include "herd/comm/world_facts.h"
 
+#include "herd/schedule/layout.h"
+#include "herd/schedule/names.h"
+
 namespace herd::comm {
 namespace {
 
@@ -50,6 +53,26 @@ TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
 TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
   PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
   EXPECT_FALSE(plans.get("", between_hosts(0)).compiled.signals());
+}
+
+TEST(PlanCache, SkewedCountsFitTheStageMemoryOfAGroup) {
+  for (const int n : {3, 8}) {
+    for (const int64_t elements : {100'000, 5'000'000, 70'000'000}) {
+      for (const Collective collective : {Collective::kReduceScatter, Collective::kAllToAll, Collective::kAllGather,
+                                          Collective::kGather, Collective::kScatter}) {
+        CollectiveRequest request{.collective = collective, .num_ranks = n, .same_host = true};
+        for (Rank a = 0; a < n; ++a) {  // the last part, or what the last ranks exchange, is most of all
+          if (collective != Collective::kAllToAll) request.counts.push_back(a == n - 1 ? elements : 1);
+          for (Rank b = 0; collective == Collective::kAllToAll && b < n; ++b)
+            request.counts.push_back(a == n - 1 && b == n - 1 ? elements : a);
+        }
+        request.elements = elements_of_counts(collective, n, request.counts);
+        PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+        EXPECT_NO_THROW(plans.get("staged", request)) << collective_name(collective) << " " << n << " " << elements;
+        EXPECT_NO_THROW(plans.get("", request)) << collective_name(collective) << " " << n << " " << elements;
+      }
+    }
+  }
 }
 
 TEST(PlanCache, CompositionsFitTheStageMemoryOfAGroup) {
