@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "herd/comm/group_state.h"
+#include "herd/launch/cores.h"
 
 namespace herd::comm {
 namespace {
@@ -18,6 +19,7 @@ constexpr int kSpins = 300;                         // about 30 us of looking be
 constexpr int kYields = 200;                        // then about 100 us of offering it, before sleep
 constexpr std::chrono::milliseconds kCareAfter{2};  // without a leader, before the progress thread looks after peers
 constexpr std::chrono::milliseconds kSleep{50};     // at most, between two looks at deadlines and at what peers say
+constexpr int kTurnsOfAClock = 512;                 // polls between two looks at the clock, while there is work
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -31,7 +33,7 @@ inline void pause_core() {
 
 Engine::Engine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
   // With more ranks than cores, whoever spins keeps away the one it waits for.
-  const int cores = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+  const int cores = launch::host_cores();
   int here = 0;
   for (Rank rank = 0; rank < transport_->size(); ++rank) {
     here += transport_->host_of(rank) == transport_->host_of(transport_->rank());
@@ -124,6 +126,8 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
   int idle = 0;
   const int spins = until != nullptr ? spins_ : 0;
   while (!over(until)) {
+    if (++turns_ % kTurnsOfAClock == 0) look_in_between();
+    if (over(until)) break;
     if (poll()) {
       idle = 0;
       if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
@@ -158,11 +162,26 @@ bool Engine::poll() {
   return moved;
 }
 
-// Deadlines, the dead and the different; then sleep until something happens. True if it slept.
-bool Engine::sleep(std::unique_lock<std::mutex>& lock, const Task* until) {
-  auto wake_at = steady_clock::now() + kSleep;
+// At deadlines, the dead and the different, for all groups. Returns when to look again.
+SteadyTime Engine::look_around() {
+  looked_at_ = steady_clock::now();
+  auto again = looked_at_ + kSleep;
   const auto groups = active_;
-  for (GroupState* group : groups) wake_at = std::min(wake_at, group->look_around());
+  for (GroupState* group : groups) again = std::min(again, group->look_around());
+  return again;
+}
+
+// While one group moves, others may be stuck: they have their deadlines all the same.
+void Engine::look_in_between() {
+  const auto now = steady_clock::now();
+  if (now - looked_at_ < kSleep) return;
+  transport_->sleep_until(now);  // hears of the dead
+  look_around();
+}
+
+// Looks around; then sleeps until something happens. True if it slept.
+bool Engine::sleep(std::unique_lock<std::mutex>& lock, const Task* until) {
+  const auto wake_at = look_around();
   if (over(until)) return false;
   transport_->announce_sleep();
   if (poll() || over(until)) {

@@ -46,6 +46,8 @@ class Engine {
   void wait_locked(std::unique_lock<std::mutex>& lock, Task& task);
   void lead(std::unique_lock<std::mutex>& lock, const Task* until);
   bool poll();
+  SteadyTime look_around();
+  void look_in_between();
   bool sleep(std::unique_lock<std::mutex>& lock, const Task* until);
   bool over(const Task* until) const;
   void let_others_in(std::unique_lock<std::mutex>& lock);
@@ -63,6 +65,8 @@ class Engine {
   bool asleep_ = false;
   bool resting_ = false;  // the progress thread, in the transport
   uint64_t leads_ = 0;
+  uint64_t turns_ = 0;
+  SteadyTime looked_at_;
   bool stopping_ = false;
   int spins_ = 0;
   std::thread thread_;

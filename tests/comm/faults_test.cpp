@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <chrono>
@@ -128,6 +129,24 @@ TEST(Deadline, IsTruePerOperation_AndLeavesAFastGroupAlone) {
   });
 }
 
+TEST(Deadline, IsTrueWhileAnotherGroupNeverRests) {
+  run_inproc(2, [](Communicator& world) {
+    Communicator other = world.split(0, 0, "other");
+    std::vector<float> x(4), y(4);
+    const auto begin = std::chrono::steady_clock::now();
+    Work late = world.rank() == 0 ? world.all_reduce_async(x, {.deadline = 100ms}) : Work();
+    std::vector<int32_t> going = {1};
+    while (going[0] != 0) {
+      other.all_reduce(y);
+      if (world.rank() == 0) going[0] = !late.done() && std::chrono::steady_clock::now() - begin < 3s;
+      other.broadcast(going, 0);
+    }
+    if (world.rank() != 0) return;
+    EXPECT_TRUE(late.done()) << "3 s after it was issued";
+    EXPECT_THROW(late.wait(), Error);
+  });
+}
+
 TEST(Abort, ReachesEveryRankAndEveryLaterOperation) {
   const auto errors = errors_of(3, [](Communicator& comm) {
     std::vector<float> x(16);
@@ -176,10 +195,12 @@ struct StepCase {
 // A rank that stops at a step, alive or dead, is named by all others.
 void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
   const int64_t elements = 60;
+  const std::vector<float> expected(static_cast<size_t>(elements), static_cast<float>(n * (n + 1) / 2));
   for (int64_t step = 0; step < 200; ++step) {
     bool stopped_in_time = true;
     std::atomic<int> failed{0};
     std::vector<Error> errors(static_cast<size_t>(n), Error(Code::kBug, "nothing"));
+    std::vector<std::vector<float>> results(static_cast<size_t>(n));
     // Outlive the communicators: an operation that nobody waits for uses them until then.
     std::vector<std::vector<float>> buffers(static_cast<size_t>(n), std::vector<float>(static_cast<size_t>(elements)));
     run_inproc(n, [&](Communicator& comm) {
@@ -187,6 +208,7 @@ void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
       const auto x = algorithm.rfind("direct", 0) == 0 ? memory.span<float>()
                                                        : std::span<float>(buffers[static_cast<size_t>(comm.rank())]);
       const Rank victim = n - 1;
+      std::fill(x.begin(), x.end(), static_cast<float>(comm.rank() + 1));
       comm.barrier();
       if (comm.rank() == victim) {
         comm::Operation& operation = comm::Access::group(comm).operation();
@@ -208,6 +230,7 @@ void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
       }
       try {
         comm.all_reduce(x, {.deadline = 100ms, .algorithm = algorithm});
+        results[static_cast<size_t>(comm.rank())].assign(x.begin(), x.end());
       } catch (const Error& error) {
         errors[static_cast<size_t>(comm.rank())] = error;
       }
@@ -220,7 +243,11 @@ void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
     for (Rank rank = 0; rank < n - 1; ++rank) {
       const Error& error = errors[static_cast<size_t>(rank)];
       // Steps that hand nothing on (the last copies) may let the others finish.
-      if (error.code() == Code::kBug) continue;
+      if (error.code() == Code::kBug) {
+        EXPECT_GT(step, 0) << algorithm << ": rank " << rank << " noticed nothing of a rank that did nothing";
+        EXPECT_EQ(results[static_cast<size_t>(rank)], expected) << algorithm << " step " << step;
+        continue;
+      }
       EXPECT_EQ(error.code(), dies ? Code::kPeerLost : Code::kTimeout)
           << algorithm << " step " << step << ": " << error.what();
       EXPECT_THAT(error.what(), HasSubstr("rank " + std::to_string(n - 1))) << algorithm << " step " << step;
