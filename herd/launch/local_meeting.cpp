@@ -51,7 +51,7 @@ Address abstract_address(const std::string& job_id) {
 bool same_user(int fd) {
   ucred peer = {};
   socklen_t length = sizeof peer;
-  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == getuid();
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
 }  // namespace

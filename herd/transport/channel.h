@@ -1,6 +1,6 @@
 // The private lanes of one group over one transport: what an executor moves data with. Groups never share a lane, so
 // none waits for another.
-// Threads: one at a time (the engine's lock sees to it), fail() excepted.
+// Threads: one at a time (the engine's lock sees to it).
 #pragma once
 
 #include <chrono>

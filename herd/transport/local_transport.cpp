@@ -17,7 +17,9 @@
 namespace herd::transport {
 namespace {
 
-const std::string kLost = "lost: ";  // before the verdict where a member did not come
+// Before the verdict where a member is gone, or did not come.
+const std::string kLost = "lost: ", kLate = "late: ";
+constexpr std::chrono::seconds kVerdictAfter{1};  // the leader's deadline, at most
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
 
@@ -152,10 +154,10 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
         const std::string said = courier_->receive(members[i], key + "/done", deadline).text;
         if (verdict.empty()) verdict = said;
       } catch (const Error& error) {
-        lost = error;
+        if (!lost) lost = error;
       }
     }
-    if (lost) verdict = kLost + lost->message();
+    if (lost) verdict = (lost->code() == Code::kTimeout ? kLate : kLost) + lost->message();
     for (size_t i = 1; i < members.size(); ++i) {
       try {
         courier_->send(members[i], key + "/verdict", {.text = verdict});
@@ -166,8 +168,9 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     if (lost) throw *lost;
   } else {
     courier_->send(leader, key + "/done", {.text = parcel.text});
-    verdict = courier_->receive(leader, key + "/verdict", deadline).text;
+    verdict = courier_->receive(leader, key + "/verdict", deadline + kVerdictAfter).text;
   }
+  if (verdict.starts_with(kLate)) throw Error(Code::kTimeout, verdict.substr(kLate.size()));
   if (verdict.starts_with(kLost)) throw Error(Code::kPeerLost, verdict.substr(kLost.size()));
   if (!verdict.empty()) throw Error(Code::kStorage, verdict);
   if (courier_->name() == "shm") parcel.memory->close_descriptor();

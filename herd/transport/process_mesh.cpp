@@ -9,6 +9,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstring>
+#include <functional>
 #include <sstream>
 
 #include "herd/base/error.h"
@@ -63,7 +64,10 @@ bool same_user(int socket) {
   return getsockopt(socket, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
 }
 
-int connect_to(Rank self, Rank peer, const Address& address) {
+// What a rank of the mesh is called in errors.
+using Name = std::function<std::string(Rank)>;
+
+int connect_to(Rank self, Rank peer, const Address& address, const Name& name) {
   const int made = new_socket();
   const auto [where, length] = abstract_address(address.name);
   const std::string hello = address.secret + " " + std::to_string(self);
@@ -71,7 +75,7 @@ int connect_to(Rank self, Rank peer, const Address& address) {
       ::send(made, hello.data(), hello.size(), MSG_NOSIGNAL) < 0) {
     const std::string why = std::strerror(errno);
     close(made);
-    throw Error(Code::kBadConfig, "rank " + std::to_string(self) + " can't reach rank " + std::to_string(peer) +
+    throw Error(Code::kBadConfig, name(self) + " can't reach " + name(peer) +
                                       " on this host through an abstract socket (" + why +
                                       ")\n  fix: let the containers of one host share a network namespace");
   }
@@ -90,11 +94,12 @@ Rank read_hello(int connection, const std::string& secret, int size) {
   return words >> said >> rank && said == secret && rank >= 0 && rank < size ? rank : -1;
 }
 
-void accept_peers(int listener, const std::string& secret, Rank self, std::vector<int>& sockets, SteadyTime deadline) {
+void accept_peers(int listener, const std::string& secret, Rank self, std::vector<int>& sockets, SteadyTime deadline,
+                  const Name& name) {
   const auto missing = [&] {
     std::string ranks;
     for (size_t peer = static_cast<size_t>(self) + 1; peer < sockets.size(); ++peer) {
-      if (sockets[peer] < 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(peer);
+      if (sockets[peer] < 0) ranks += (ranks.empty() ? "" : ", ") + name(static_cast<Rank>(peer));
     }
     return ranks;
   };
@@ -103,10 +108,13 @@ void accept_peers(int listener, const std::string& secret, Rank self, std::vecto
     pollfd wait = {listener, POLLIN, 0};
     if (left <= 0 || poll(&wait, 1, static_cast<int>(std::min<int64_t>(left, 3600'000))) <= 0) {
       if (left > 0 && errno == EINTR) continue;
-      throw Error(Code::kTimeout, "rank " + std::to_string(self) + " waits for these ranks to connect: " + missing());
+      throw Error(Code::kTimeout, name(self) + " waits for these ranks to connect: " + missing());
     }
     const int connection = accept4(listener, nullptr, nullptr, SOCK_CLOEXEC);
-    if (connection < 0) continue;
+    if (connection < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      throw_errno(Code::kStorage, name(self) + " accepts a peer", errno);
+    }
     const Rank peer = read_hello(connection, secret, static_cast<int>(sockets.size()));
     if (peer <= self || sockets[static_cast<size_t>(peer)] >= 0) {
       close(connection);
@@ -116,12 +124,12 @@ void accept_peers(int listener, const std::string& secret, Rank self, std::vecto
   }
 }
 
-Address get_address(Store& store, const std::string& key, Rank peer, SteadyTime deadline) {
+Address get_address(Store& store, const std::string& key, const std::string& peer, SteadyTime deadline) {
   std::string text;
   try {
     text = store.get(key, deadline);
   } catch (const Error& error) {
-    throw Error(error.code(), "rank " + std::to_string(peer) + " never arrived: " + error.message());
+    throw Error(error.code(), peer + " never arrived: " + error.message());
   }
   Address address;
   std::istringstream(text) >> address.name >> address.secret >> address.machine;
@@ -132,7 +140,9 @@ Address get_address(Store& store, const std::string& key, Rank peer, SteadyTime 
 
 std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
                               const std::vector<Rank>& ranks) {
-  const auto name = [&](Rank one) { return std::to_string(ranks.empty() ? one : ranks[static_cast<size_t>(one)]); };
+  const Name name = [&](Rank one) {
+    return "rank " + std::to_string(ranks.empty() ? one : ranks[static_cast<size_t>(one)]);
+  };
   const Address mine{"herd-" + random_hex(), random_hex(), host_identity()};
   const int listener = listen_at(mine.name);
   std::vector<int> sockets(static_cast<size_t>(size), -1);
@@ -140,16 +150,17 @@ std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank
     store.set(prefix + std::to_string(rank), mine.text());
     std::vector<Address> addresses;
     for (Rank peer = 0; peer < size; ++peer) {
-      addresses.push_back(peer == rank ? mine : get_address(store, prefix + std::to_string(peer), peer, deadline));
+      addresses.push_back(peer == rank ? mine
+                                       : get_address(store, prefix + std::to_string(peer), name(peer), deadline));
       if (addresses.back().machine == mine.machine) continue;
-      throw Error(Code::kBadConfig, "rank " + name(peer) + " is on another host than rank " + name(rank) +
+      throw Error(Code::kBadConfig, name(peer) + " is on another host than " + name(rank) +
                                         ", and transport \"shm\" joins ranks of one host"
                                         "\n  fix: start all ranks on one host");
     }
     for (Rank peer = 0; peer < rank; ++peer) {
-      sockets[static_cast<size_t>(peer)] = connect_to(rank, peer, addresses[static_cast<size_t>(peer)]);
+      sockets[static_cast<size_t>(peer)] = connect_to(rank, peer, addresses[static_cast<size_t>(peer)], name);
     }
-    accept_peers(listener, mine.secret, rank, sockets, deadline);
+    accept_peers(listener, mine.secret, rank, sockets, deadline, name);
   } catch (...) {
     close(listener);
     for (int socket : sockets) {

@@ -1,5 +1,6 @@
 // A way for ranks to reach each other: who is there, who is alive, how to sleep until something happens, and the
-// channels and shared regions that groups open on it. Implementations: shm (processes of a host), inproc (threads).
+// channels and shared regions that groups open on it. Implementations: shm (processes of a host), inproc (threads of a
+// process), and over several hosts by UCX, each host within itself by shm.
 // Threads: one sleeper at a time; wake(), state() and the collective calls from any.
 #pragma once
 
