@@ -7,6 +7,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/launch/cores.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/text.h"
@@ -31,7 +32,7 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
 Topology topology_of(const CollectiveOptions& o) {
   if (o.ranks < 1) throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks));
   if (o.topology_file.empty()) {
-    return one_host(o.ranks, std::max(1, static_cast<int>(std::thread::hardware_concurrency())));
+    return one_host(o.ranks, launch::host_cores());
   }
   if (const auto known = preset(o.topology_file)) return first_ranks(*known, o.ranks);
   std::ifstream in(o.topology_file);

@@ -6,6 +6,7 @@
 #include <thread>
 
 #include "herd/comm/context.h"
+#include "herd/launch/cores.h"
 
 namespace herd::cli {
 namespace {
@@ -16,7 +17,7 @@ constexpr int64_t kBytes = 4096;
 }  // namespace
 
 CoreDistance::CoreDistance(Communicator& comm) : comm_(comm) {
-  measures_ = comm.size() > 1 && comm.size() <= static_cast<int>(std::thread::hardware_concurrency());
+  measures_ = comm.size() > 1 && comm.size() <= launch::host_cores();
   for (Rank peer = 0; peer < comm.size(); ++peer) {
     if (peer != comm.rank()) measures_ = measures_ && comm::Access::group(comm).channel().maps(peer);
   }

@@ -186,6 +186,9 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
 }
 
 SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions options) {
+  if (bytes < 0) {
+    throw Error(Code::kBadConfig, "allocate_symmetric: bytes >= 0, but they are " + std::to_string(bytes));
+  }
   GroupState& group = state_->member();
   const auto& members = group.settings().members;
   const auto patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;

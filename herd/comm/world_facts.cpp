@@ -4,12 +4,12 @@
 #include <array>
 #include <limits>
 #include <optional>
-#include <thread>
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/comm/link_probe.h"
 #include "herd/comm/transfer.h"
+#include "herd/launch/cores.h"
 #include "herd/topology/probe.h"
 
 namespace herd::comm {
@@ -43,8 +43,7 @@ void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& 
   std::string text;
   if (world.rank() == 0) {
     if (probe) facts.between = link_of(*probe);
-    said = {std::max<int64_t>(1, std::thread::hardware_concurrency()), facts.between.latency_us,
-            facts.between.bytes_per_us, -1, 0};
+    said = {launch::host_cores(), facts.between.latency_us, facts.between.bytes_per_us, -1, 0};
     try {
       text = read_own_tuning(tuning_file);
     } catch (const Error& error) {

@@ -96,12 +96,17 @@ std::optional<double> cpu_quota() {
   return lowest;
 }
 
+int host_cores() {
+  const int cores = static_cast<int>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
+  const double quota = cpu_quota().value_or(cores);
+  return std::max(1, std::min(cores, static_cast<int>(std::ceil(quota))));
+}
+
 int usable_cores() {
   cpu_set_t set;
   CPU_ZERO(&set);
-  const int cores = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  const double quota = cpu_quota().value_or(cores);
-  return std::max(1, std::min(cores, static_cast<int>(std::ceil(quota))));
+  const int bound_to = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::max(1, std::min(bound_to, host_cores()));
 }
 
 }  // namespace herd::launch

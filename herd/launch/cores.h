@@ -1,8 +1,9 @@
-// How many cores this process may use: its affinity mask, cut by the control group's quota.
+// How many cores there are to use.
 #pragma once
 
 namespace herd::launch {
 
-int usable_cores();  // at least 1
+int host_cores();    // of the host, cut by the control group's quota; at least 1
+int usable_cores();  // of those, the ones in this process's affinity mask; at least 1
 
 }  // namespace herd::launch

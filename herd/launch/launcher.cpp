@@ -173,7 +173,8 @@ Variables Job::variables(int local_rank, int number) const {
     result["OMP_NUM_THREADS"] =
         std::to_string(threads > 0 ? threads : std::max(1, usable_cores() / options_.ranks_per_node));
   }
-  result["HERD_THREADS"] = std::to_string(std::max(1, std::atoi(result["OMP_NUM_THREADS"].c_str())));
+  if (threads > 0 || !result.contains("HERD_THREADS"))
+    result["HERD_THREADS"] = std::to_string(std::max(1, std::atoi(result["OMP_NUM_THREADS"].c_str())));
   return result;
 }
 

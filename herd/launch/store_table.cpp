@@ -90,7 +90,9 @@ std::optional<StoreTable::Answer> StoreTable::get(uint32_t scope_id, const Messa
 }
 
 std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Message& request, const std::string& peer) {
-  std::string& value = scopes_[scope_id].values[request.key];
+  auto& values = scopes_[scope_id].values;
+  const auto found = values.find(request.key);
+  const std::string value = found == values.end() ? "" : found->second;
   int64_t sum = 0, delta = 0;
   if ((!value.empty() && !parse(value, sum)) || !parse(request.value, delta) ||
       __builtin_add_overflow(sum, delta, &sum)) {
@@ -98,7 +100,7 @@ std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Messa
                                "add to \"" + request.key + "\": \"" + value.substr(0, 40) + "\" and \"" +
                                    request.value.substr(0, 40) + "\" have no 64-bit sum")};
   }
-  value = std::to_string(sum);
+  values[request.key] = std::to_string(sum);
   return std::nullopt;
 }
 

@@ -29,6 +29,7 @@ int64_t bytes_of_gradients(const Program& step, const std::vector<Value>& values
 
 struct Work {
   PassWork pass;
+  bool measured = false;                    // on this machine, beside the other ranks
   const spec::BlockShape* block = nullptr;  // whose inner collectives it issues
 };
 
@@ -42,8 +43,9 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
     const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
     if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())
       return Work{{measured->second + so_far / (machine.core_bytes_per_us * machine.threads), cost.memory_bytes + more},
+                  true,
                   &block};
-    return Work{pass_work(cost, more, machine), &block};
+    return Work{pass_work(cost, more, machine), false, &block};
   };
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
@@ -57,10 +59,10 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
       return pass(op.kind);
     case OpKind::kStep:
       if (machine.update_us_per_element > 0)
-        return Work{{elements * machine.update_us_per_element / machine.threads, bytes}};
+        return Work{{elements * machine.update_us_per_element / machine.threads, bytes}, true};
       return Work{pass_work({}, bytes, machine)};
     case OpKind::kNorm:
-      if (machine.norm_us_per_element > 0) return Work{{elements * machine.norm_us_per_element, bytes}};
+      if (machine.norm_us_per_element > 0) return Work{{elements * machine.norm_us_per_element, bytes}, true};
       return Work{pass_work({}, bytes, machine)};
     case OpKind::kFetch:
     case OpKind::kEvict:
@@ -133,14 +135,16 @@ class Simulator {
                                                   op.axis, step.mesh.at(op.axis));
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
-        if (price.work_us > 0) task.uses = {{cores_, 1}, {bus_, price.host_bytes / price.work_us}};
+        if (price.work_us > 0)
+          task.uses = {{cores_, 1}, {bus_, bus_rate(price.host_bytes, price.work_us, machine_.reduce_us_per_byte > 0)}};
         meeting.work.push_back(add_task(task));
       } else {
         if (auto work = work_of(step, op, model_, machine_)) {
           if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
           task.work_us = work->pass.work_us;
           if (task.work_us > 0)
-            task.uses = {{cores_, static_cast<double>(machine_.threads)}, {bus_, work->pass.host_bytes / task.work_us}};
+            task.uses = {{cores_, static_cast<double>(machine_.threads)},
+                         {bus_, bus_rate(work->pass.host_bytes, task.work_us, work->measured)}};
         }
         const int added = add_task(task);
         if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;
@@ -153,6 +157,12 @@ class Simulator {
       const auto sent = messages_.find(key);
       if (sent != messages_.end()) after_[task] = {sent->second.first};
     }
+  }
+
+  // Bytes of the memory bus per microsecond. What was measured beside all other ranks has had its share.
+  double bus_rate(double bytes, double us, bool measured) const {
+    const double rate = bytes / us;
+    return measured ? std::min(rate, machine_.host_bytes_per_us / static_cast<double>(programs_.size())) : rate;
   }
 
   // Collectives that autograd issues within the op: the rank's threads wait for them.

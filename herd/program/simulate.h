@@ -28,7 +28,7 @@ struct Calibration {
   double op_overhead_us = 50;            // launching an op's kernels
 
   // What was measured on the machine itself, with all ranks of the host at work but no lack of cores; it goes before
-  // the rates above. Work that waits for memory has waited for it here too.
+  // the rates above. Work that waits for memory has waited for it here too: it takes a rank's share of the bus at most.
   std::map<std::pair<OpKind, int>, double> measured_us = {};  // forward, loss, backward of a block, one micro-batch
   double update_us_per_element = 0;                           // of the optimizer, one thread; 0 = not measured
   double norm_us_per_element = 0;

@@ -4,7 +4,6 @@
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
 #include <ATen/ops/mm.h>
-#include <ATen/ops/ones.h>
 #include <ATen/ops/ones_like.h>
 #include <ATen/ops/zeros.h>
 
@@ -25,7 +24,9 @@ using program::OpKind;
 using Clock = std::chrono::steady_clock;
 
 constexpr double kSeconds = 0.1;        // of a measurement; one call at least
-constexpr int64_t kElements = 4 << 20;  // of a stream through memory: far more than caches hold
+constexpr double kBlockSeconds = 2;     // of all passes over the blocks together, about
+constexpr int kMostTimes = 7;           // of a pass
+constexpr int64_t kElements = 4 << 20;  // of a stream through memory; where there are as many, more than caches hold
 constexpr int kBlocks = 2;              // in turn, so that the weights of one don't stay in the cache
 
 double us_since(Clock::time_point begin) {
@@ -44,6 +45,12 @@ double best_us(const std::function<void()>& work) {
   return best;
 }
 
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
 // Mean microseconds of a call. What runs once a step pays for cold caches each time, so the fastest call is not it.
 double mean_us(const std::function<void()>& work) {
   const auto begin = Clock::now();
@@ -59,14 +66,15 @@ class Measurements {
  public:
   Measurements(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
                runtime::FlatParameters& parameters, runtime::WholeWeights& weights, const optim::Optimizer& optimizer,
-               Communicator& comm)
+               Communicator& comm, int ranks_here)
       : run_(run),
         layout_(layout),
         chain_(chain),
         parameters_(parameters),
         weights_(weights),
         optimizer_(optimizer),
-        comm_(comm) {}
+        comm_(comm),
+        ranks_here_(ranks_here) {}
 
   program::Calibration run() {
     const int threads = at::get_num_threads();
@@ -80,11 +88,11 @@ class Measurements {
 
     machine.matmul_flops_per_us = matmul / threads;
     machine.core_bytes_per_us = stream / threads;
-    machine.host_bytes_per_us = stream * comm_.size();
+    machine.host_bytes_per_us = stream * ranks_here_;
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
-    const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * comm_.size()));
+    const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
     parameters_.gradients().zero_();
-    for (auto& [op, us] : figures_) machine.measured_us[op] = on_all(us) * alone;
+    for (const auto& [op, us] : figures_) machine.measured_us[op] = on_all(us) * alone;
     machine.update_us_per_element = update * alone;
     machine.norm_us_per_element = norm * alone;
     machine.reduce_us_per_byte = reduce * alone;
@@ -121,13 +129,13 @@ class Measurements {
     return 2.0 * static_cast<double>(rows * D * F) / best_us([&] { at::mm_out(y, x, w); });
   }
 
-  // Reads one region, writes another.
+  // Adds one region to another.
   double stream_bytes_per_us() {
     const int64_t count = std::min(kElements, elements() / 2);
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
     const at::Tensor from = parameters_.gradients().narrow(0, count, count);
     together();
-    return 2.0 * static_cast<double>(to.nbytes()) / mean_us([&] { at::add_out(to, to, from, 0); });
+    return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
   }
 
   // Times `work` as the op of a block and returns what it gives.
@@ -135,7 +143,7 @@ class Measurements {
   auto time(Op op, const Work& work) {
     const auto begin = Clock::now();
     auto result = work();
-    figures_[op] += us_since(begin);
+    times_[op].push_back(us_since(begin));
     return result;
   }
 
@@ -159,20 +167,29 @@ class Measurements {
     return at::arange(count, at::kLong).mul_(7919).remainder_(run_.model.vocab).view({rows, -1});
   }
 
-  // Forward, loss and backward of the first block, of a few in the middle, and of the last. What stands for several is
-  // entered for all of them.
+  // Forward, loss and backward of the first block, of a few in the middle, and of the last; several times, of which the
+  // median counts. What stands for several is entered for all of them.
   void blocks() {
     const int last = static_cast<int>(chain_.size()) - 1, middle = std::min(kBlocks, last - 1);
-    forward_and_backward(middle);  // pages, libraries and thread pools awake
-    figures_.clear();
+    const auto pass = [&] { loss(forward_and_backward(middle), last); };
+    pass();  // pages, libraries and thread pools awake
+    times_.clear();
     together();
-    const nn::Tuple x = forward_and_backward(middle);
+    const auto begin = Clock::now();
+    pass();
+    const double seconds = on_all(us_since(begin)) / 1e6;
+    const int more = std::clamp(static_cast<int>(kBlockSeconds / seconds), 2, kMostTimes) - 1;
+    for (int i = 0; i < more; ++i) {
+      together();
+      pass();
+    }
+    for (auto& [op, times] : times_) figures_[op] = median(times);
     for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
       double sum = 0;
       for (int b = 1; b <= middle; ++b) sum += figures_[{kind, b}];
       for (int b = 1; b < last; ++b) figures_[{kind, b}] = sum / middle;
     }
-    loss(x, last);
+    figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(loss_rows());
   }
 
   // Of block 0 and `middle` more, as a step runs them. Returns the last one's output.
@@ -199,24 +216,25 @@ class Measurements {
     return x;
   }
 
-  // Of as many sequences as fill one chunk of rows; the rest of the micro-batch goes the same way.
-  void loss(const nn::Tuple& whole, int last) {
+  // As many sequences as fill one chunk of rows; the rest of the micro-batch goes the same way.
+  int64_t loss_rows() const {
     const int64_t chunk = spec::loss_chunk_rows(run_.model.vocab, layout_.micro_batch * run_.model.context);
-    const int64_t rows = std::clamp<int64_t>(chunk / run_.model.context, 1, layout_.micro_batch);
+    return std::clamp<int64_t>(chunk / run_.model.context, 1, layout_.micro_batch);
+  }
+  void loss(const nn::Tuple& whole, int last) {
+    const int64_t rows = loss_rows();
     nn::Tuple x;
     for (const at::Tensor& tensor : whole) x.push_back(tensor.narrow(0, 0, rows));
     weights_.take(*chain_[last]);
-    at::ones({chunk, run_.model.vocab});  // the pages of the logits; freed blocks are used again
     together();
     time({OpKind::kLoss, last}, [&] {
       begin_gradients(last);
       return dynamic_cast<nn::LossBlock&>(*chain_[last]).loss(x, made_up_tokens(rows), context(last, rows), true);
     });
     weights_.give_back(*chain_[last]);
-    figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(rows);
   }
 
-  // On gradients alone: what a gradient holds is void until the first step. A master copy is made up.
+  // Of one thread. On gradients alone: what a gradient holds is void until the first step. A master copy is made up.
   double update_us_per_element() {
     const int64_t count = std::min({kElements, elements() / 2, states()});
     const at::Tensor weights = parameters_.gradients().narrow(0, 0, count),
@@ -233,7 +251,7 @@ class Measurements {
         optimizer_.step(shard, options);
     });
     for (const at::Tensor& state : shard.states) state.zero_();
-    return us / static_cast<double>(count) / at::get_num_threads();
+    return us / static_cast<double>(count);
   }
   double norm_us_per_element() {
     const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
@@ -264,15 +282,17 @@ class Measurements {
   runtime::WholeWeights& weights_;
   const optim::Optimizer& optimizer_;
   Communicator& comm_;
-  std::map<Op, double> figures_;
+  int ranks_here_;
+  std::map<Op, std::vector<double>> times_;  // microseconds of each pass
+  std::map<Op, double> figures_;             // their medians
 };
 
 }  // namespace
 
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
                                runtime::FlatParameters& parameters, runtime::WholeWeights& weights,
-                               const optim::Optimizer& optimizer, Communicator& comm) {
-  return Measurements(run, layout, chain, parameters, weights, optimizer, comm).run();
+                               const optim::Optimizer& optimizer, Communicator& comm, int ranks_here) {
+  return Measurements(run, layout, chain, parameters, weights, optimizer, comm, ranks_here).run();
 }
 
 }  // namespace herd::train

@@ -13,12 +13,12 @@
 namespace herd::train {
 
 // The blocks' own forward and backward on made-up tokens, the update, the norm and one bucket's reduction, on all ranks
-// at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. One transformer block
-// stands for all, and one chunk of rows for the whole loss. Every rank gets the mean over ranks, so that all predict
-// the same. Weights stay; gradients are void afterwards and states are zero, as before the first step. Collective.
-// Takes no more memory than a step does. Uses torch's threads.
+// at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. Two transformer blocks
+// stand for all, and one chunk of rows for the whole loss. Every rank gets the mean over ranks, so that all predict
+// the same. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards and states are zero, as
+// before the first step. Collective. Takes no more memory than a step does. Uses torch's threads.
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
                                runtime::FlatParameters& parameters, runtime::WholeWeights& weights,
-                               const optim::Optimizer& optimizer, Communicator& comm);
+                               const optim::Optimizer& optimizer, Communicator& comm, int ranks_here);
 
 }  // namespace herd::train

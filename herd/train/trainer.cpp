@@ -79,6 +79,18 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
+// The programs of this host's ranks; those of all ranks are proved first, but for large worlds.
+std::vector<program::Program> compile_steps(const spec::RunFile& run, const spec::ModelTable& table,
+                                            const spec::Layout& layout, int rank, const std::vector<int>& ranks_here) {
+  const std::vector<program::Program> proved = strategies::programs_of_run(run, table, layout, rank);
+  std::vector<program::Program> here;
+  for (const int one : ranks_here) {
+    here.push_back(proved.size() > 1 ? proved[static_cast<size_t>(one)]
+                                     : strategies::compile_step(run, table, layout, one));
+  }
+  return here;
+}
+
 }  // namespace
 
 struct Trainer::State {
@@ -136,19 +148,24 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
-  std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, comm.rank());
+  std::vector<int> here;
+  for (int rank = 0; rank < comm.size(); ++rank) {
+    if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
+  }
+  const std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank(), here);
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
   s.model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
-  program::Program& step = programs[programs.size() > 1 ? static_cast<size_t>(comm.rank()) : 0];
+  const program::Program& step =
+      programs[static_cast<size_t>(std::find(here.begin(), here.end(), comm.rank()) - here.begin())];
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, s.optimizer->num_states(), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
-  const program::Calibration machine =
-      calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer, comm);
+  const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer,
+                                                 comm, static_cast<int>(here.size()));
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
@@ -167,7 +184,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
                                       .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
                                       .deadline = deadline_of(run)});
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
-  s.executor = std::make_unique<runtime::Executor>(std::move(step), s.bindings->table());
+  s.executor = std::make_unique<runtime::Executor>(step, s.bindings->table());
 
   if (s.root()) {
     fs::create_directories(s.folder);

@@ -1,5 +1,6 @@
 // herd run with real processes: statuses, signals, restarts, orphans, several nodes.
 #include "herd/launch/launcher.h"
+#include "herd/launch/cores.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -105,6 +106,15 @@ TEST(HerdRun, DividesTheCoresAmongRanks) {
   ChildProcess crowd(herd_run({"-n", "1", "--threads", "2"}, {"sh", "-c", "echo $OMP_NUM_THREADS $HERD_THREADS"}));
   EXPECT_EQ(crowd.wait(), 0);
   EXPECT_EQ(crowd.output(), "2 2\n");
+  ChildProcess own(herd_run({"-n", "1"}, {"sh", "-c", "echo $OMP_NUM_THREADS $HERD_THREADS"}),
+                   {{"OMP_NUM_THREADS", "3"}, {"HERD_THREADS", "4"}});
+  EXPECT_EQ(own.wait(), 0);
+  EXPECT_EQ(own.output(), "3 4\n") << "what is set stays";
+  ChildProcess shared(
+      {"env", "-u", "OMP_NUM_THREADS", kHerd, "run", "-n", "2", "sh", "-c", "echo $OMP_NUM_THREADS $HERD_THREADS"});
+  EXPECT_EQ(shared.wait(), 0);
+  const std::string each = std::to_string(std::max(1, usable_cores() / 2));
+  EXPECT_THAT(shared.output(), HasSubstr("[1] " + each + " " + each + "\n"));
 }
 
 TEST(HerdRun, DoesNotHangWhenARankDiesBeforeItConnects) {

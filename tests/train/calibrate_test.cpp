@@ -29,7 +29,7 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
     runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), 1);
     runtime::WholeWeights whole(parameters, groups, step);
     const at::Tensor weights = parameters.weights().clone();
-    const auto machine = calibrate(run, layout, model.blocks, parameters, whole, adamw, comm);
+    const auto machine = calibrate(run, layout, model.blocks, parameters, whole, adamw, comm, 2);
     EXPECT_TRUE(parameters.weights().equal(weights));
     for (int k = 0; k < parameters.num_states(); ++k) EXPECT_EQ(parameters.state(k).count_nonzero().item<int64_t>(), 0);
     const std::lock_guard lock(mutex);
