@@ -142,11 +142,15 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
   return steps;
 }
 
+bool is_proved(const Program& step, const spec::Layout& layout) {
+  return layout.world_size <= kProvedWorld &&
+         step.ops.size() * static_cast<size_t>(layout.world_size) <= kMostProvedOps;
+}
+
 std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
                                      const spec::Layout& layout, int rank) {
   Program step = compile_step(run, model, layout, rank);
-  if (layout.world_size <= kProvedWorld && step.ops.size() <= kMostProvedOps)
-    return compile_and_verify(run, model, layout);
+  if (is_proved(step, layout)) return compile_and_verify(run, model, layout);
   check_budgets(step, run);
   return {std::move(step)};
 }

@@ -49,11 +49,14 @@ program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& 
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                                  const spec::Layout& layout);
 
-// What a run starts from, its budgets checked (kOverBudget): the programs of all ranks, proved, in worlds of up to
-// kProvedWorld and steps of up to kMostProvedOps ops a rank; beyond that the program of `rank` alone, since a proof
-// would take longer than people wait.
+// Whether a run's programs are proved before it starts: in worlds of up to kProvedWorld, and steps of up to
+// kMostProvedOps ops over all ranks, since a longer proof takes longer than people wait.
 inline constexpr int kProvedWorld = 16;
-inline constexpr size_t kMostProvedOps = 3000;
+inline constexpr size_t kMostProvedOps = 16000;
+bool is_proved(const program::Program& step, const spec::Layout& layout);
+
+// What a run starts from, its budgets checked (kOverBudget): the programs of all ranks where they are proved, else that
+// of `rank` alone.
 std::vector<program::Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
                                               const spec::Layout& layout, int rank);
 

@@ -153,6 +153,10 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
     if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
   }
   const std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank(), here);
+  if (!strategies::is_proved(programs[0], s.layout)) {
+    s.say("the step is not proved: more than " + std::to_string(strategies::kProvedWorld) + " ranks, or " +
+          std::to_string(strategies::kMostProvedOps) + " ops over all of them");
+  }
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
   s.model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
