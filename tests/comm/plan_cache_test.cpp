@@ -67,7 +67,7 @@ TEST(PlanCache, SkewedCountsFitTheStageMemoryOfAGroup) {
             request.counts.push_back(a == n - 1 && b == n - 1 ? elements : a);
         }
         request.elements = elements_of_counts(collective, n, request.counts);
-        PlanCache plans(default_schedules(std::make_shared<const int>(2)), 2368 << 10);
+        PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
         EXPECT_NO_THROW(plans.get("staged", request)) << collective_name(collective) << " " << n << " " << elements;
         EXPECT_NO_THROW(plans.get("", request)) << collective_name(collective) << " " << n << " " << elements;
       }
