@@ -64,7 +64,7 @@ threads = 1
 [optimizer]
 lr = 1e-3
 [checkpoint]
-every = 0
+every = -1
 resume = "none"
 [log]
 dir = "{scratch.name}"

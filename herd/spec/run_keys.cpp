@@ -120,7 +120,8 @@ std::vector<Key> make_keys() {
            "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
       number("comm", "deadline_s", HERD_FIELD(comm.deadline_s), 0, 1e6, "seconds that a collective may take", true),
 
-      integer("checkpoint", "every", HERD_FIELD(checkpoint.every), 0, "steps between checkpoints; 0 = only the last"),
+      integer("checkpoint", "every", HERD_FIELD(checkpoint.every), -1,
+              "steps between checkpoints; 0 = only the last, -1 = none"),
       integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept"),
       text("checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
            "auto = the newest whole one of this run; none = start afresh; else the folder of a checkpoint"),

@@ -395,7 +395,7 @@ TrainResult Trainer::State::train() {
       s.executor->drain();  // of gathers that the next step would wait for
       check_replicas(*s.parameters, s.comm, done, deadline_of(run));
     }
-    if (last || result.stopped || due(run.checkpoint.every)) s.save(done);
+    if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
   }
   s.saver->wait();
   if (s.root()) s.write_manifest();

@@ -99,6 +99,8 @@ TEST(TrainCommand, SavesTheLastStep_WhenNoneBetweenIsAskedFor) {
   const auto checkpoints = list_checkpoints(folder.root / "run/checkpoints");
   ASSERT_EQ(checkpoints.size(), 1u);
   EXPECT_EQ(CheckpointReader(checkpoints[0].folder).manifest().step, 3);
+  ASSERT_EQ(folder.train("none", 1, {"train.steps=3", "checkpoint.every=-1"}).status, 0);
+  EXPECT_TRUE(list_checkpoints(folder.root / "none/checkpoints").empty());
 }
 
 TEST(TrainCommand, GoesOnAtTheNextSample_WhenResumedWithAnotherBatch) {
