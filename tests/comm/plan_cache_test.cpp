@@ -57,7 +57,7 @@ TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
 
 TEST(PlanCache, SkewedCountsFitTheStageMemoryOfAGroup) {
   for (const int n : {3, 8}) {
-    for (const int64_t elements : {100'000, 5'000'000, 70'000'000}) {
+    for (const int64_t elements : {100'000, 9'000'000}) {
       for (const Collective collective : {Collective::kReduceScatter, Collective::kAllToAll, Collective::kAllGather,
                                           Collective::kGather, Collective::kScatter}) {
         CollectiveRequest request{.collective = collective, .num_ranks = n, .same_host = true};
