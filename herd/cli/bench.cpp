@@ -10,7 +10,9 @@
 #include <sstream>
 #include <utility>
 
+#include "herd/base/elapsed.h"
 #include "herd/base/error.h"
+#include "herd/base/median.h"
 #include "herd/base/units.h"
 #include "herd/cli/bench_bound.h"
 #include "herd/cli/bench_operation.h"
@@ -31,16 +33,6 @@ using std::chrono::steady_clock;
 
 constexpr int kWarmUps = 3;
 constexpr int kBoundSamples = 6;  // of each kind of store
-
-double us_since(steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
-}
-
-double median(std::vector<double> values) {
-  if (values.empty()) return 0;
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 ReduceOp redop_of(const BenchOptions& options) {
   const DType dtype = parse_dtype(options.dtype);
@@ -193,7 +185,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     us.clear();
   }
   comm.all_reduce(us, {.op = ReduceOp::kMax});
-  std::vector<double> facts = {wrong, median(beside.core_ns)};
+  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns)};
   comm.all_reduce(std::span(facts).first(1));
   comm.broadcast(std::span(facts).last(1), 0);
   BenchResult result{options.op,

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <span>
 
+#include "herd/base/median.h"
 #include "herd/comm/context.h"
 #include "herd/kernels/copy.h"
 
@@ -15,15 +16,9 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int64_t kLeastBytes = 16 << 10, kMostBytes = 32 << 20, kStageBytes = 512 << 10;
-constexpr int64_t kStreamBytes = 16 << 20;  // as the executor: longer messages are written past the cache
 constexpr int kBarriers = 8;
 
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
-
-double median(std::vector<double> values) {
-  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2), values.end());
-  return values[values.size() / 2];
-}
 
 // Where `rank` of the group has its part of the memory in this process.
 std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank rank) {
@@ -37,7 +32,7 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
 
 HostProbe::HostProbe(Communicator& comm, int64_t message_bytes)
     : comm_(comm),
-      streams_(message_bytes >= kStreamBytes),
+      streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
       bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), kLeastBytes, kMostBytes),
                       kPageBytes)),

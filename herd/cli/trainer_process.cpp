@@ -50,7 +50,7 @@ std::string what_would_fit(const spec::RunFile& run, int ranks) {
 void check_before_start(const spec::RunFile& run, int ranks) {
   const spec::Layout layout = spec::resolve(run, ranks);
   try {
-    strategies::programs_of_run(run, spec::model_table(run, layout.micro_batch), layout, 0);
+    strategies::programs_of_run(run, spec::model_table(run, layout.micro_batch), layout, {0});
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;
     throw Error(error.code(), error.message() + what_would_fit(run, ranks));

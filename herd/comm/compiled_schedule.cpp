@@ -11,8 +11,6 @@
 namespace herd::comm {
 namespace {
 
-// From here on results leave the cache before anyone reads them again.
-constexpr int64_t kStreamBytes = 16 << 20;
 // From here on what a step writes to the stage goes past the cache. Its lines lie in the caches of the peers that read
 // them last: taking them back, one by one, costs five times as much as writing to memory where ranks run under two
 // caches, and little less where they share one.

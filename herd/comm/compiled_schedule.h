@@ -34,6 +34,9 @@ struct CompiledLane {
 
 class CompiledSchedule {
  public:
+  // Of a message: from here on results leave the cache before anyone reads them again, and are written past it.
+  static constexpr int64_t kStreamBytes = 16 << 20;
+
   explicit CompiledSchedule(Schedule schedule);  // throws kBug where a step makes no sense
 
   const Schedule& schedule() const { return schedule_; }

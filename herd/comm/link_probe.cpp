@@ -6,6 +6,7 @@
 #include <limits>
 #include <vector>
 
+#include "herd/base/elapsed.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
@@ -17,10 +18,6 @@ constexpr int kTag = std::numeric_limits<int>::min() + 1;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
 constexpr int64_t kFirstBytes = 64 << 10, kLastBytes = 4 << 20;
-
-double us_since(steady_clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(steady_clock::now() - begin).count();
-}
 
 // One end of a probe.
 class End {

@@ -12,6 +12,8 @@
 #include <functional>
 #include <numeric>
 
+#include "herd/base/elapsed.h"
+#include "herd/base/median.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
@@ -29,10 +31,6 @@ constexpr int kMostTimes = 7;           // of a pass
 constexpr int64_t kElements = 4 << 20;  // of a stream through memory; where there are as many, more than caches hold
 constexpr int kBlocks = 2;              // in turn, so that the weights of one don't stay in the cache
 
-double us_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::micro>(Clock::now() - begin).count();
-}
-
 // Microseconds of the fastest call, after one that warms up: what the machine can do.
 double best_us(const std::function<void()>& work) {
   work();
@@ -43,12 +41,6 @@ double best_us(const std::function<void()>& work) {
     best = std::min(best, us_since(begin));
   }
   return best;
-}
-
-double median(std::vector<double> values) {
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
 }
 
 // Mean microseconds of a call. What runs once a step pays for cold caches each time, so the fastest call is not it.

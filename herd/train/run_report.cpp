@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "herd/base/median.h"
 #include "herd/base/units.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
@@ -35,17 +36,10 @@ std::string number(double value, int decimals) {
   return text;
 }
 
-double median(std::vector<double> values) {
-  std::erase_if(values, [](double value) { return !std::isfinite(value); });
-  if (values.empty()) return std::nan("");
-  const auto middle = values.begin() + static_cast<int64_t>(values.size() / 2);
-  std::nth_element(values.begin(), middle, values.end());
-  return *middle;
-}
-
 double median_of(const std::vector<StepMetrics>& metrics, double StepMetrics::*member) {
   std::vector<double> values;
   for (const auto& one : metrics) values.push_back(one.*member);
+  std::erase_if(values, [](double value) { return !std::isfinite(value); });
   return median(std::move(values));
 }
 
