@@ -1,4 +1,4 @@
-// What a collective op moves. Threads: pure.
+// What a collective op moves, and of what. Threads: pure.
 #pragma once
 
 #include "herd/program/program.h"
@@ -8,6 +8,8 @@ namespace herd::program {
 // Bytes of the whole message of a gather or reduce: of what it reads or what it writes, whichever is the whole. What a
 // reduction adds to in its shards is no part of it.
 int64_t message_bytes(const Program& step, const Op& op);
+
+inline bool is_whole(const Value& value, ValueKind kind) { return value.kind == kind && value.form == Form::kFull; }
 
 // A reduction that leaves each rank a shard of the sum.
 bool scatters(const Op& op);

@@ -5,6 +5,7 @@
 #include <tuple>
 #include <vector>
 
+#include "herd/program/message.h"
 #include "herd/program/pool.h"
 
 namespace herd::program {
@@ -74,7 +75,7 @@ class Assignment {
   }
   bool pooled(const Value& value) const {
     const ValueInfo& info = step_.values.at(value);
-    return !info.persistent && (info.pooled || (value.kind == ValueKind::kWeight && value.form == Form::kFull));
+    return !info.persistent && (info.pooled || is_whole(value, ValueKind::kWeight));
   }
 
   void give_own() {

@@ -120,8 +120,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   std::map<int, int64_t> begin;
   for (const auto& [slot, bytes] : pool) begin[slot] = take(bytes);
   for (const auto& [value, info] : step.values) {
-    if (value.kind == kind && value.form == Form::kFull && info.pooled)
-      region.places[value] = {begin.at(info.slot), info.bytes / element};
+    if (is_whole(value, kind) && info.pooled) region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
 }
 

@@ -148,11 +148,17 @@ bool is_proved(const Program& step, const spec::Layout& layout) {
 }
 
 std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
-                                     const spec::Layout& layout, int rank) {
-  Program step = compile_step(run, model, layout, rank);
-  if (is_proved(step, layout)) return compile_and_verify(run, model, layout);
-  check_budgets(step, run);
-  return {std::move(step)};
+                                     const spec::Layout& layout, const std::vector<int>& ranks) {
+  std::vector<Program> steps = {compile_step(run, model, layout, ranks.at(0))};
+  if (is_proved(steps[0], layout)) {
+    const std::vector<Program> all = compile_and_verify(run, model, layout);
+    steps.clear();
+    for (const int rank : ranks) steps.push_back(all[static_cast<size_t>(rank)]);
+    return steps;
+  }
+  for (size_t i = 1; i < ranks.size(); ++i) steps.push_back(compile_step(run, model, layout, ranks[i]));
+  for (const Program& step : steps) check_budgets(step, run);
+  return steps;
 }
 
 }  // namespace herd::strategies

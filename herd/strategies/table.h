@@ -55,9 +55,9 @@ inline constexpr int kProvedWorld = 16;
 inline constexpr size_t kMostProvedOps = 16000;
 bool is_proved(const program::Program& step, const spec::Layout& layout);
 
-// What a run starts from, its budgets checked (kOverBudget): the programs of all ranks where they are proved, else that
-// of `rank` alone.
+// What a run starts from: the programs of `ranks`, one of them at least, their budgets checked (kOverBudget); the
+// programs of all ranks are proved first where that does not take too long.
 std::vector<program::Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
-                                              const spec::Layout& layout, int rank);
+                                              const spec::Layout& layout, const std::vector<int>& ranks);
 
 }  // namespace herd::strategies

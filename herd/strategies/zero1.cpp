@@ -1,5 +1,6 @@
 #include "herd/strategies/zero1.h"
 
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/spec/model_states.h"
 
@@ -15,7 +16,7 @@ namespace {
 
 void to_shard(std::vector<Value>& values, ValueKind kind) {
   for (Value& value : values) {
-    if (value.kind == kind && value.form == Form::kFull) value.form = Form::kShard;
+    if (is_whole(value, kind)) value.form = Form::kShard;
   }
 }
 

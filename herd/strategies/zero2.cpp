@@ -4,6 +4,7 @@
 #include <map>
 #include <set>
 
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 
 namespace herd::strategies {
@@ -16,7 +17,7 @@ using program::ValueKind;
 
 namespace {
 
-bool is_whole_gradient(const Value& value) { return value.kind == ValueKind::kGradient && value.form == Form::kFull; }
+bool is_whole_gradient(const Value& value) { return is_whole(value, ValueKind::kGradient); }
 
 }  // namespace
 

@@ -2,6 +2,7 @@
 
 #include <set>
 
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 
 namespace herd::strategies {
@@ -14,7 +15,7 @@ using program::ValueKind;
 
 namespace {
 
-bool is_whole_weight(const Value& value) { return value.kind == ValueKind::kWeight && value.form == Form::kFull; }
+bool is_whole_weight(const Value& value) { return is_whole(value, ValueKind::kWeight); }
 
 }  // namespace
 

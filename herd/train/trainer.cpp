@@ -79,18 +79,6 @@ std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
 }
 
-// The programs of this host's ranks; those of all ranks are proved first, but for large worlds.
-std::vector<program::Program> compile_steps(const spec::RunFile& run, const spec::ModelTable& table,
-                                            const spec::Layout& layout, int rank, const std::vector<int>& ranks_here) {
-  const std::vector<program::Program> proved = strategies::programs_of_run(run, table, layout, rank);
-  std::vector<program::Program> here;
-  for (const int one : ranks_here) {
-    here.push_back(proved.size() > 1 ? proved[static_cast<size_t>(one)]
-                                     : strategies::compile_step(run, table, layout, one));
-  }
-  return here;
-}
-
 }  // namespace
 
 struct Trainer::State {
@@ -152,7 +140,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   for (int rank = 0; rank < comm.size(); ++rank) {
     if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
   }
-  const std::vector<program::Program> programs = compile_steps(run, table, s.layout, comm.rank(), here);
+  const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, here);
   if (!strategies::is_proved(programs[0], s.layout)) {
     s.say("the step is not proved: more than " + std::to_string(strategies::kProvedWorld) + " ranks, or " +
           std::to_string(strategies::kMostProvedOps) + " ops over all of them");
