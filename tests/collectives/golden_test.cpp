@@ -2,12 +2,9 @@
 // files.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <iterator>
-
 #include "herd/schedule/text.h"
 #include "tests/collectives/all_algorithms.h"
+#include "tests/golden.h"
 
 namespace herd::testing_support {
 namespace {
@@ -24,12 +21,7 @@ TEST_P(Golden, StepsAreTheReviewedOnes) {
     EXPECT_EQ(parse_schedule(to_text(s)), s);
   }
   const std::string name = std::string(collective_name(info.collective)) + "_" + std::string(info.name);
-  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/collectives/golden/" + name + "_" +
-                           std::to_string(request.num_ranks) + ".txt";
-  if (std::getenv("HERD_UPDATE_GOLDEN")) std::ofstream(path) << text;
-  std::ifstream in(path);
-  const std::string golden((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  EXPECT_EQ(golden, text) << "HERD_UPDATE_GOLDEN=1 rewrites " << path;
+  expect_golden("tests/collectives/golden/" + name + "_" + std::to_string(request.num_ranks) + ".txt", text);
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Golden, testing::ValuesIn(every_algorithm()), [](const auto& one) {

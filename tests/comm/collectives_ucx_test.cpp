@@ -7,26 +7,15 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
-#include "herd/transport/wire.h"
 #include "tests/comm/collective_check.h"
+#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
 
 using namespace testing_support;
 
-class CollectivesUcx : public testing::Test {
- protected:
-  void SetUp() override {
-    if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
-  }
-};
-
-WorldOptions hosts(std::vector<int> host_of) {
-  WorldOptions options;
-  options.host_of = std::move(host_of);
-  return options;
-}
+using CollectivesUcx = NeedsUcx;
 
 TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
   for (int n : {2, 3}) {
@@ -41,35 +30,34 @@ TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
 
 TEST_F(CollectivesUcx, GiveExactlyTheDefinition_WhereSharedMemoryAndTheNetworkMeetInOneSchedule) {
   for (const auto& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}, std::vector<int>{0, 0, 1}}) {
-    run_forked(
-        static_cast<int>(host_of.size()),
-        [&](Communicator& comm) {
-          check_messages(comm, {1, 1000, 140011});
-        },
-        hosts(host_of));
+    run_forked(static_cast<int>(host_of.size()),
+               [&](Communicator& comm) {
+                 check_messages(comm, {1, 1000, 140011});
+               },
+               {.host_of = host_of});
   }
 }
 
 TEST_F(CollectivesUcx, RunAsynchronouslyInGroupsWithinAndAcrossHosts) {
-  run_forked(
-      4,
-      [](Communicator& world) {
-        Communicator host = world.split(world.rank() / 2, 0, "host"), cross = world.split(world.rank() % 2, 0, "cross");
-        for (int round = 0; round < 20; ++round) {
-          std::vector<int64_t> x(100000, 1), y(20000, 2), z(10, 3);
-          Work one = world.all_reduce_async(x), two = cross.all_reduce_async(y);
-          host.all_reduce(z);
-          two.wait();
-          one.wait();
-          expect_equal(static_cast<double>(x[99999]), 4, "world");
-          expect_equal(static_cast<double>(y[19999]), 4, "cross");
-          expect_equal(static_cast<double>(z[9]), 6, "host");
-        }
-        if (host.size() != 2) throw std::runtime_error("host");
-        SymmetricMemory shared = host.allocate_symmetric(4096);
-        host.all_reduce(shared.span<float>(), {.algorithm = "direct_pull"});
-      },
-      hosts({0, 0, 1, 1}));
+  run_forked(4,
+             [](Communicator& world) {
+               Communicator host = world.split(world.rank() / 2, 0, "host"),
+                            cross = world.split(world.rank() % 2, 0, "cross");
+               for (int round = 0; round < 20; ++round) {
+                 std::vector<int64_t> x(100000, 1), y(20000, 2), z(10, 3);
+                 Work one = world.all_reduce_async(x), two = cross.all_reduce_async(y);
+                 host.all_reduce(z);
+                 two.wait();
+                 one.wait();
+                 expect_equal(static_cast<double>(x[99999]), 4, "world");
+                 expect_equal(static_cast<double>(y[19999]), 4, "cross");
+                 expect_equal(static_cast<double>(z[9]), 6, "host");
+               }
+               if (host.size() != 2) throw std::runtime_error("host");
+               SymmetricMemory shared = host.allocate_symmetric(4096);
+               host.all_reduce(shared.span<float>(), {.algorithm = "direct_pull"});
+             },
+             {.host_of = {0, 0, 1, 1}});
 }
 
 TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
@@ -115,29 +103,27 @@ TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
 }
 
 TEST_F(CollectivesUcx, CountWhatTheySend) {
-  run_forked(
-      4,
-      [](Communicator& comm) {
-        std::vector<float> x(40000);
-        const uint64_t before = comm.bytes_sent();
-        comm.all_reduce(x, {.algorithm = "ring"});
-        expect_equal(static_cast<double>(comm.bytes_sent() - before), 2.0 * 3 / 4 * 160000, "bytes");
-      },
-      hosts({0, 1, 0, 1}));
+  run_forked(4,
+             [](Communicator& comm) {
+               std::vector<float> x(40000);
+               const uint64_t before = comm.bytes_sent();
+               comm.all_reduce(x, {.algorithm = "ring"});
+               expect_equal(static_cast<double>(comm.bytes_sent() - before), 2.0 * 3 / 4 * 160000, "bytes");
+             },
+             {.host_of = {0, 1, 0, 1}});
 }
 
 TEST_F(CollectivesUcx, AreComposedOfTiers_WhereHostsHaveSeveralRanks) {
-  run_forked(
-      4,
-      [](Communicator& comm) {
-        for (int64_t count : {1, 1000, 65537}) {
-          check_all_reduce(comm, count, {"hierarchical"});
-          check_all_gather(comm, count, {"hierarchical"}, false);
-          check_reduce_scatter(comm, count, {"hierarchical"}, false);
-        }
-        if (comm.topology().find("2 hosts") == std::string::npos) throw std::runtime_error(comm.topology());
-      },
-      hosts({0, 1, 0, 1}));
+  run_forked(4,
+             [](Communicator& comm) {
+               for (int64_t count : {1, 1000, 65537}) {
+                 check_all_reduce(comm, count, {"hierarchical"});
+                 check_all_gather(comm, count, {"hierarchical"}, false);
+                 check_reduce_scatter(comm, count, {"hierarchical"}, false);
+               }
+               if (comm.topology().find("2 hosts") == std::string::npos) throw std::runtime_error(comm.topology());
+             },
+             {.host_of = {0, 1, 0, 1}});
 }
 
 TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {

@@ -3,29 +3,22 @@
 #include <string>
 
 #include "herd/comm/fork_world.h"
-#include "herd/transport/wire.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/comm/conformance.h"
+#include "tests/comm/needs_ucx.h"
 
 namespace herd::testing_support {
 namespace {
 
 // Ranks as hosts of their own, and hosts that share memory inside.
-class ConformanceUcx : public testing::TestWithParam<std::vector<int>> {};
-
-WorldOptions on(const std::vector<int>& host_of) {
-  WorldOptions options;
-  options.host_of = host_of;
-  return options;
-}
+class ConformanceUcx : public NeedsUcx, public testing::WithParamInterface<std::vector<int>> {};
+using ConformanceUcxRandom = NeedsUcx;
 
 TEST_P(ConformanceUcx, EveryPairOfParameters) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
   const auto n = static_cast<int>(GetParam().size());
   const auto cases = conformance_cases(n, full_tests() ? Cover::kFull : Cover::kPairwise, false, GetParam());
   RecordProperty("cases", static_cast<int>(cases.size()));
-  run_forked(
-      n, [&](Communicator& world) { run_conformance(world, cases); }, on(GetParam()));
+  run_forked(n, [&](Communicator& world) { run_conformance(world, cases); }, {.host_of = GetParam()});
 }
 
 INSTANTIATE_TEST_SUITE_P(Hosts, ConformanceUcx,
@@ -37,11 +30,9 @@ INSTANTIATE_TEST_SUITE_P(Hosts, ConformanceUcx,
                            return name;
                          });
 
-TEST(ConformanceUcxRandom, ThousandsOfOperations) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+TEST_F(ConformanceUcxRandom, ThousandsOfOperations) {
   const int count = full_tests() ? 10000 : 1000;
-  run_forked(
-      4, [&](Communicator& world) { run_random_operations(world, 3, count, false); }, on({0, 0, 1, 1}));
+  run_forked(4, [&](Communicator& world) { run_random_operations(world, 3, count, false); }, {.host_of = {0, 0, 1, 1}});
 }
 
 }  // namespace

@@ -11,15 +11,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/communicator.h"
-#include "herd/comm/fork_world.h"
 
 namespace herd::testing_support {
-
-inline WorldOptions two_hosts() {  // of two ranks each
-  WorldOptions options;
-  options.host_of = {0, 0, 1, 1};
-  return options;
-}
 
 inline int entries_of(const std::string& folder) {
   int count = 0;

@@ -10,8 +10,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
-#include "herd/transport/wire.h"
 #include "tests/comm/errors_of.h"
+#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
@@ -117,8 +117,9 @@ TEST(Shrink, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
   }
 }
 
-TEST(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+using ShrinkOverHosts = testing_support::NeedsUcx;
+
+TEST_F(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
   for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 2, 2}}) {
     for (const Rank victim : {0, 1, 3}) {
       ForkWorld world(4,
@@ -144,8 +145,7 @@ TEST(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
   }
 }
 
-TEST(ShrinkOverHosts, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+TEST_F(ShrinkOverHosts, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
   for (int round = 0; round < 8; ++round) {
     const Rank victim = round % 2 == 0 ? 0 : 2;
     ForkWorld world(4, [=](Communicator& comm) { lose_rank_3_then(comm, victim, 700 * round); },

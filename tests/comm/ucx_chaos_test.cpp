@@ -13,8 +13,7 @@
 #include "herd/collectives/registry.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
-#include "herd/transport/wire.h"
-#include "tests/comm/faults.h"
+#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
@@ -110,8 +109,7 @@ int64_t milliseconds_of(const std::string& error) {
 // cores, so it is tried again. What the last attempt says counts.
 bool passes(const Case& c, bool last) {
   SCOPED_TRACE(testing::PrintToString(c));
-  ForkWorld world(
-      kRanks, [&](Communicator& comm) { body(comm, c); }, testing_support::two_hosts());
+  ForkWorld world(kRanks, [&](Communicator& comm) { body(comm, c); }, {.host_of = {0, 0, 1, 1}});
   const bool killed = c.blow == Blow::kKill;
   const int64_t limit_ms = killed ? 1000 : 2 * kDeadline / 1ms;
   std::vector<std::string> errors;
@@ -149,10 +147,9 @@ std::vector<AlgorithmInfo> algorithms_of_messages() {
   return all;
 }
 
-class UcxChaos : public testing::TestWithParam<AlgorithmInfo> {};
+class UcxChaos : public testing_support::NeedsUcx, public testing::WithParamInterface<AlgorithmInfo> {};
 
 TEST_P(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
-  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
   const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
   static int number = 0;
   int runs = 0;

@@ -9,8 +9,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
-#include "herd/transport/wire.h"
 #include "tests/comm/faults.h"
+#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
@@ -21,27 +21,20 @@ using testing::HasSubstr;
 using testing::Not;
 using testing_support::entries_of;
 using testing_support::notice_a_kill;
-using testing_support::two_hosts;
 
-class UcxFaults : public testing::Test {
- protected:
-  void SetUp() override {
-    if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
-  }
-};
+using UcxFaults = testing_support::NeedsUcx;
 
 TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
-  ForkWorld world(
-      4,
-      [](Communicator& comm) {
-        std::vector<float> x(1000);
-        const auto begin = steady_clock::now();
-        while (steady_clock::now() - begin < 20s) {
-          if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
-          comm.all_reduce(x, {.name = "loop"});
-        }
-      },
-      two_hosts());
+  ForkWorld world(4,
+                  [](Communicator& comm) {
+                    std::vector<float> x(1000);
+                    const auto begin = steady_clock::now();
+                    while (steady_clock::now() - begin < 20s) {
+                      if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
+                      comm.all_reduce(x, {.name = "loop"});
+                    }
+                  },
+                  {.host_of = {0, 0, 1, 1}});
   std::this_thread::sleep_for(300ms);
   const auto killed = steady_clock::now();
   world.kill(2, SIGKILL);
@@ -60,15 +53,14 @@ TEST_F(UcxFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
 }
 
 TEST_F(UcxFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
-  ForkWorld world(
-      4,
-      [](Communicator& comm) {
-        std::vector<float> x(100);
-        comm.all_reduce(x);
-        if (comm.rank() == 3) std::raise(SIGSTOP);
-        comm.all_reduce(x, {.deadline = 400ms});
-      },
-      two_hosts());
+  ForkWorld world(4,
+                  [](Communicator& comm) {
+                    std::vector<float> x(100);
+                    comm.all_reduce(x);
+                    if (comm.rank() == 3) std::raise(SIGSTOP);
+                    comm.all_reduce(x, {.deadline = 400ms});
+                  },
+                  {.host_of = {0, 0, 1, 1}});
   int status = 0;
   waitpid(world.pid(3), &status, WUNTRACED);
   ASSERT_TRUE(WIFSTOPPED(status));

@@ -3,12 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include "herd/base/error.h"
 #include "herd/spec/run_keys.h"
+#include "tests/golden.h"
 
 namespace herd::spec {
 namespace {
@@ -193,13 +190,7 @@ TEST(RunKeys, StandForAMemberEach_InTheTextToo) {
   }
 }
 
-TEST(RunKeys, WriteTheGuide) {
-  const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/docs/guide/run_file.md";
-  if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << run_file_guide();
-  std::ostringstream stored;
-  stored << std::ifstream(path).rdbuf();
-  EXPECT_EQ(stored.str(), run_file_guide()) << "HERD_UPDATE_GOLDEN=1 rewrites docs/guide/run_file.md";
-}
+TEST(RunKeys, WriteTheGuide) { testing_support::expect_golden("docs/guide/run_file.md", run_file_guide()); }
 
 TEST(RunKeys, AreAllInTheHelp_WithTheirDefaults) {
   const std::string help = run_keys_help();

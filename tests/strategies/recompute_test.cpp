@@ -3,15 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
-
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/names.h"
 #include "herd/program/text.h"
 #include "herd/strategies/table.h"
+#include "tests/golden.h"
 
 namespace herd::strategies {
 namespace {
@@ -125,13 +122,7 @@ TEST(Recompute, LetsNoMutantThrough) {
 }
 
 TEST(Recompute, WritesTheGoldenStep) {
-  const std::string path =
-      std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/strategies/golden/recompute_every2_dp2.txt";
-  const std::string text = to_text(step_of(3, "every:2"));
-  if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
-  std::ostringstream stored;
-  stored << std::ifstream(path).rdbuf();
-  EXPECT_EQ(stored.str(), text) << "HERD_UPDATE_GOLDEN=1 rewrites it";
+  testing_support::expect_golden("tests/strategies/golden/recompute_every2_dp2.txt", to_text(step_of(3, "every:2")));
 }
 
 TEST(Recompute, RefusesSegmentsOfNothing) { EXPECT_THROW(Recompute(0), Error); }

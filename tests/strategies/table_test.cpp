@@ -4,13 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
-#include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/text.h"
+#include "tests/golden.h"
 
 namespace herd::strategies {
 namespace {
@@ -56,7 +54,7 @@ TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
 
 std::string refusal(const spec::RunFile& run, int ranks) {
   try {
-    programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, ranks), ranks - 1);
+    programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, ranks), {ranks - 1});
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kOverBudget);
     return error.message();
@@ -84,7 +82,7 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
   spec::RunFile run = small_run(2000, 1, true);
   run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
   const auto begin = std::chrono::steady_clock::now();
-  const auto steps = programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, 1), 0);
+  const auto steps = programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, 1), {0});
   EXPECT_GT(steps[0].ops.size(), 20000u);
   EXPECT_FALSE(is_proved(steps[0], spec::resolve(run, 1)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
@@ -92,13 +90,8 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
 
 TEST(Strategies, WriteTheGoldenStep) {
   const spec::RunFile run = small_run(4, 1, true);
-  const std::string path =
-      std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/strategies/golden/data_parallel_dp2_mb2_tied.txt";
-  const std::string text = to_text(compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0));
-  if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
-  std::ostringstream stored;
-  stored << std::ifstream(path).rdbuf();
-  EXPECT_EQ(stored.str(), text) << "HERD_UPDATE_GOLDEN=1 rewrites it";
+  testing_support::expect_golden("tests/strategies/golden/data_parallel_dp2_mb2_tied.txt",
+                                 to_text(compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0)));
 }
 
 }  // namespace

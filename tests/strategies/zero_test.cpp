@@ -4,8 +4,6 @@
 
 #include <algorithm>
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 
 #include "herd/program/memory_bound.h"
 #include "herd/program/message.h"
@@ -13,6 +11,7 @@
 #include "herd/program/text.h"
 #include "herd/spec/model_states.h"
 #include "herd/strategies/table.h"
+#include "tests/golden.h"
 
 namespace herd::strategies {
 namespace {
@@ -291,13 +290,8 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
 TEST(Zero, WritesTheGoldenSteps) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage, .micro_batches = stage == 2 ? 2 : 1, .layers = 1, .tied = stage == 2};
-    const std::string path = std::string(std::getenv("HERD_SOURCE_DIR")) + "/tests/strategies/golden/zero" +
-                             std::to_string(stage) + "_dp2.txt";
-    const std::string text = to_text(steps_of(shape)[0]);
-    if (std::getenv("HERD_UPDATE_GOLDEN") != nullptr) std::ofstream(path) << text;
-    std::ostringstream stored;
-    stored << std::ifstream(path).rdbuf();
-    EXPECT_EQ(stored.str(), text) << "HERD_UPDATE_GOLDEN=1 rewrites it";
+    testing_support::expect_golden("tests/strategies/golden/zero" + std::to_string(stage) + "_dp2.txt",
+                                   to_text(steps_of(shape)[0]));
   }
 }
 
