@@ -10,7 +10,7 @@
 #include "herd/base/units.h"
 #include "herd/draw/timeline.h"
 #include "herd/launch/cores.h"
-#include "herd/planner/prediction.h"
+#include "herd/planner/rewrites.h"
 #include "herd/program/draw.h"
 #include "herd/program/names.h"
 #include "herd/program/text.h"
@@ -30,7 +30,12 @@ void write_file(const std::string& path, const std::string& content) {
 }  // namespace
 
 int run_show_program(const ShowProgramOptions& options) {
-  const spec::RunFile run = spec::parse_run_file(options.file, options.overrides);
+  const spec::RunFile stated = spec::parse_run_file(options.file, options.overrides);
+  spec::resolve(stated, options.ranks);
+  const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
+  const planner::Settled settled =
+      planner::settle(stated, options.ranks, cluster, {stated.memory.device_budget, stated.memory.host_budget});
+  const spec::RunFile& run = settled.run;
   const spec::Layout layout = spec::resolve(run, options.ranks);
   if (options.rank < 0 || options.rank >= options.ranks) {
     throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
@@ -42,7 +47,6 @@ int run_show_program(const ShowProgramOptions& options) {
   const bool files = !options.trace.empty() || !options.html.empty();
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
 
-  const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
   const program::Simulation simulation =
       planner::simulate_on(steps, model, layout, cluster, planner::calibration_of(cluster, run, layout));
   std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",

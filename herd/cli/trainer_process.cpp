@@ -8,7 +8,7 @@
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/launch/cores.h"
-#include "herd/planner/remedies.h"
+#include "herd/planner/rewrites.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
@@ -30,30 +30,37 @@ int ranks_of_mesh(const spec::RunFile& run) {
 
 namespace {
 
-// The cheapest changes that make it fit, by equations on this machine's defaults.
-std::string what_would_fit(const spec::RunFile& run, int ranks) {
-  const planner::Cluster machine = planner::small_server(launch::usable_cores());
-  const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
+// By equations: other precision, and what this version can't run yet.
+std::string by_equations(const spec::RunFile& run, int ranks, const planner::Cluster& machine,
+                         const planner::Budget& budget) {
   std::string out;
-  for (const planner::Remedy& remedy : planner::what_would_fit(run, ranks, machine, {.budget = budget})) {
-    out += out.empty() ? "\nwhat would fit, cheapest first:" : "";
+  for (const planner::Remedy& remedy :
+       planner::what_would_fit(run, ranks, machine, {.budget = budget, .other_techniques = true})) {
+    out += out.empty() ? "\nwhat would fit by equations, cheapest first:" : "";
     out += "\n ";
     for (const std::string& change : remedy.changes) out += " " + change;
     out += ": " + format_bytes(remedy.prediction.device_bound) + ", a step of " + format_us(remedy.prediction.step_us) +
            " predicted" + (remedy.not_built.empty() ? "" : " (not in this version)");
   }
-  return out + (out.empty() ? "" : "\n  herd plan says more");
+  return out;
 }
 
 }  // namespace
 
 void check_before_start(const spec::RunFile& run, int ranks) {
-  const spec::Layout layout = spec::resolve(run, ranks);
+  spec::resolve(run, ranks);
+  const planner::Cluster machine = planner::small_server(launch::usable_cores());
+  const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
+  const planner::Settled settled = planner::settle(run, ranks, machine, budget);  // the trainer may choose otherwise
+  const spec::Layout layout = spec::resolve(settled.run, ranks);
   try {
-    strategies::programs_of_run(run, spec::model_table(run, layout.micro_batch), layout, {0});
+    strategies::programs_of_run(settled.run, spec::model_table(settled.run, layout.micro_batch), layout, {0});
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;
-    throw Error(error.code(), error.message() + what_would_fit(run, ranks));
+    const planner::Rewrites rewrites = planner::rewrites_that_fit(run, ranks, machine, budget);
+    throw Error(error.code(), error.message() + advice(rewrites, budget) +
+                                  (rewrites.fitting.empty() ? by_equations(run, ranks, machine, budget) : "") +
+                                  "\n  herd plan says more");
   }
   if (run.data.kind != "tokens") return;
   const std::filesystem::path folder = run.data.path;

@@ -278,6 +278,19 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
   return machine;
 }
 
+Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to) {
+  if (!cluster.measured || from.micro_batch == to.micro_batch) return cluster;
+  const int threads = calibration_of(cluster, run, from).threads;
+  Measured& measured = *cluster.measured;
+  if (measured.of != passes_of(run, from, threads)) return cluster;
+  const double scale = static_cast<double>(to.micro_batch) / static_cast<double>(from.micro_batch);
+  measured.of = passes_of(run, to, threads);
+  for (double& us : measured.forward_us) us *= scale;
+  for (double& us : measured.backward_us) us *= scale;
+  measured.loss_us *= scale;
+  return cluster;
+}
+
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory) {
   Cluster cluster;
   for (Host& host : topology.hosts) {

@@ -64,6 +64,9 @@ Cluster with_ranks(Cluster cluster, int ranks);
 // What simulate() needs to know of the host that rank 0 is on. Passes that were measured count for the model and
 // micro-batch that they were measured with; other runs have the rates.
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout);
+// With the passes that were measured of `run` and `from`, if any, as if they had been of the micro-batch of `to`:
+// longer or shorter by as many samples.
+Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);
 // What a run measured: the calibration on its topology.
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
 Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);

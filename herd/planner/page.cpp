@@ -62,10 +62,15 @@ draw::Section costs(const Plan& plan) {
 }
 
 draw::Section remedies(const Plan& plan) {
-  const std::string html = plan.remedies.empty()
-                               ? "<p>Nothing that was tried makes it fit: more ranks, or a larger budget.</p>\n"
-                               : draw::html_table(remedy_rows(plan)) +
-                                     "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
+  std::string html;
+  if (!plan.rewrites.fitting.empty()) html += draw::html_table(rewrite_rows(plan));
+  if (plan.rewrites.built > 0) html += "<p>" + draw::escape(rewrite_remark(plan)) + ".</p>\n";
+  if (!plan.remedies.empty()) {
+    html += draw::html_table(remedy_rows(plan)) +
+            "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
+  } else if (plan.rewrites.fitting.empty()) {
+    html += "<p>Nothing that was tried makes it fit: more ranks, or a larger budget.</p>\n";
+  }
   return {"What would make it fit", html};
 }
 
@@ -75,7 +80,8 @@ std::string plan_page(const Plan& plan) {
   std::vector<draw::Section> sections;
   sections.push_back({"", "<p>" + draw::escape(headline(plan)) + "<br>" +
                               draw::escape(spec::summary(plan.prediction.layout)) + "<br>" +
-                              draw::escape(plan.cluster.name) + "</p>\n"});
+                              draw::escape(plan.cluster.name) +
+                              (plan.choice.empty() ? "" : "<br>" + draw::escape(plan.choice)) + "</p>\n"});
   sections.push_back(memory(plan));
   sections.push_back(costs(plan));
   if (!plan.fits()) sections.push_back(remedies(plan));

@@ -3,8 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
-#include "herd/spec/run_keys.h"
-#include "herd/spec/supported.h"
+#include "herd/planner/differences_internal.h"
 
 namespace herd::planner {
 namespace {
@@ -78,24 +77,12 @@ class Variants {
   std::vector<std::string> recompute_, precision_, offload_;
 };
 
-std::vector<std::string> differences(const spec::RunFile& from, const spec::RunFile& to) {
-  std::vector<std::string> out;
-  for (const spec::Key& key : spec::run_keys()) {
-    const std::string value = value_toml(key, to);
-    if (value == value_toml(key, from) || key.full_name() == "mesh.dp") continue;
-    const bool quoted = value.size() > 1 && value.front() == '"';
-    out.push_back(key.full_name() + "=" + (quoted ? value.substr(1, value.size() - 2) : value));
-  }
-  return out;
-}
-
-std::string not_built(const spec::RunFile& run) {
-  try {
-    spec::refuse_unbuilt(run);
-    return "";
-  } catch (const Error& error) {
-    return error.message().substr(0, error.message().find('\n'));
-  }
+// Whether rewrites.h looks at it.
+bool only_rewrites(const std::vector<std::string>& changes) {
+  return std::all_of(changes.begin(), changes.end(), [](const std::string& change) {
+    return change.starts_with("strategy.zero=") || change.starts_with("strategy.recompute=") ||
+           change.starts_with("train.micro_batch=");
+  });
 }
 
 double device_seconds(const Remedy& remedy) { return remedy.prediction.step_us * remedy.ranks / 1e6; }
@@ -144,6 +131,7 @@ std::vector<Remedy> what_would_fit(const spec::RunFile& run, int ranks, const Cl
       try {
         const spec::Layout layout = spec::resolve_mesh(changed, n);
         if (layout.data_ranks() > layout.batch) return;  // ranks that would stand idle
+        if (search.other_techniques && n == ranks && only_rewrites(differences(run, changed))) return;
         if (!search.budget.holds(memory_by_equations(changed, n, used))) return;
         Prediction prediction = predict_by_equations(changed, n, used, memory);
         prediction.step_us *= search.time_scale;

@@ -24,8 +24,9 @@ struct Remedy {
 
 struct Search {
   Budget budget;
-  double time_scale = 1;    // of the equations' times: what is known better of the run as it is
-  bool more_ranks = false;  // also twice, four times, .. as many ranks, until something fits
+  double time_scale = 1;          // of the equations' times: what is known better of the run as it is
+  bool other_techniques = false;  // leave out what rewrites.h answers: ZeRO, recompute, micro-batches and nothing else
+  bool more_ranks = false;        // also twice, four times, .. as many ranks, until something fits
 };
 
 // Simulated time over that of the equations, for the run as it is; 1 where it was not simulated. Remedies scaled so are

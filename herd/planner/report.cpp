@@ -36,14 +36,20 @@ Json prediction_json(const Prediction& p) {
 
 std::string plan_text(const Plan& plan) {
   std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
-                    "\n\n" + draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
+                    (plan.choice.empty() ? "" : "\n" + plan.choice) + "\n\n" + draw::text_table(memory_rows(plan)) +
+                    verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
   out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
   if (plan.fits()) return out;
-  if (plan.remedies.empty())
-    return out + "\nnothing that was tried makes it fit: ask for more --ranks or a larger budget\n";
-  return out + "\nwhat would make it fit, cheapest first:\n" + draw::text_table(remedy_rows(plan));
+  if (plan.rewrites.fitting.empty() && plan.remedies.empty())
+    out += "\nnothing that was tried makes it fit: ask for more --ranks or a larger budget\n";
+  else
+    out += "\nwhat would make it fit, cheapest first:\n";
+  if (!plan.rewrites.fitting.empty()) out += draw::text_table(rewrite_rows(plan));
+  if (plan.rewrites.built > 0) out += rewrite_remark(plan) + "\n";
+  if (plan.remedies.empty()) return out;
+  return out + (plan.rewrites.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(remedy_rows(plan));
 }
 
 std::string plan_json(const Plan& plan) {
@@ -63,6 +69,17 @@ std::string plan_json(const Plan& plan) {
     out["training_tokens"] = plan.tokens;
     out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;
     out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.parameters), plan.tokens);
+  }
+  out["choice"] = plan.choice;
+  out["rewrites"] = Json::array();
+  for (const Rewrite& rewrite : plan.rewrites.fitting) {
+    Json one = {{"changes", rewrite.changes}};
+    one.update(prediction_json(rewrite.prediction));
+    out["rewrites"].push_back(std::move(one));
+  }
+  out["programs_built"] = plan.rewrites.built;
+  if (const auto& nearest = plan.rewrites.nearest) {
+    out["nearest"] = {{"changes", nearest->changes}, {"device_bytes_bound", nearest->prediction.device_bound}};
   }
   out["remedies"] = Json::array();
   for (const Remedy& remedy : plan.remedies) {

@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/planner/remedies.h"
+#include "herd/planner/rewrites.h"
 
 namespace herd::planner {
 
@@ -15,7 +15,9 @@ struct Plan {
   Cluster cluster;
   Budget budget;
   Prediction prediction;
-  std::vector<Remedy> remedies;  // where it does not fit
+  std::string choice;            // what strategy.auto took; empty where nothing was left to herd
+  Rewrites rewrites;             // where it does not fit
+  std::vector<Remedy> remedies;  // the same, of other techniques, other ranks or where no program can be built
   double tokens = 0;             // of the whole training; 0 = not stated
   bool fits() const { return budget.holds(prediction); }
 };

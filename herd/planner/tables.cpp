@@ -111,6 +111,36 @@ std::string method(const Plan& plan) {
   return "by equations: " + p.why_equations;
 }
 
+draw::Table rewrite_rows(const Plan& plan) {
+  draw::Table table{{{"change"}, {"device", true}, {"step", true}, {"of today's", true}}, {}};
+  for (const Rewrite& one : plan.rewrites.fitting) {
+    const Prediction& p = one.prediction;
+    table.rows.push_back({joined(one.changes), format_bytes(p.device_bound), format_us(p.step_us),
+                          percent(p.step_us / plan.rewrites.today.step_us)});
+  }
+  return table;
+}
+
+std::string rewrite_remark(const Plan& plan) {
+  const Rewrites& rewrites = plan.rewrites;
+  if (rewrites.built == 0) return "";
+  std::string out = std::to_string(rewrites.built) + " programs were built";
+  if (rewrites.nearest) {
+    const Prediction& p = rewrites.nearest->prediction;
+    const double missing = p.device_bound - static_cast<double>(plan.budget.device);
+    out += "; none fits. Nearest: " +
+           (rewrites.nearest->changes.empty() ? "the run as it is" : joined(rewrites.nearest->changes)) + ", " +
+           format_bytes(p.device_bound);
+    if (plan.budget.device > 0 && missing > 0) out += ", " + format_bytes(missing) + " too much";
+  } else {
+    out += " and those that fit simulated; they change no number. strategy.auto=true takes the first";
+  }
+  if (!rewrites.narrow) return out;
+  const Prediction& p = rewrites.narrow->prediction;
+  return out + ". strategy.precision=bf16 alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
+         format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", numbers rounded to 16 bit";
+}
+
 draw::Table remedy_rows(const Plan& plan) {
   draw::Table table{{{"change"},
                      {"ranks", true},

@@ -91,6 +91,8 @@ std::string memory_table(const Peak& peak) {
     scratch -= bytes;
     if (bytes > 0) out += "  " + std::string(kind_name(kind)) + " " + format_bytes(static_cast<double>(bytes)) + "\n";
   }
+  scratch -= peak.pool_bytes;
+  if (peak.pool_bytes > 0) out += "  buffers of pools " + format_bytes(static_cast<double>(peak.pool_bytes)) + "\n";
   if (scratch > 0) out += "  scratch of the op " + format_bytes(static_cast<double>(scratch)) + "\n";
   return out;
 }
@@ -125,13 +127,14 @@ Peak peak_bound(const Program& step, Tier tier) {
   const size_t n = step.ops.size();
   std::vector<Life> lives;
   std::map<Value, size_t> open;
+  std::vector<bool> takes(3 * n, false);  // memory, so that a peak may begin there
   for (size_t i = 0; i < 3 * n; ++i) {
     const Op& op = step.ops[i % n];
     for (const Value& value : op.writes) {
       const ValueInfo* info = own_memory(step, value, tier);
       if (info == nullptr) continue;
       if (op.kind != OpKind::kRelease) {
-        open.try_emplace(value, i);
+        takes[i] = open.try_emplace(value, i).second || takes[i];
       } else if (const auto birth = open.find(value); birth != open.end()) {
         lives.push_back({value, info->bytes, birth->second, i});
         open.erase(birth);
@@ -143,6 +146,7 @@ Peak peak_bound(const Program& step, Tier tier) {
   const Peak base = standing(step, tier);
   Peak best = base;
   for (size_t i = n; i < 2 * n; ++i) {
+    if (!takes[i] && scratch_of(step, step.ops[i % n], tier) == 0) continue;
     Peak now = base;
     std::map<Value, bool> counted;  // one name holds one value at a time
     for (const Life& life : lives) {

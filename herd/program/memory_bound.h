@@ -25,7 +25,8 @@ std::string memory_table(const Peak& peak);
 // Peak of a tier when ops run one by one in the order of the program: exact for programs whose lanes run in step.
 Peak in_order_peak(const Program& step, Tier tier);
 
-// No legal order exceeds it: for each op, all values that are neither surely released before it nor surely born after.
+// No legal order exceeds it. Memory grows only where an op that takes some starts: for each such op, all values that
+// are neither surely released before it nor surely born after.
 Peak peak_bound(const Program& step, Tier tier);
 
 // What a budget is compared with: peak_bound(), whose time and memory are quadratic in the ops, up to kMostBoundedOps

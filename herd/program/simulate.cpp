@@ -271,7 +271,8 @@ class Simulator {
       out.memory.push_back(now);
       int64_t total = now.scratch_bytes;
       for (const auto& [kind, bytes] : now.by_kind) total += bytes;
-      if (total > out.device_peak.bytes) out.device_peak = {total, static_cast<int>(i), now.by_kind};
+      if (total > out.device_peak.bytes)
+        out.device_peak = {total, static_cast<int>(i), now.by_kind, standing.pool_bytes};
     }
   }
 

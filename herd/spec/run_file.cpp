@@ -84,6 +84,14 @@ class Setter {
     check_range(static_cast<double>(bytes));
     field.at(run_) = bytes;
   }
+  void operator()(AutoField field) const {
+    if (node_.value<std::string>() == "auto") {
+      field.at(run_) = kAuto;
+      return;
+    }
+    if (!node_.is_integer()) wrong_type("an integer, or \"auto\"");
+    (*this)(field.at);
+  }
 
  private:
   [[noreturn]] void wrong_type(const std::string& expected) const {
@@ -177,9 +185,10 @@ void set_override(const std::string& text, RunFile& run) {
   const Key* key = find_key(section, name);
   if (key == nullptr) unknown_key(place, section, name);
   const bool is_text = std::holds_alternative<TextField>(key->field);
-  const bool is_bytes = std::holds_alternative<BytesField>(key->field);
+  const bool is_number =
+      std::holds_alternative<BytesField>(key->field) || std::holds_alternative<AutoField>(key->field);
   const bool bare = value.empty() || (value.front() != '"' && value.front() != '\'');
-  if (bare && (is_text || (is_bytes && value.find_first_not_of("0123456789") != std::string::npos))) {
+  if (bare && (is_text || (is_number && value.find_first_not_of("0123456789") != std::string::npos))) {
     toml::value<std::string> node(value);
     std::visit(Setter(*key, node, key->full_name() + " (" + place + ")", run), key->field);
     return;

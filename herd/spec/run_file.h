@@ -11,6 +11,8 @@
 
 namespace herd::spec {
 
+inline constexpr int64_t kAuto = -1;  // of a number that may be left to herd: "auto"
+
 struct RunFile {
   struct Model {
     std::string kind = "gpt";
@@ -52,7 +54,8 @@ struct RunFile {
   struct Strategy {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", pipeline = "1f1b", offload = "none", compression = "none";
-    int64_t prefetch = 1;       // passes over blocks that ZeRO-3 gathers weights ahead for
+    bool automatic = false;     // auto: herd chooses zero, recompute and micro_batch
+    int64_t prefetch = kAuto;   // passes over blocks that ZeRO-3 gathers weights ahead for
     int64_t bucket = 25 << 20;  // bytes of gradient reduced at a time
     bool operator==(const Strategy&) const = default;
   } strategy;

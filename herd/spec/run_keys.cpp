@@ -89,10 +89,19 @@ std::vector<Key> make_keys() {
       integer("mesh", "ep", HERD_FIELD(mesh.ep), 1,
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
 
+      flag("strategy", "auto", HERD_FIELD(strategy.automatic),
+           "choose the ZeRO stage (from zero up), recompute and micro_batch whose step is predicted to be shortest "
+           "within memory's budgets"),
       integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
-      integer("strategy", "prefetch", HERD_FIELD(strategy.prefetch), 0,
-              "how many blocks ahead zero = 3 gathers weights; a buffer for each", 64),
+      Key{"strategy",
+          "prefetch",
+          AutoField{HERD_FIELD(strategy.prefetch)},
+          0,
+          64,
+          false,
+          {},
+          "how many blocks ahead zero = 3 gathers weights; a buffer for each; auto = as many as shorten the step"},
       text("strategy", "recompute", HERD_FIELD(strategy.recompute), {"none", "full", "selective", "sqrt", "every:K"},
            "which activations backward computes again"),
       text("strategy", "precision", HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
@@ -198,7 +207,8 @@ std::span<const Key> run_keys() {
 std::string type_name(const Key& key) {
   return std::visit(Match{[](IntegerField) { return "integer"; }, [](NumberField) { return "number"; },
                           [](BoolField) { return "true or false"; }, [](TextField) { return "text"; },
-                          [](PairField) { return "pair of numbers"; }, [](BytesField) { return "bytes"; }},
+                          [](PairField) { return "pair of numbers"; }, [](BytesField) { return "bytes"; },
+                          [](AutoField) { return "integer or auto"; }},
                     key.field);
 }
 
@@ -220,7 +230,10 @@ std::string value_toml(const Key& key, const RunFile& run) {
             [&](BoolField at) { return std::string(at(copy) ? "true" : "false"); },
             [&](TextField at) { return toml_text(at(copy)); },
             [&](PairField at) { return "[" + toml_number(at(copy)[0]) + ", " + toml_number(at(copy)[1]) + "]"; },
-            [&](BytesField field) { return toml_bytes(field.at(copy)); }},
+            [&](BytesField field) { return toml_bytes(field.at(copy)); },
+            [&](AutoField field) {
+              return field.at(copy) == kAuto ? std::string("\"auto\"") : std::to_string(field.at(copy));
+            }},
       key.field);
 }
 

@@ -23,10 +23,13 @@ using PairField = std::array<double, 2>& (*)(RunFile&);
 struct BytesField {
   int64_t& (*at)(RunFile&);
 };  // "4GiB", or a number of bytes
+struct AutoField {
+  int64_t& (*at)(RunFile&);
+};  // an integer, or "auto" = kAuto
 
 struct Key {
   std::string_view section, name;
-  std::variant<IntegerField, NumberField, BoolField, TextField, PairField, BytesField> field;
+  std::variant<IntegerField, NumberField, BoolField, TextField, PairField, BytesField, AutoField> field;
   double min = 0, max = 0;                // of integers and numbers, inclusive
   bool above_min = false;                 // the minimum itself is not allowed
   std::vector<std::string_view> choices;  // of text; empty = any. "every:K" allows a number in place of K

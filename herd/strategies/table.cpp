@@ -52,15 +52,16 @@ void check_budget(const Program& step, program::Tier tier, int64_t budget, const
                                      std::to_string((peak.bytes >> 20) + 1) + "MiB\"");
 }
 
+}  // namespace
+
 void check_budgets(const Program& step, const spec::RunFile& run) {
   check_budget(step, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
   check_budget(step, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
 }
 
-}  // namespace
-
 program::SlotRules slot_rules(const spec::RunFile& run) {
-  return {.gather_buffers = static_cast<int>(run.strategy.prefetch) + 1};
+  const int64_t ahead = run.strategy.prefetch == spec::kAuto ? 1 : run.strategy.prefetch;
+  return {.gather_buffers = static_cast<int>(ahead) + 1};
 }
 
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {

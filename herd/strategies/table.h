@@ -29,7 +29,8 @@ int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 // The axis that ZeRO cuts over: fsdp where there is one, else dp; empty where nothing is cut.
 std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
-// How many buffers pools have.
+// How many buffers pools have. A prefetch that is left to herd counts 1 here: who knows the machines settles it first
+// (planner/rewrites.h).
 program::SlotRules slot_rules(const spec::RunFile& run);
 
 // The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage,
@@ -54,6 +55,9 @@ std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const
 inline constexpr int kProvedWorld = 16;
 inline constexpr size_t kMostProvedOps = 16000;
 bool is_proved(const program::Program& step, const spec::Layout& layout);
+
+// Throws kOverBudget with the table of what needs most where the step exceeds memory.device_budget or host_budget.
+void check_budgets(const program::Program& step, const spec::RunFile& run);
 
 // What a run starts from: the programs of `ranks`, one of them at least, their budgets checked (kOverBudget); the
 // programs of all ranks are proved first where that does not take too long.

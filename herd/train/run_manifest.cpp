@@ -52,11 +52,17 @@ std::map<std::string, std::string> describe_machine() {
 }
 
 std::string format_run_manifest(const RunManifest& manifest) {
-  const nlohmann::ordered_json json = {{"format", "herd-run"},          {"version", 1},
-                                       {"herd", manifest.herd_version}, {"torch", manifest.torch_version},
-                                       {"ranks", manifest.ranks},       {"threads", manifest.threads},
-                                       {"machine", manifest.machine},   {"algorithms", manifest.algorithms},
-                                       {"topology", manifest.topology}, {"config", manifest.config}};
+  const nlohmann::ordered_json json = {{"format", "herd-run"},
+                                       {"version", 1},
+                                       {"herd", manifest.herd_version},
+                                       {"torch", manifest.torch_version},
+                                       {"ranks", manifest.ranks},
+                                       {"threads", manifest.threads},
+                                       {"machine", manifest.machine},
+                                       {"choice", manifest.choice},
+                                       {"algorithms", manifest.algorithms},
+                                       {"topology", manifest.topology},
+                                       {"config", manifest.config}};
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -11,8 +11,9 @@ struct RunManifest {
   std::string herd_version;
   std::string torch_version;
   int ranks = 1;
-  int threads = 1;                                // torch threads of a rank
-  std::string config;                             // the run file, resolved
+  int threads = 1;     // torch threads of a rank
+  std::string config;  // the run file, resolved
+  std::string choice;  // what strategy.auto took, and why; empty where nothing was left to herd
   std::map<std::string, std::string> algorithms;  // operation -> algorithm
   std::string topology;                           // as the choice saw it, in its text format
   std::map<std::string, std::string> machine;     // describe_machine()

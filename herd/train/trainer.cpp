@@ -48,6 +48,7 @@
 #include "herd/train/replica_hash.h"
 #include "herd/train/run_manifest.h"
 #include "herd/train/run_report.h"
+#include "herd/train/settle_run.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
@@ -104,7 +105,10 @@ struct Trainer::State {
   int64_t first_step = 0, first_sample = 0;  // done before this process
   std::map<std::string, std::string> machine = describe_machine();
 
-  State(spec::RunFile r, Communicator& c) : run(std::move(r)), comm(c), layout(spec::resolve(run, c.size())) {}
+  std::string choice;  // what strategy.auto took; empty where the run file says all
+
+  State(planner::Settled settled, Communicator& c)
+      : run(std::move(settled.run)), comm(c), layout(spec::resolve(run, c.size())), choice(std::move(settled.choice)) {}
 
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
@@ -125,7 +129,7 @@ struct Trainer::State {
 };
 
 Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
-    : state_(std::make_unique<State>(std::move(run_file), comm)) {
+    : state_(std::make_unique<State>(settle_run(run_file, comm), comm)) {
   State& s = *state_;
   const spec::RunFile& run = s.run;
   s.folder = fs::path(run.log.dir) / run.log.name;
@@ -133,6 +137,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
   s.data = open_samples(run, Split::kTrain);
   if (run.train.eval_every > 0) s.validation = open_samples(run, Split::kValidation);
+  if (!s.choice.empty()) s.say(s.choice);
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
@@ -316,6 +321,7 @@ void Trainer::State::write_manifest() const {
                                          .ranks = comm.size(),
                                          .threads = at::get_num_threads(),
                                          .config = spec::to_toml(run),
+                                         .choice = choice,
                                          .algorithms = algorithms,
                                          .topology = comm.topology(),
                                          .machine = machine}));

@@ -104,6 +104,13 @@ TEST(Peak, OfDataParallelSteps_HardlyDependsOnTheOrder) {
   EXPECT_LE(static_cast<double>(bound), 1.01 * static_cast<double>(in_order));
 }
 
+TEST(Peak, CountsAGraphOnlyWithThoseThatLiveBesideIt) {
+  // Reduces may wait until all of backward is over, but backward's graphs come and go one by one.
+  const Compiled compiled = compile({.layers = 4, .dp = 2, .recompute = 1, .bucket = 4000});
+  EXPECT_EQ(peak_bound(compiled.programs[0], Tier::kDevice).bytes,
+            in_order_peak(compiled.programs[0], Tier::kDevice).bytes);
+}
+
 TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
   const std::string good = to_text(compile({.micro_batches = 2, .dp = 2}).programs[0]);
   const auto refusal = [](const std::string& text) {

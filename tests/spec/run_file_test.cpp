@@ -169,6 +169,7 @@ void change(const Key& key, RunFile& run) {
   if (const auto* text = std::get_if<TextField>(&key.field)) (*text)(run) += "x";
   if (const auto* pair = std::get_if<PairField>(&key.field)) (*pair)(run)[1] += 0.01;
   if (const auto* bytes = std::get_if<BytesField>(&key.field)) bytes->at(run) += 1;
+  if (const auto* number = std::get_if<AutoField>(&key.field)) number->at(run) += 1;
 }
 
 TEST(RunKeys, StandForAMemberEach_InTheTextToo) {

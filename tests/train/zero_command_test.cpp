@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "command.h"
+#include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
@@ -80,6 +81,50 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
     EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << stage;
   }
+}
+
+// A step whose weights and states are most of its memory.
+const std::vector<std::string> kWide = {"model.width=128", "model.layers=8", "train.eval_every=0", "train.steps=3",
+                                        "checkpoint.every=-1"};
+
+std::vector<std::string> wide(std::vector<std::string> more) {
+  more.insert(more.begin(), kWide.begin(), kWide.end());
+  return more;
+}
+
+TEST(ZeroCommand, SaysWhatWouldFit_AndTrainsIt_WhereHerdMayChoose) {
+  RunFolder folder;
+  const std::string budget = "memory.device_budget=20MiB";
+  const Ended refused = folder.train("refused", 2, wide({budget}));
+  EXPECT_NE(refused.status, 0);
+  EXPECT_THAT(refused.output, HasSubstr("kOverBudget"));
+  EXPECT_THAT(refused.output, HasSubstr("what fits with the same numbers"));
+  EXPECT_FALSE(fs::exists(folder.root / "refused"));
+
+  const Ended chosen = folder.train("chosen", 2, wide({budget, "strategy.auto=true"}));
+  ASSERT_EQ(chosen.status, 0) << chosen.output;
+  EXPECT_THAT(chosen.output, HasSubstr("strategy.auto: "));
+  EXPECT_THAT(slurp(folder.root / "chosen/run.json"), HasSubstr("strategy.auto: "));
+  const spec::RunFile resolved = spec::parse_run_file(folder.root / "chosen/config.toml");
+  EXPECT_FALSE(resolved.strategy.automatic);
+  EXPECT_GT(resolved.strategy.zero, 0);
+
+  ASSERT_EQ(folder.train("whole", 2, wide({})).status, 0);
+  const auto expected = metrics_of(folder.root / "whole"), steps = metrics_of(folder.root / "chosen");
+  ASSERT_EQ(steps.size(), expected.size());
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss);
+    EXPECT_LE(steps[i].device_bytes_peak, int64_t{20} << 20);
+  }
+}
+
+TEST(ZeroCommand, SaysByHowMuchTheNearestMisses_WhereNothingFits) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 2, wide({"memory.device_budget=1MiB", "strategy.auto=true"}));
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.output, HasSubstr("strategy.auto found nothing that fits"));
+  EXPECT_THAT(ended.output, HasSubstr("too much"));
+  EXPECT_FALSE(fs::exists(folder.root / "run"));
 }
 
 TEST(ZeroCommand, NamesTheGroup_WhenAGradientIsNotFinite) {

@@ -1,0 +1,272 @@
+#include "herd/planner/rewrites.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/planner/differences_internal.h"
+#include "herd/program/memory_bound.h"
+#include "herd/strategies/table.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr double kAlike = 1.01;           // steps are, within this factor
+constexpr size_t kMostShown = 4;          // of what fits
+constexpr size_t kSimulatedOps = 100000;  // of a search, which takes a second or two then
+constexpr int64_t kMostAhead = 8;         // passes that gathers are tried to run ahead
+
+// A way to run it, before its time is known.
+struct Candidate {
+  spec::RunFile run;
+  std::vector<std::string> changes;
+  spec::Layout layout;
+  int64_t device = 0, host = 0;  // bytes, with no weights gathered ahead where that is herd's choice
+  size_t ops = 0;
+  double about_us = 0;  // by equations
+};
+
+bool gathers_ahead(const spec::RunFile& run, const spec::Layout& layout) {
+  return run.strategy.prefetch == spec::kAuto && strategies::zero_stage(run, layout) == 3;
+}
+
+bool fits(const Candidate& one, const Budget& budget) {
+  return (budget.device == 0 || one.device <= budget.device) && (budget.host == 0 || one.host <= budget.host);
+}
+
+std::vector<std::string> recompute_modes(const spec::RunFile& run) {
+  std::vector<std::string> modes = {run.strategy.recompute};
+  for (const char* mode : {"none", "selective", "sqrt", "full"}) {
+    const bool useless = std::string(mode) == "selective" && run.model.dropout == 0;  // it keeps no T x T matrix
+    if (mode != run.strategy.recompute && !useless) modes.emplace_back(mode);
+  }
+  return modes;
+}
+
+class Candidates {
+ public:
+  Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
+      : run_(run), ranks_(ranks), cluster_(cluster), budget_(budget), own_(spec::resolve_mesh(run, ranks)) {}
+
+  Rewrites run() {
+    Rewrites out;
+    const std::vector<Candidate> all = candidates();
+    out.built = static_cast<int>(all.size());
+    if (all.empty()) return out;
+    out.today = predicted(all[0].run, all[0].layout).prediction;
+    std::vector<Rewrite> fitting;
+    for (const Candidate* one : worth_simulating(all)) fitting.push_back(predicted(one->run, one->layout));
+    out.fitting = proved(cheapest_first(std::move(fitting)));
+    if (out.fitting.empty()) {
+      const auto least = std::min_element(all.begin(), all.end(),
+                                          [](const Candidate& a, const Candidate& b) { return a.device < b.device; });
+      out.nearest = Rewrite{least->changes, least->run, {}};
+      out.nearest->prediction.device_bound = static_cast<double>(least->device);
+      out.nearest->prediction.host.buffers = static_cast<double>(least->host);
+    }
+    if (run_.strategy.precision == "fp32") {
+      spec::RunFile narrow = run_;
+      narrow.strategy.precision = "bf16";
+      out.narrow = predicted(narrow, own_);
+    }
+    return out;
+  }
+
+ private:
+  // The run as it is first, if its program can be built; nothing otherwise.
+  std::vector<Candidate> candidates() const {
+    std::vector<Candidate> out;
+    const bool shared = own_.data_ranks() > 1;
+    for (int64_t zero = run_.strategy.zero; zero <= (shared ? 3 : run_.strategy.zero); ++zero) {
+      for (const std::string& recompute : recompute_modes(run_)) {
+        for (int64_t size = own_.micro_batch; size >= 1; size /= 2) {
+          spec::RunFile changed = run_;
+          changed.strategy.zero = zero;
+          changed.strategy.recompute = recompute;
+          if (size != own_.micro_batch) changed.train.micro_batch = size;
+          if (auto one = built(changed))
+            out.push_back(std::move(*one));
+          else if (out.empty())
+            return out;
+        }
+      }
+    }
+    return out;
+  }
+
+  std::optional<Candidate> built(spec::RunFile changed) const {
+    // What this version can't run is no way out for a run that it can.
+    if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
+    Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
+    if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
+    if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
+    const program::Program step =
+        strategies::compile_step(changed, spec::model_table(changed, out.layout.micro_batch), out.layout, 0);
+    out.device = budget_peak(step, program::Tier::kDevice).bytes;
+    out.host = budget_peak(step, program::Tier::kHost).bytes;
+    out.ops = step.ops.size();
+    return out;
+  }
+
+  // All that fit; of long steps those that are quickest by equations.
+  std::vector<const Candidate*> worth_simulating(const std::vector<Candidate>& all) const {
+    std::vector<std::pair<double, const Candidate*>> fitting;
+    ChosenCost::Memory prices;
+    for (const Candidate& one : all) {
+      if (!fits(one, budget_)) continue;
+      const Cluster cluster = with_micro_batch(cluster_, run_, own_, one.layout);
+      fitting.emplace_back(predict_by_equations(one.run, ranks_, cluster, prices).step_us, &one);
+    }
+    std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    std::vector<const Candidate*> out;
+    size_t ops = 0;
+    for (const auto& [us, one] : fitting) {
+      ops += one->ops * static_cast<size_t>(cluster_.device.own ? 1 : cluster_.topology.hosts[0].ranks);
+      if (out.size() >= 3 && ops > kSimulatedOps) break;
+      out.push_back(one);
+    }
+    return out;
+  }
+
+  Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
+    const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
+    spec::RunFile settled = with_prefetch(changed, ranks_, cluster, budget_);
+    Prediction prediction = predict(settled, ranks_, cluster);
+    return {differences(run_, changed), std::move(settled), std::move(prediction)};
+  }
+
+  static std::vector<Rewrite> cheapest_first(std::vector<Rewrite> all) {
+    const auto by_time = [](const Rewrite& a, const Rewrite& b) { return a.prediction.step_us < b.prediction.step_us; };
+    std::stable_sort(all.begin(), all.end(), by_time);
+    const double alike = all.empty() ? 0 : kAlike * all[0].prediction.step_us;
+    const auto end =
+        std::find_if(all.begin(), all.end(), [&](const Rewrite& one) { return one.prediction.step_us > alike; });
+    std::stable_sort(all.begin(), end, [](const Rewrite& a, const Rewrite& b) {
+      return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size()
+                                                  : a.prediction.device_bound < b.prediction.device_bound;
+    });
+    std::vector<Rewrite> out;
+    for (Rewrite& one : all) {
+      const bool no_better = std::any_of(out.begin(), out.end(), [&](const Rewrite& before) {
+        return before.changes.size() <= one.changes.size() &&
+               before.prediction.device_bound <= one.prediction.device_bound;
+      });
+      if (!no_better) out.push_back(std::move(one));
+    }
+    return out;
+  }
+
+  // What every rank would start with; ranks may hold different shards.
+  std::vector<Rewrite> proved(std::vector<Rewrite> all) const {
+    std::vector<Rewrite> out;
+    for (Rewrite& one : all) {
+      if (out.size() == kMostShown) break;
+      spec::RunFile limited = one.run;
+      limited.memory.device_budget = budget_.device;
+      limited.memory.host_budget = budget_.host;
+      const spec::Layout& layout = one.prediction.layout;
+      try {
+        strategies::programs_of_run(limited, spec::model_table(limited, layout.micro_batch), layout, {0});
+        out.push_back(std::move(one));
+      } catch (const Error& error) {
+        if (error.code() != Code::kOverBudget) throw;
+      }
+    }
+    return out;
+  }
+
+  const spec::RunFile& run_;
+  const int ranks_;
+  const Cluster cluster_;
+  const Budget budget_;
+  const spec::Layout own_;
+};
+
+std::string text_of(const Rewrite& rewrite, const Prediction& today) {
+  const Prediction& p = rewrite.prediction;
+  char share[32];
+  std::snprintf(share, sizeof share, "%.0f %%", 100 * p.step_us / today.step_us);
+  std::string out;
+  for (const std::string& change : rewrite.changes) out += (out.empty() ? "" : " ") + change;
+  if (out.empty()) out = "the run as it is";
+  return out + ": " + format_bytes(p.device_bound) + " at its peak, a step of " + format_us(p.step_us) +
+         " predicted, " + share + " of today's";
+}
+
+}  // namespace
+
+Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
+  return Candidates(run, ranks, with_ranks(cluster, ranks), budget).run();
+}
+
+std::string advice(const Rewrites& rewrites, const Budget& budget) {
+  const Prediction& today = rewrites.today;
+  std::string out;
+  if (rewrites.built == 0) return out;
+  const std::string tried = std::to_string(rewrites.built) + " programs were built";
+  if (!rewrites.fitting.empty()) {
+    out = "\nwhat fits with the same numbers, cheapest first (" + tried +
+          "; today's step: " + format_us(today.step_us) + " predicted):";
+    for (const Rewrite& one : rewrites.fitting) out += "\n  " + text_of(one, today);
+    out += "\n  strategy.auto=true takes the first";
+  } else if (rewrites.nearest) {
+    const Prediction& p = rewrites.nearest->prediction;
+    std::string changes;
+    for (const std::string& change : rewrites.nearest->changes) changes += " " + change;
+    const double missing = budget.device > 0 ? p.device_bound - static_cast<double>(budget.device) : 0;
+    out = "\nnothing fits with the same numbers: of " + std::to_string(rewrites.built) + " programs the nearest is" +
+          (changes.empty() ? " the run as it is" : changes) + ": " + format_bytes(p.device_bound) + " of device memory";
+    if (missing > 0) out += ", " + format_bytes(missing) + " too much";
+    const double host = p.host.total() - static_cast<double>(budget.host);
+    if (budget.host > 0 && host > 0) out += "; " + format_bytes(host) + " too much of host memory";
+  }
+  if (rewrites.narrow) {
+    const Prediction& p = rewrites.narrow->prediction;
+    out += "\n  strategy.precision=bf16 " + std::string(budget.holds(p) ? "fits" : "does not fit") +
+           " without other changes (" + format_bytes(p.device_bound) + ", " + format_us(p.step_us) +
+           "), but numbers are rounded to 16 bit";
+  }
+  return out;
+}
+
+spec::RunFile with_prefetch(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
+  if (run.strategy.prefetch != spec::kAuto) return run;
+  const spec::Layout layout = spec::resolve_mesh(run, ranks);
+  const bool gathers = gathers_ahead(run, layout) && why_no_program(run, layout).empty();
+  run.strategy.prefetch = 1;
+  if (!gathers) return run;
+  std::vector<std::pair<int64_t, double>> times;
+  double best = 0;
+  for (int64_t depth = 0; depth <= kMostAhead; ++depth) {
+    run.strategy.prefetch = depth;
+    const Prediction one = predict(run, ranks, cluster);
+    if (depth > 0 && !budget.holds(one)) break;  // more buffers would not fit either
+    times.emplace_back(depth, one.step_us);
+    best = best == 0 ? one.step_us : std::min(best, one.step_us);
+  }
+  const auto alike =
+      std::find_if(times.begin(), times.end(), [&](const auto& one) { return one.second <= kAlike * best; });
+  run.strategy.prefetch = alike->first;
+  return run;
+}
+
+Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
+  if (!run.strategy.automatic) return {with_prefetch(run, ranks, cluster, budget), ""};
+  const Rewrites rewrites = rewrites_that_fit(run, ranks, cluster, budget);
+  if (rewrites.built == 0) {
+    throw Error(Code::kBadConfig, "strategy.auto chooses among programs, but " +
+                                      why_no_program(run, spec::resolve_mesh(run, ranks)) +
+                                      "\n  fix: strategy.auto = false");
+  }
+  if (rewrites.fitting.empty()) {
+    throw Error(Code::kOverBudget, "strategy.auto found nothing that fits " +
+                                       format_bytes(static_cast<double>(budget.device)) + " of device memory" +
+                                       advice(rewrites, budget));
+  }
+  Settled out{rewrites.fitting[0].run, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today)};
+  out.run.strategy.automatic = false;
+  return out;
+}
+
+}  // namespace herd::planner

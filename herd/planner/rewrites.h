@@ -1,0 +1,53 @@
+// What of ZeRO, recompute and micro-batches makes a run fit its memory: techniques that change no number of it beyond
+// the order of sums. Each combination is built as the program that would run and bounded; those that fit are simulated,
+// and what is proposed is proved on all ranks as herd train proves it.
+// Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "herd/planner/remedies.h"
+
+namespace herd::planner {
+
+struct Rewrite {
+  std::vector<std::string> changes;  // of the run file, as herd train takes them: "strategy.zero=3"; may be none
+  spec::RunFile run;                 // with them
+  Prediction prediction;             // of its program
+};
+
+struct Rewrites {
+  Prediction today;                // of the run as it is
+  std::vector<Rewrite> fitting;    // cheapest first: [0] is what strategy.auto takes; each of the others needs less
+                                   // memory or fewer changes than all before it
+  std::optional<Rewrite> nearest;  // where nothing fits: what needs least. Its times are not known
+  std::optional<Rewrite> narrow;   // bf16 in place of fp32, without other changes: no rewrite, since numbers change
+  int built = 0;                   // programs
+};
+
+// Cheapest = the shortest step predicted; of steps within 1 % of it the one with fewest changes, then least memory.
+// `built` = 0 where no program can be built of the run (why_no_program()).
+Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+
+// What an error about memory ends with: lines that begin with a line break.
+std::string advice(const Rewrites& rewrites, const Budget& budget);
+
+// The run with as many buffers for gathered weights as make its step shortest within the budget: the smallest depth
+// within 1 % of the best. Only where strategy.prefetch is left to herd; 1 where nothing is gathered before use, or the
+// step is too long to simulate.
+spec::RunFile with_prefetch(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
+
+// A run file with nothing left to herd.
+struct Settled {
+  spec::RunFile run;
+  std::string choice;  // what strategy.auto took and what is predicted of it, one line; empty where it is false
+};
+
+// strategy.auto takes the cheapest rewrite that fits, strategy.prefetch = "auto" its depth. The same for the same
+// arguments. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be built.
+Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+
+}  // namespace herd::planner

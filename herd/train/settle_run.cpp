@@ -1,0 +1,66 @@
+#include "herd/train/settle_run.h"
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "herd/spec/model_table.h"
+#include "herd/strategies/table.h"
+#include "herd/topology/text.h"
+#include "herd/train/shared_error.h"
+
+namespace herd::train {
+namespace {
+
+// What rank 0 tells: a run file and a line, or an error.
+struct Verdict {
+  int64_t code = -1;  // herd::Code; -1 = no error
+  std::string config, text;
+};
+
+std::string from_root(std::string text, Communicator& comm) {
+  std::vector<int64_t> size = {static_cast<int64_t>(text.size())};
+  comm.broadcast(size, Rank{0}, {.name = "settled run"});
+  std::vector<uint8_t> bytes(text.begin(), text.end());
+  bytes.resize(static_cast<size_t>(size[0]));
+  if (!bytes.empty()) comm.broadcast(bytes, Rank{0}, {.name = "settled run"});
+  return {bytes.begin(), bytes.end()};
+}
+
+Verdict choose(const spec::RunFile& run, const Communicator& comm) {
+  const int ranks = comm.size();
+  planner::Cluster machine;
+  machine.topology = parse_topology(comm.topology());
+  const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
+  try {
+    const planner::Settled settled = planner::settle(run, ranks, machine, budget);
+    if (!run.strategy.automatic) {  // an automatic one fits
+      const spec::Layout layout = spec::resolve(settled.run, ranks);
+      const auto step =
+          strategies::compile_step(settled.run, spec::model_table(settled.run, layout.micro_batch), layout, 0);
+      strategies::check_budgets(step, settled.run);
+    }
+    return {.config = to_toml(settled.run), .text = settled.choice};
+  } catch (const Error& error) {
+    std::string text = error.message();
+    if (error.code() == Code::kOverBudget && !run.strategy.automatic)
+      text += planner::advice(planner::rewrites_that_fit(run, ranks, machine, budget), budget);
+    return {.code = static_cast<int64_t>(error.code()), .config = "", .text = text};
+  }
+}
+
+}  // namespace
+
+planner::Settled settle_run(const spec::RunFile& run, Communicator& comm) {
+  spec::resolve(run, comm.size());  // what every rank refuses
+  Verdict verdict;
+  if (comm.rank() == 0) verdict = choose(run, comm);
+  std::vector<int64_t> code = {verdict.code};
+  comm.broadcast(code, Rank{0}, {.name = "settled run"});
+  verdict.config = from_root(std::move(verdict.config), comm);
+  verdict.text = from_root(std::move(verdict.text), comm);
+  if (code[0] >= 0) throw SharedError(static_cast<Code>(code[0]), verdict.text);
+  return {spec::parse_run_text(verdict.config, "the settled run file"), verdict.text};
+}
+
+}  // namespace herd::train

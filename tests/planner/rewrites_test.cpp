@@ -1,0 +1,139 @@
+#include "herd/planner/rewrites.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+
+#include "herd/base/error.h"
+#include "herd/program/memory_bound.h"
+#include "herd/strategies/table.h"
+
+namespace herd::planner {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr int64_t kGiB = int64_t{1} << 30;
+
+spec::RunFile gpt(std::vector<std::string> overrides = {}) {
+  return spec::parse_run_file(std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/models/gpt-162m.toml",
+                              overrides);
+}
+
+// What herd train compares with the budget.
+int64_t needed(const spec::RunFile& run, int ranks) {
+  const spec::Layout layout = spec::resolve(run, ranks);
+  return budget_peak(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
+                     program::Tier::kDevice)
+      .bytes;
+}
+
+TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
+  const Budget budget{.device = 2 * kGiB};
+  const spec::RunFile run = gpt();
+  const Rewrites rewrites = rewrites_that_fit(run, 2, small_server(2), budget);
+  EXPECT_FALSE(rewrites.nearest);
+  ASSERT_FALSE(rewrites.fitting.empty());
+  double shortest = 1e300;
+  int built = 0;
+  for (const char* zero : {"0", "1", "2", "3"}) {
+    for (const char* recompute : {"none", "sqrt", "full"}) {
+      for (const char* size : {"2", "1"}) {
+        const spec::RunFile other = gpt({std::string("strategy.zero=") + zero, std::string("train.micro_batch=") + size,
+                                         std::string("strategy.recompute=") + recompute, "strategy.prefetch=1"});
+        ++built;
+        if (needed(other, 2) <= budget.device)
+          shortest = std::min(shortest, predict(other, 2, small_server(2)).step_us);
+      }
+    }
+  }
+  EXPECT_EQ(rewrites.built, built);
+  EXPECT_LE(rewrites.fitting[0].prediction.step_us, 1.01 * shortest);
+  for (const Rewrite& one : rewrites.fitting) {
+    EXPECT_LE(one.prediction.device_bound, static_cast<double>(budget.device));
+    EXPECT_EQ(one.prediction.device_bound, static_cast<double>(needed(one.run, 2)));
+    spec::RunFile again = gpt(one.changes);
+    again.strategy.prefetch = one.run.strategy.prefetch;
+    EXPECT_EQ(again, one.run) << "the changes give the run";
+  }
+}
+
+TEST(Rewrites, ChangeNothing_WhereTheRunFitsAndNothingIsQuicker) {
+  const spec::RunFile run = gpt();
+  const Rewrites rewrites = rewrites_that_fit(run, 1, small_server(2), {.device = 4 * kGiB});
+  ASSERT_FALSE(rewrites.fitting.empty());
+  EXPECT_TRUE(rewrites.fitting[0].changes.empty());
+}
+
+TEST(Rewrites, SayWhatComesNearest_AndByHowManyBytesItMisses) {
+  const Budget budget{.device = kGiB};
+  const Rewrites rewrites = rewrites_that_fit(gpt(), 2, small_server(2), budget);
+  EXPECT_TRUE(rewrites.fitting.empty());
+  ASSERT_TRUE(rewrites.nearest);
+  EXPECT_THAT(rewrites.nearest->changes, testing::Contains("strategy.zero=3"));
+  EXPECT_GT(rewrites.nearest->prediction.device_bound, static_cast<double>(budget.device));
+  const std::string text = advice(rewrites, budget);
+  EXPECT_THAT(text, HasSubstr("nothing fits"));
+  EXPECT_THAT(text, HasSubstr(" too much"));
+  EXPECT_THAT(text, HasSubstr("strategy.precision=bf16"));
+}
+
+TEST(Settle, TakesTheFirst_AndLeavesNothingToHerd) {
+  const spec::RunFile run = gpt({"strategy.auto=true", "memory.device_budget=2GiB"});
+  const Budget budget{.device = run.memory.device_budget};
+  const Settled settled = settle(run, 2, small_server(2), budget);
+  EXPECT_FALSE(settled.run.strategy.automatic);
+  EXPECT_NE(settled.run.strategy.prefetch, spec::kAuto);
+  EXPECT_LE(needed(settled.run, 2), budget.device);
+  EXPECT_THAT(settled.choice, HasSubstr("strategy.auto: strategy.zero="));
+  EXPECT_EQ(settle(run, 2, small_server(2), budget).run, settled.run) << "ranks choose alike";
+  EXPECT_EQ(settle(settled.run, 2, small_server(2), budget).run, settled.run);
+}
+
+TEST(Settle, ThrowsWithTheNearest_WhereNothingFits) {
+  try {
+    settle(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = kGiB});
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+    EXPECT_THAT(error.message(), HasSubstr("the nearest is train.micro_batch=1 strategy.zero=3"));
+  }
+}
+
+// Devices of their own that wait for the network: gathers must run ahead to be hidden.
+Cluster slow_network() {
+  Cluster cluster = small_server(16);
+  cluster.topology.hosts[0].ranks = 1;
+  cluster.topology.hosts[0].uplink.bytes_per_us = 3e3;
+  cluster.device = {.own = true, .matmul_flops_per_us = 20e6, .attention_flops_per_us = 20e6, .bytes_per_us = 2e6};
+  return cluster;
+}
+
+TEST(Prefetch, IsTheSmallestDepthWithinAHundredthOfTheBest) {
+  const spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
+  std::vector<double> times;
+  for (int64_t depth = 0; depth <= 8; ++depth) {
+    spec::RunFile fixed = run;
+    fixed.strategy.prefetch = depth;
+    times.push_back(predict(fixed, 8, slow_network()).step_us);
+  }
+  const double best = *std::min_element(times.begin(), times.end());
+  const int64_t chosen = with_prefetch(run, 8, slow_network(), {}).strategy.prefetch;
+  EXPECT_GT(chosen, 0);
+  EXPECT_LE(times[static_cast<size_t>(chosen)], 1.01 * best);
+  EXPECT_GT(times[static_cast<size_t>(chosen - 1)], 1.01 * best);
+}
+
+TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
+  spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
+  spec::RunFile none = run;
+  none.strategy.prefetch = 0;
+  EXPECT_EQ(with_prefetch(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
+  run.strategy.prefetch = 5;
+  EXPECT_EQ(with_prefetch(run, 8, slow_network(), {}).strategy.prefetch, 5);
+}
+
+}  // namespace
+}  // namespace herd::planner
