@@ -45,14 +45,31 @@ void check_names(const CheckpointReader& reader, const std::set<std::string>& wa
                   "checkpoint.resume = \"none\"");
 }
 
-void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
+[[noreturn]] void throw_other_kind(const CheckpointReader& reader, const NamedTensor& tensor, const std::string& fix) {
   const auto& saved = reader.manifest().tensors.at(tensor.name);
-  const DType dtype = dtype_of(tensor.value.scalar_type());
-  if (saved.shape == tensor.shape && saved.dtype == dtype) return;
   throw Error(Code::kBadConfig, "tensor \"" + tensor.name + "\" is " + std::string(dtype_name(saved.dtype)) + " " +
                                     shape_text(saved.shape) + " in the checkpoint " + reader.folder().string() + ", " +
-                                    std::string(dtype_name(dtype)) + " " + shape_text(tensor.shape) + " in this run" +
-                                    "\n  fix: the [model] and strategy.precision it was saved with");
+                                    std::string(dtype_name(dtype_of(tensor.value.scalar_type()))) + " " +
+                                    shape_text(tensor.shape) + " in this run\n  fix: " + fix);
+}
+
+void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
+  const auto& saved = reader.manifest().tensors.at(tensor.name);
+  if (saved.shape != tensor.shape || saved.dtype != dtype_of(tensor.value.scalar_type()))
+    throw_other_kind(reader, tensor, "the [model] and strategy.precision it was saved with");
+}
+
+// Reads the tensor's slice, through a host tensor of the saved type where its own memory won't do.
+void fill(CheckpointReader& reader, NamedTensor& tensor) {
+  const at::NoGradGuard no_grad;
+  HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
+  const auto saved = scalar_type_of(reader.manifest().tensors.at(tensor.name).dtype);
+  const bool direct = tensor.value.is_cpu() && tensor.value.is_contiguous() && tensor.value.scalar_type() == saved;
+  const at::Tensor host =
+      direct ? tensor.value : at::empty(tensor.value.sizes(), tensor.value.options().device(at::kCPU).dtype(saved));
+  reader.read(tensor.name, tensor.slice,
+              {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
+  if (!direct) tensor.value.copy_(host);
 }
 
 }  // namespace
@@ -72,16 +89,25 @@ void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, c
   for (const auto& tensor : tensors) wanted.insert(tensor.name);
   check_names(reader, wanted);
   for (const auto& tensor : tensors) check_kind(reader, tensor);
-  const at::NoGradGuard no_grad;
-  for (auto& tensor : tensors) {
-    HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
-    const bool direct = tensor.value.is_cpu() && tensor.value.is_contiguous();
-    const at::Tensor host =
-        direct ? tensor.value : at::empty(tensor.value.sizes(), tensor.value.options().device(at::kCPU));
-    reader.read(tensor.name, tensor.slice,
-                {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
-    if (!direct) tensor.value.copy_(host);
+  for (auto& tensor : tensors) fill(reader, tensor);
+}
+
+void load_weights(CheckpointReader& reader, std::vector<NamedTensor>& tensors) {
+  std::vector<std::string> missing;
+  for (const auto& tensor : tensors) {
+    if (!reader.manifest().tensors.contains(tensor.name)) missing.push_back(tensor.name);
   }
+  if (!missing.empty()) {
+    throw Error(Code::kBadConfig, "the checkpoint " + reader.folder().string() + " is of another model: it lacks " +
+                                      list_of(missing) +
+                                      "\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
+  }
+  for (const auto& tensor : tensors) {
+    const auto& saved = reader.manifest().tensors.at(tensor.name);
+    if (saved.shape != tensor.shape || !is_floating(saved.dtype))
+      throw_other_kind(reader, tensor, "the [model] it was saved with (herd checkpoint inspect shows it)");
+  }
+  for (auto& tensor : tensors) fill(reader, tensor);
 }
 
 std::optional<std::filesystem::path> find_resumable(const std::filesystem::path& root, CheckpointPeers& peers) {

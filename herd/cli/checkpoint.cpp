@@ -1,98 +1,32 @@
 #include "herd/cli/checkpoint.h"
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
-#include <memory>
-#include <nlohmann/json.hpp>
 
-#include "herd/base/units.h"
-#include "herd/draw/table.h"
-#include "herd/storage/checkpoint_folder.h"
-#include "herd/storage/checkpoint_reader.h"
+#include "herd/cli/checkpoint_convert.h"
+#include "herd/cli/checkpoint_inspect.h"
+#include "herd/cli/checkpoint_reshard.h"
 
 namespace herd::cli {
 namespace {
 
-int64_t bytes_of(const CheckpointTensor& tensor) {
-  return num_elements(tensor.shape).value_or(0) * size_of(tensor.dtype);
-}
-
-std::string shape_text(const std::vector<int64_t>& shape) {
-  std::string text;
-  for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
-  return text.empty() ? "-" : text;
-}
-
-std::string shards_text(const CheckpointTensor& tensor) {
-  if (tensor.pieces.size() == 1) return tensor.pieces[0].file;
-  return std::to_string(tensor.pieces.size()) + " pieces";
-}
-
-std::string as_json(const CheckpointReader& reader, bool verified) {
-  const Manifest& manifest = reader.manifest();
-  nlohmann::ordered_json tensors = nlohmann::ordered_json::array();
-  for (const auto& [name, tensor] : manifest.tensors) {
-    tensors.push_back({{"name", name},
-                       {"dtype", dtype_name(tensor.dtype)},
-                       {"shape", tensor.shape},
-                       {"bytes", bytes_of(tensor)},
-                       {"pieces", tensor.pieces.size()}});
-  }
-  const nlohmann::ordered_json json = {{"folder", reader.folder().string()},
-                                       {"herd", manifest.herd_version},
-                                       {"step", manifest.step},
-                                       {"samples", manifest.samples},
-                                       {"config", manifest.config},
-                                       {"notes", manifest.notes},
-                                       {"files", manifest.files},
-                                       {"tensors", tensors},
-                                       {"verified", verified}};
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
-}
-
-std::string as_text(const CheckpointReader& reader, bool verified) {
-  const Manifest& manifest = reader.manifest();
-  draw::Table table{{{"tensor"}, {"dtype"}, {"shape"}, {"bytes", true}, {"in"}}, {}};
-  int64_t bytes = 0;
-  for (const auto& [name, tensor] : manifest.tensors) {
-    bytes += bytes_of(tensor);
-    table.rows.push_back({name, std::string(dtype_name(tensor.dtype)), shape_text(tensor.shape),
-                          std::to_string(bytes_of(tensor)), shards_text(tensor)});
-  }
-  std::string text = reader.folder().string() + "\nstep " + std::to_string(manifest.step) + ", " +
-                     std::to_string(manifest.samples) + " samples, written by herd " +
-                     (manifest.herd_version.empty() ? "?" : manifest.herd_version) + "\n\n" + draw::text_table(table) +
-                     "\n" + std::to_string(manifest.tensors.size()) + " tensors, " +
-                     format_bytes(static_cast<double>(bytes)) + " in " + std::to_string(manifest.files.size()) +
-                     " files" + (verified ? "; every checksum holds\n" : "; checksums not read (--verify)\n");
-  for (const auto& [name, note] : manifest.notes) text += name + ": " + note + "\n";
-  return text + "\n# the run file\n" + manifest.config;
-}
+constexpr char kHelp[] =
+    R"help(Training needs no conversion between numbers of ranks, stages of ZeRO or precisions: any run resumes from any
+checkpoint of its model. These commands look into checkpoints, and carry them to other programs.
+  herd checkpoint inspect runs/mine --verify
+  herd checkpoint convert runs/mine --to gpt2 --out gpt2-mine          for Hugging Face's transformers
+  herd checkpoint convert gpt2 --to herd --out gpt2-herd               and back; then model.weights=gpt2-herd
+  herd checkpoint convert runs/mine --dtype bf16 --out mine-bf16       weights alone, half the bytes
+  herd checkpoint reshard runs/mine --ranks 8 --zero 3 --out for-8     a file for each of 8 ranks)help";
 
 }  // namespace
 
-std::string inspect_checkpoint(const InspectOptions& options) {
-  CheckpointReader reader(resolve_checkpoint(options.path));
-  if (options.verify) reader.verify();
-  return options.json ? as_json(reader, options.verify) : as_text(reader, options.verify);
-}
-
-int run_checkpoint_inspect(const InspectOptions& options) {
-  std::fputs(inspect_checkpoint(options).c_str(), stdout);
-  return 0;
-}
-
 void add_checkpoint_command(CLI::App& app) {
-  CLI::App* command = app.add_subcommand("checkpoint", "Look into checkpoints");
+  CLI::App* command = app.add_subcommand("checkpoint", "Look into checkpoints, convert and reshard them");
   command->require_subcommand(1);
-  auto options = std::make_shared<InspectOptions>();
-  CLI::App* inspect = command->add_subcommand("inspect", "Show step, tensors and run file of a checkpoint");
-  inspect->add_option("path", options->path, "A checkpoint, a folder of checkpoints, or a run's folder")->required();
-  inspect->add_flag("--verify", options->verify, "Read everything and compare the checksums");
-  inspect->add_flag("--json", options->json, "Print one JSON object");
-  inspect->callback([options] {
-    if (const int status = run_checkpoint_inspect(*options); status != 0) throw CLI::RuntimeError(status);
-  });
+  command->footer(kHelp);
+  add_checkpoint_inspect_command(*command);
+  add_checkpoint_convert_command(*command);
+  add_checkpoint_reshard_command(*command);
 }
 
 }  // namespace herd::cli

@@ -1,8 +1,5 @@
-// herd checkpoint inspect PATH [--verify] [--json]: what a checkpoint holds.
+// herd checkpoint inspect | convert | reshard: each in a file of its own.
 #pragma once
-
-#include <filesystem>
-#include <string>
 
 namespace CLI {
 class App;
@@ -10,14 +7,6 @@ class App;
 
 namespace herd::cli {
 
-struct InspectOptions {
-  std::filesystem::path path;  // a checkpoint, a folder of them or a run's folder: then the newest whole one
-  bool verify = false;         // read everything and compare the checksums
-  bool json = false;
-};
-
 void add_checkpoint_command(CLI::App& app);
-std::string inspect_checkpoint(const InspectOptions& options);  // the text to print; throws as CheckpointReader
-int run_checkpoint_inspect(const InspectOptions& options);
 
 }  // namespace herd::cli

@@ -1,13 +1,12 @@
 #include "herd/cli/tokenize.h"
 
-#include <unistd.h>
-
 #include <CLI/CLI.hpp>
 #include <chrono>
 #include <cstdio>
 #include <memory>
 
 #include "herd/base/units.h"
+#include "herd/cli/progress_line.h"
 #include "herd/data/token_folder.h"
 
 namespace herd::cli {
@@ -15,36 +14,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-// "tokenize  43 %  1.8 MiB of 4.1 MiB  2.7 MiB/s", rewritten in place; only where a person watches.
-class ProgressLine {
- public:
-  explicit ProgressLine(bool shown) : shown_(shown && ::isatty(STDERR_FILENO)) {}
-  ~ProgressLine() {
-    if (printed_) std::fputs("\r\033[K", stderr);
-  }
-  void update(int64_t done, int64_t all) {
-    const auto now = Clock::now();
-    if (!shown_ || (printed_ && now - last_ < std::chrono::milliseconds(100))) return;
-    const double seconds = std::chrono::duration<double>(now - begin_).count();
-    std::fprintf(stderr, "\r\033[Ktokenize %3d %%  %s of %s  %s/s", static_cast<int>(100 * done / all),
-                 format_bytes(static_cast<double>(done)).c_str(), format_bytes(static_cast<double>(all)).c_str(),
-                 format_bytes(seconds > 0 ? static_cast<double>(done) / seconds : 0).c_str());
-    last_ = now;
-    printed_ = true;
-  }
-
- private:
-  bool shown_, printed_ = false;
-  Clock::time_point begin_ = Clock::now(), last_;
-};
-
 }  // namespace
 
 int run_tokenize(const TokenizeOptions& options) {
   const auto begin = Clock::now();
   TokenFolder folder;
   {
-    ProgressLine line(!options.quiet);
+    ProgressLine line("tokenize", !options.quiet);
     folder = write_token_folder({.files = options.files,
                                  .out = options.out,
                                  .vocabulary = options.vocabulary,

@@ -24,6 +24,7 @@ struct RunFile {
     double dropout = 0;
     bool tie_embeddings = true;
     std::string norm = "layernorm";
+    std::string weights = "none";  // a checkpoint whose weights the run starts from; none = what the seed gives
     bool operator==(const Model&) const = default;
   } model;
   struct Data {

@@ -53,6 +53,8 @@ std::vector<Key> make_keys() {
            "the output layer uses the embedding's weights"),
       text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
            "kind of normalisation; llama and t5 have rmsnorm"),
+      text("model", "weights", HERD_FIELD(model.weights), {},
+           "a checkpoint whose weights the run starts from, in any precision; none = what the seed gives"),
 
       text("data", "kind", HERD_FIELD(data.kind), {"tokens", "random"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),

@@ -13,6 +13,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/storage/atomic_folder.h"
 
 namespace herd {
 namespace {
@@ -130,7 +131,7 @@ void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& f
     if (mark == std::string::npos) continue;
     const long pid = std::strtol(name.c_str() + mark + 5, nullptr, 10);
     const bool alive = pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
-    if (!alive) files.remove(entry.path());
+    if (!alive) remove_tree(entry.path(), files);
   }
 }
 

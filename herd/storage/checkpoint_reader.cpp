@@ -85,9 +85,14 @@ void CheckpointReader::read(const std::string& name, const TensorSlice& slice, s
   HERD_CHECK_EQ(copied, slice.elements.size());
 }
 
-void CheckpointReader::verify() {
+void CheckpointReader::verify(const std::function<void(int64_t done, int64_t all)>& progress) {
+  int64_t done = 0, all = 0;
+  for (const auto& [name, bytes] : manifest_.files) all += bytes;
   for (const auto& [name, tensor] : manifest_.tensors) {
-    for (const auto& piece : tensor.pieces) checked_bytes(tensor, piece);
+    for (const auto& piece : tensor.pieces) {
+      done += static_cast<int64_t>(checked_bytes(tensor, piece).size());
+      if (progress) progress(done, all);
+    }
   }
 }
 

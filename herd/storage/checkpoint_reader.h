@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <set>
@@ -26,7 +27,8 @@ class CheckpointReader {
   // The bytes of `slice` of the tensor. REQUIRES out.size() == slice.elements.size() * bytes of an element.
   // Throws kBadConfig if there is no such tensor or the slice leaves it.
   void read(const std::string& tensor, const TensorSlice& slice, std::span<std::byte> out);
-  void verify();  // the checksums of all pieces
+  // The checksums of all pieces. `progress`, if any, is called after each with the bytes done and all bytes.
+  void verify(const std::function<void(int64_t done, int64_t all)>& progress = {});
 
  private:
   std::span<const std::byte> checked_bytes(const CheckpointTensor& tensor, const CheckpointPiece& piece);

@@ -35,6 +35,10 @@ int FileSystem::rename(const std::filesystem::path& from, const std::filesystem:
   return or_errno(::rename(from.c_str(), to.c_str()));
 }
 
+int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
+  return or_errno(::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
+}
+
 int FileSystem::remove(const std::filesystem::path& path) { return or_errno(::remove(path.c_str())); }
 
 int FileSystem::make_folder(const std::filesystem::path& path) {

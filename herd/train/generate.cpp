@@ -2,7 +2,9 @@
 
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 
+#include "herd/base/error.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/comm/communicator.h"
 #include "herd/data/text_stream.h"
@@ -16,38 +18,62 @@ namespace herd::train {
 namespace {
 
 // Weights only: the optimizer's tensors stay on disk.
-void load_weights(CheckpointReader& reader, const models::Model& model) {
+void load(CheckpointReader& reader, const models::Model& model) {
   std::vector<NamedTensor> tensors;
   for (const auto& group : model.groups) {
     group->attach(at::empty({group->elements()}, group->dtype()));
     for (const nn::Parameter& parameter : group->parameters())
       tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
   }
-  std::set<std::string> all;
-  for (const auto& [name, tensor] : reader.manifest().tensors) all.insert(name);
-  load_tensors(reader, tensors, all);
+  load_weights(reader, tensors);
 }
 
-}  // namespace
+Tokenizer load_tokenizer(const GenerateOptions& options, const Manifest& manifest, const spec::RunFile& run) {
+  if (const auto note = manifest.notes.find("tokenizer"); options.tokenizer.empty() && note != manifest.notes.end()) {
+    throw Error(Code::kBadConfig, "the tokenizer of this checkpoint is not herd's: " + note->second +
+                                      "\n  fix: --ids with the token ids of the prompt, or --tokenizer");
+  }
+  Tokenizer tokenizer =
+      Tokenizer::load(options.tokenizer.empty() ? std::filesystem::path(run.data.path) / "tokenizer.model"
+                                                : std::filesystem::path(options.tokenizer));
+  if (tokenizer.vocabulary() <= run.model.vocab) return tokenizer;
+  throw Error(Code::kBadConfig, "the tokenizer has " + std::to_string(tokenizer.vocabulary()) + " tokens, the model " +
+                                    std::to_string(run.model.vocab) + "\n  fix: --tokenizer with the one it was " +
+                                    "trained with");
+}
 
-void generate(const GenerateOptions& options) {
-  CheckpointReader reader(resolve_checkpoint(options.checkpoint));
-  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, reader.folder() / kManifestName);
-  const std::filesystem::path model_file = options.tokenizer.empty()
-                                               ? std::filesystem::path(run.data.path) / "tokenizer.model"
-                                               : std::filesystem::path(options.tokenizer);
-  const Tokenizer tokenizer = Tokenizer::load(model_file);
-  const models::Model model = models::make_model(run.model);
-  load_weights(reader, model);
+void show(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  std::fflush(stdout);
+}
 
+void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
+  for (const int64_t id : ids) {
+    if (id < 0 || id >= vocabulary)
+      throw Error(Code::kBadConfig, "the model has no token " + std::to_string(id) + "\n  fix: --ids from 0 to " +
+                                        std::to_string(vocabulary - 1));
+  }
+}
+
+void generate_ids(const models::Model& model, const GenerateOptions& options) {
+  std::string separator;
+  const auto show_id = [&](int64_t id) {
+    show(separator + std::to_string(id));
+    separator = " ";
+    return true;
+  };
+  for (const int64_t id : options.ids) show_id(id);
+  models::GenerateOptions sample = options.sample;
+  sample.on_token = show_id;
+  models::generate(model, options.ids, sample);
+  show("\n");
+}
+
+void generate_text(const models::Model& model, const Tokenizer& tokenizer, const GenerateOptions& options) {
   std::vector<int> ids = tokenizer.encode(options.prompt);
   if (ids.empty()) ids = {tokenizer.end_of_text()};
   const std::vector<int64_t> prompt(ids.begin(), ids.end());
   TextStream stream(tokenizer);
-  const auto show = [](const std::string& text) {
-    std::fwrite(text.data(), 1, text.size(), stdout);
-    std::fflush(stdout);
-  };
   show(stream.add(ids));
   models::GenerateOptions sample = options.sample;
   sample.on_token = [&](int64_t id) {
@@ -57,6 +83,22 @@ void generate(const GenerateOptions& options) {
   };
   models::generate(model, prompt, sample);
   show(stream.rest() + "\n");
+}
+
+}  // namespace
+
+void generate(const GenerateOptions& options) {
+  CheckpointReader reader(resolve_checkpoint(options.checkpoint));
+  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, reader.folder() / kManifestName);
+  check_ids(options.ids, run.model.vocab);
+  std::optional<Tokenizer> tokenizer;
+  if (options.ids.empty()) tokenizer = load_tokenizer(options, reader.manifest(), run);
+  const models::Model model = models::make_model(run.model);
+  load(reader, model);
+  if (tokenizer)
+    generate_text(model, *tokenizer, options);
+  else
+    generate_ids(model, options);
 }
 
 }  // namespace herd::train

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "herd/models/generate.h"
 
@@ -10,11 +11,13 @@ namespace herd::train {
 struct GenerateOptions {
   std::string checkpoint;  // a checkpoint, a folder of them, or a run's folder: then the newest whole one
   std::string prompt;
-  std::string tokenizer;  // empty = tokenizer.model in the data folder that the checkpoint's run file names
+  std::vector<int64_t> ids;  // the prompt as token ids: then no tokenizer is needed, and ids are written
+  std::string tokenizer;     // empty = tokenizer.model in the data folder that the checkpoint's run file names
   models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};
 };
 
-// Writes prompt and continuation to standard output as they come. Throws kBadConfig, kCorruptFile, kStorage.
+// Writes prompt and continuation to standard output as they come: text, or ids with spaces between them. Throws
+// kBadConfig, kCorruptFile, kStorage.
 void generate(const GenerateOptions& options);
 
 }  // namespace herd::train

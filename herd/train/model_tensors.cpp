@@ -30,11 +30,16 @@ std::string same(const std::string& name) { return name; }
 
 }  // namespace
 
-std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g)
     add_pieces(parameters.group(g), parameters.part(g),
                parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g), same, tensors);
+  return tensors;
+}
+
+std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  std::vector<NamedTensor> tensors = own_weights(parameters);
   for (int k = 0; k < parameters.num_states(); ++k)
     for (int g = 0; g < parameters.num_groups(); ++g)
       add_pieces(

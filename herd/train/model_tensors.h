@@ -16,6 +16,8 @@ namespace herd::train {
 // each parameter, without those of which it has none. Weights are the fp32 ones, which a checkpoint of any precision
 // holds.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
+// The weights among them.
+std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
 // Names of all tensors of the run, also of those that this rank has nothing of.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

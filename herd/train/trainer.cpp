@@ -17,6 +17,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
+#include "herd/convert/convert.h"
 #include "herd/draw/timeline.h"
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
@@ -117,7 +118,10 @@ struct Trainer::State {
   void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
   // The position in the data before a step: batches of an earlier process may have been of another size.
   int64_t samples_before(int64_t step) const { return first_sample + (step - first_step) * layout.batch; }
-  void resume();
+  void start();
+  std::optional<fs::path> find_checkpoint() const;
+  void resume_from(const fs::path& checkpoint);
+  void take_weights();
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
@@ -193,20 +197,47 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
                                                                        .keep = static_cast<int>(run.checkpoint.keep),
                                                                        .herd_version = HERD_VERSION},
                                               *s.peers);
-  s.resume();
+  s.start();
 }
 
 Trainer::~Trainer() = default;
 
-void Trainer::State::resume() {
-  if (run.checkpoint.resume == "none") return;
-  std::optional<fs::path> found;
-  if (run.checkpoint.resume == "auto")
-    found = find_resumable(folder / "checkpoints", *peers);
-  else
-    found = peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
-  if (!found) return;
-  CheckpointReader reader(*found);
+// Where this run stopped, else with the weights that the run file names, else with what the seed gives.
+void Trainer::State::start() {
+  if (const auto found = find_checkpoint())
+    resume_from(*found);
+  else if (run.model.weights != "none")
+    take_weights();
+}
+
+std::optional<fs::path> Trainer::State::find_checkpoint() const {
+  if (run.checkpoint.resume == "none") return {};
+  if (run.checkpoint.resume == "auto") return find_resumable(folder / "checkpoints", *peers);
+  return peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
+}
+
+void Trainer::State::take_weights() {
+  const fs::path path = run.model.weights;
+  if (fs::exists(path / "config.json") && !fs::exists(path / kManifestName)) {
+    throw Error(Code::kBadConfig, "model.weights = \"" + path.string() + "\" is no checkpoint of herd" +
+                                      "\n  fix: herd checkpoint convert " + path.string() + " --to herd --out FOLDER");
+  }
+  const fs::path checkpoint = peers->from_root(root() ? resolve_checkpoint(path).string() : "");
+  CheckpointReader reader(checkpoint);
+  std::vector<NamedTensor> tensors = own_weights(*parameters);
+  load_weights(reader, tensors);
+  weights->refresh();
+  say("starts with the weights of " + checkpoint.string());
+}
+
+void Trainer::State::resume_from(const fs::path& checkpoint) {
+  CheckpointReader reader(checkpoint);
+  const auto holds = reader.manifest().notes.find(convert::kHoldsNote);
+  if (holds != reader.manifest().notes.end() && holds->second == convert::kHoldsWeights) {
+    throw Error(Code::kBadConfig, "the checkpoint " + checkpoint.string() + " holds weights alone, so no run resumes " +
+                                      "from it\n  fix: checkpoint.resume = \"none\" and model.weights = \"" +
+                                      checkpoint.string() + "\"");
+  }
   std::vector<NamedTensor> tensors = own_tensors(*parameters, *optimizer);
   load_tensors(reader, tensors, tensor_names(*parameters, *optimizer));
   weights->refresh();
@@ -222,7 +253,7 @@ void Trainer::State::resume() {
   }
   first_step = reader.manifest().step;
   first_sample = reader.manifest().samples;
-  say("resumed from " + found->string() + ", step " + std::to_string(first_step));
+  say("resumed from " + checkpoint.string() + ", step " + std::to_string(first_step));
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {

@@ -36,7 +36,13 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   CLI::App* generate = app.add_subcommand("generate", "continue a text with the model of a checkpoint");
   generate->add_option("CHECKPOINT", options.checkpoint, "a checkpoint, or a folder that holds some: then the newest")
       ->required();
-  generate->add_option("--prompt", options.prompt, "the text to continue")->required();
+  CLI::Option* prompt = generate->add_option("--prompt", options.prompt, "the text to continue");
+  CLI::Option* ids = generate->add_option("--ids", options.ids, "token ids to continue, 464,2068: then ids are printed")
+                         ->delimiter(',')
+                         ->excludes(prompt);
+  generate->callback([prompt, ids] {
+    if (prompt->empty() && ids->empty()) throw CLI::RequiredError("--prompt or --ids");
+  });
   generate->add_option("--tokens", options.sample.max_tokens, "how many to add, at most")->capture_default_str();
   generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
   generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();

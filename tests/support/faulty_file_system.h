@@ -58,6 +58,9 @@ class FaultyFileSystem final : public FileSystem {
     if (unsynced_.erase(from) > 0) unsynced_.insert(to);  // a rename may reach the disk before the bytes do
     return FileSystem::rename(from, to);
   }
+  int exchange(const std::filesystem::path& a, const std::filesystem::path& b) override {
+    return is_faulty() ? -errno_ : FileSystem::exchange(a, b);
+  }
   int remove(const std::filesystem::path& path) override { return is_faulty() ? -errno_ : FileSystem::remove(path); }
   int make_folder(const std::filesystem::path& path) override {
     return is_faulty() ? -errno_ : FileSystem::make_folder(path);

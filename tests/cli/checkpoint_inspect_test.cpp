@@ -1,4 +1,4 @@
-#include "herd/cli/checkpoint.h"
+#include "herd/cli/checkpoint_inspect.h"
 
 #include <gtest/gtest.h>
 

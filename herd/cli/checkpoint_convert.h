@@ -1,0 +1,18 @@
+// herd checkpoint convert SOURCE [--to herd|gpt2] [--dtype fp32|bf16|fp16] --out DIR: the weights in another format or
+// precision, without optimizer states.
+#pragma once
+
+#include <string>
+
+#include "herd/convert/convert.h"
+
+namespace CLI {
+class App;
+}
+
+namespace herd::cli {
+
+void add_checkpoint_convert_command(CLI::App& app);
+std::string convert_checkpoint(convert::ConvertOptions options);  // the line to print; throws as convert::convert()
+
+}  // namespace herd::cli

@@ -1,0 +1,54 @@
+#include "herd/convert/convert.h"
+
+#include "herd/base/error.h"
+#include "herd/convert/cast.h"
+#include "herd/convert/stream_internal.h"
+#include "herd/storage/checkpoint_writer.h"
+#include "herd/storage/shard_writer.h"
+
+namespace herd::convert {
+namespace {
+
+void write_checkpoint(const std::filesystem::path& folder, WeightSource& source, DType dtype, const Progress& progress,
+                      FileSystem& files) {
+  std::vector<ShardPiece> pieces;
+  int64_t done = 0, all = 0;
+  for (const Weight& weight : source.weights()) {
+    pieces.push_back({weight.name, dtype, weight.shape, whole_tensor(weight.shape)});
+    all += pieces.back().bytes();
+  }
+  ShardWriter shard(folder, 0, std::move(pieces), files);
+  for (const size_t index : shard.order()) {
+    stream_weight(source, source.weights()[index], false, dtype, [&](std::span<const std::byte> bytes) {
+      shard.append(bytes);
+      done += static_cast<int64_t>(bytes.size());
+      if (progress) progress(done, all);
+    });
+  }
+  const Manifest part = shard.commit();
+  Manifest manifest = source.facts();
+  manifest.notes[kHoldsNote] = kHoldsWeights;
+  commit_checkpoint(folder, std::move(manifest), {part}, files);
+}
+
+}  // namespace
+
+Converted convert(const ConvertOptions& options, FileSystem& files) {
+  if (!is_weight_type(options.dtype)) {
+    throw Error(Code::kBadConfig, "weights can't be kept in " + std::string(dtype_name(options.dtype)) +
+                                      "\n  fix: --dtype fp32, bf16 or fp16");
+  }
+  const auto source = open_weights(options.source);
+  AtomicFolder folder(options.out, options.replace, files);
+  if (options.to == Format::kGpt2)
+    write_gpt2_folder(folder.working_path(), *source, options.dtype, options.progress, files);
+  else
+    write_checkpoint(folder.working_path(), *source, options.dtype, options.progress, files);
+  folder.commit();
+  Converted result{.run = source->run()};
+  for (const Weight& weight : source->weights()) result.parameters += weight.rows() * weight.columns();
+  result.bytes = result.parameters * size_of(options.dtype);
+  return result;
+}
+
+}  // namespace herd::convert

@@ -1,0 +1,37 @@
+// Weights from one format and precision to another, as a stream: a herd checkpoint or a Hugging Face GPT-2 folder in,
+// either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable. Tokenizers are not
+// converted: a model speaks in the ids of the one it was trained with.
+// Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold, and for a model
+// that the format can't state. Threads: any, on different folders.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+
+#include "herd/base/dtype.h"
+#include "herd/convert/gpt2_folder.h"
+#include "herd/storage/atomic_folder.h"
+
+namespace herd::convert {
+
+// The note of a checkpoint that holds weights alone, so that it can't be resumed from: "holds" -> "weights".
+inline constexpr char kHoldsNote[] = "holds", kHoldsWeights[] = "weights";
+
+enum class Format { kHerd, kGpt2 };
+
+struct ConvertOptions {
+  std::filesystem::path source, out;
+  Format to = Format::kHerd;
+  DType dtype = DType::kF32;  // fp32, bf16 or fp16
+  Replace replace = Replace::kNever;
+  Progress progress = {};
+};
+
+struct Converted {
+  spec::RunFile run;  // the model
+  int64_t parameters = 0, bytes = 0;
+};
+
+Converted convert(const ConvertOptions& options, FileSystem& files = FileSystem::system());
+
+}  // namespace herd::convert

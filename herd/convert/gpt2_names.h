@@ -1,0 +1,40 @@
+// GPT-2 as Hugging Face's transformers keeps it: names, layouts and config.json. The model is herd's kind = "gpt" with
+// LayerNorm: the same equations (pre-norm blocks, tanh gelu, LayerNorm epsilon 1e-5, softmax(q k^T / sqrt(d))), so the
+// same logits. Linear layers are kept as (in, out), herd has (out, in); the embeddings are the same.
+//   herd                    Hugging Face                 herd                   Hugging Face
+//   wte.weight  wpe.weight  the same                     h.N.ln_1.*  h.N.ln_2.* the same
+//   h.N.attn.qkv.*          h.N.attn.c_attn.*            h.N.mlp.up.*           h.N.mlp.c_fc.*
+//   h.N.attn.proj.*         h.N.attn.c_proj.*            h.N.mlp.down.*         h.N.mlp.c_proj.*
+//   ln_f.*                  the same                     head.weight            lm_head.weight (untied models only)
+// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners". Threads: pure.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "herd/spec/run_file.h"
+
+namespace herd::convert {
+
+struct Gpt2Name {
+  std::string name;
+  bool transposed = false;
+};
+
+Gpt2Name gpt2_name(std::string_view herd_name);  // of a parameter of a "gpt" model
+
+// Throws kBadConfig naming the key, where the format can't state the model: another kind, RMSNorm, fewer key and value
+// heads than heads, heads that are not width / heads wide.
+void require_gpt2(const spec::RunFile::Model& model);
+
+struct Gpt2Config {
+  spec::RunFile::Model model = {};
+  int64_t begin_of_text = 1, end_of_text = 2;  // token ids; the defaults are those of herd tokenize
+};
+
+std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype);  // config.json; "float32"
+// Throws kCorruptFile if `text` is no JSON object or a number is missing; kBadConfig naming the member and its value
+// for a model that computes something else.
+Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file);
+
+}  // namespace herd::convert

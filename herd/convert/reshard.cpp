@@ -1,0 +1,146 @@
+#include "herd/convert/reshard.h"
+
+#include <algorithm>
+#include <set>
+
+#include "herd/base/error.h"
+#include "herd/spec/model_states.h"
+#include "herd/spec/model_table.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/checkpoint_writer.h"
+
+namespace herd::convert {
+namespace {
+
+constexpr int64_t kBuffer = int64_t{4} << 20;  // bytes
+constexpr int kMostRanks = 99999;              // that five digits number
+
+spec::RunFile run_of(const Manifest& manifest) {
+  if (manifest.config.empty()) {
+    throw Error(Code::kBadConfig,
+                "the checkpoint holds no run file, so how ranks would share its tensors is not known\n  fix: --zero 0, "
+                "which puts all into one file");
+  }
+  return spec::parse_run_text(manifest.config, kManifestName);
+}
+
+// Suffixes of optimizer states: ".exp_avg" where "w" and "w.exp_avg" are both there. The weights themselves have "".
+std::set<std::string> suffixes_of(const Manifest& manifest, const std::set<std::string>& weights) {
+  std::set<std::string> suffixes;
+  for (const auto& [name, tensor] : manifest.tensors) {
+    const size_t dot = name.rfind('.');
+    if (weights.contains(name))
+      suffixes.insert("");
+    else if (dot != name.npos && weights.contains(name.substr(0, dot)))
+      suffixes.insert(name.substr(dot));
+  }
+  return suffixes;
+}
+
+void add_whole(const std::string& name, const CheckpointTensor& tensor, std::vector<ShardPiece>& out) {
+  out.push_back({name, tensor.dtype, tensor.shape, whole_tensor(tensor.shape)});
+}
+
+// Rank by rank, the elements of each of a group's tensors that lie in the rank's part of it.
+void add_group(const Manifest& manifest, const spec::ParameterGroupShape& group, const std::string& suffix,
+               int64_t shard, std::vector<std::vector<ShardPiece>>& out) {
+  int64_t offset = 0;
+  for (const auto& parameter : group.parameters) {
+    const auto found = manifest.tensors.find(parameter.name + suffix);
+    const int64_t elements = parameter.elements(), first = offset;
+    offset += elements;
+    if (found == manifest.tensors.end()) continue;
+    for (int64_t rank = first / shard; rank * shard < first + elements; ++rank) {
+      const int64_t begin = std::max(rank * shard, first), end = std::min((rank + 1) * shard, first + elements);
+      out[static_cast<size_t>(rank)].push_back({found->first, found->second.dtype, found->second.shape,
+                                                element_range(found->second.shape, begin - first, end - first)});
+    }
+  }
+}
+
+void copy_pieces(CheckpointReader& reader, const std::vector<ShardPiece>& pieces, ShardWriter& shard,
+                 const std::function<void(int64_t)>& copied) {
+  std::vector<std::byte> buffer;
+  for (const size_t index : shard.order()) {
+    const ShardPiece& piece = pieces[index];
+    const int64_t width = size_of(piece.dtype), step = kBuffer / width;
+    const IndexRange all = piece.slice.elements;
+    for (int64_t begin = all.begin; begin < all.end; begin += step) {
+      TensorSlice part = piece.slice;
+      part.elements = {begin, std::min(all.end, begin + step)};
+      buffer.resize(static_cast<size_t>(part.elements.size() * width));
+      reader.read(piece.name, part, buffer);
+      shard.append(buffer);
+      copied(static_cast<int64_t>(buffer.size()));
+    }
+  }
+}
+
+}  // namespace
+
+std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ranks, int zero) {
+  if (ranks < 1 || ranks > kMostRanks || zero < 0 || zero > 3) {
+    throw Error(Code::kBadConfig, "no run has " + std::to_string(ranks) + " ranks with ZeRO stage " +
+                                      std::to_string(zero) + "\n  fix: --ranks 1 to " + std::to_string(kMostRanks) +
+                                      ", --zero 0 to 3");
+  }
+  std::vector<std::vector<ShardPiece>> shards(static_cast<size_t>(zero == 0 ? 1 : ranks));
+  if (zero == 0 && manifest.config.empty()) {
+    for (const auto& [name, tensor] : manifest.tensors) add_whole(name, tensor, shards[0]);
+    return shards;
+  }
+  const spec::RunFile run = run_of(manifest);
+  const spec::ModelTable table = spec::model_table(run, 1);
+  const int64_t element = run.strategy.precision == "fp32" ? 4 : 2;  // of the weights that training cuts
+  std::set<std::string> weights;
+  for (const auto& group : table.groups) {
+    for (const auto& parameter : group.parameters) weights.insert(parameter.name);
+  }
+  const std::set<std::string> suffixes = suffixes_of(manifest, weights);
+  for (const std::string& suffix : suffixes) {
+    for (const auto& group : table.groups) {
+      const int64_t bytes = group.elements() * element;
+      add_group(manifest, group, suffix,
+                shards.size() == 1 ? group.elements() : spec::shard_bytes(bytes, ranks) / element, shards);
+    }
+  }
+  for (const auto& [name, tensor] : manifest.tensors) {
+    const size_t dot = name.rfind('.');
+    if (!weights.contains(name) && (dot == name.npos || !weights.contains(name.substr(0, dot))))
+      add_whole(name, tensor, shards[0]);
+  }
+  return shards;
+}
+
+Resharded reshard(const ReshardOptions& options, FileSystem& files) {
+  CheckpointReader reader(resolve_checkpoint(options.source));
+  const Manifest& from = reader.manifest();
+  const int zero = options.zero >= 0 ? options.zero : static_cast<int>(run_of(from).strategy.zero);
+  const auto shards = shards_of(from, options.ranks, zero);
+  Resharded result{.step = from.step, .zero = zero};
+  int64_t all = 0;
+  for (const auto& pieces : shards) {
+    for (const ShardPiece& piece : pieces) all += piece.bytes();
+  }
+  AtomicFolder folder(options.out, options.replace, files);
+  std::vector<Manifest> parts;
+  for (size_t rank = 0; rank < shards.size(); ++rank) {
+    if (shards[rank].empty()) continue;
+    ShardWriter shard(folder.working_path(), static_cast<Rank>(rank), shards[rank], files);
+    copy_pieces(reader, shards[rank], shard, [&](int64_t bytes) {
+      result.bytes += bytes;
+      if (options.progress) options.progress(result.bytes, all);
+    });
+    parts.push_back(shard.commit());
+  }
+  Manifest manifest = from;
+  manifest.tensors.clear();
+  manifest.files.clear();
+  commit_checkpoint(folder.working_path(), std::move(manifest), parts, files);
+  folder.commit();
+  result.files = static_cast<int>(parts.size());
+  return result;
+}
+
+}  // namespace herd::convert

@@ -1,0 +1,62 @@
+#include <algorithm>
+#include <cstdio>
+
+#include "herd/base/error.h"
+#include "herd/convert/cast.h"
+#include "herd/convert/stream_internal.h"
+
+namespace herd::convert {
+namespace {
+
+constexpr int64_t kBlock = int64_t{1} << 20;  // elements in memory at a time, or one row
+
+// in (rows, columns) -> out (columns, rows), in squares that fit the cache.
+void transpose(std::span<const float> in, int64_t rows, int64_t columns, std::span<float> out) {
+  constexpr int64_t kSide = 32;
+  for (int64_t r0 = 0; r0 < rows; r0 += kSide) {
+    for (int64_t c0 = 0; c0 < columns; c0 += kSide) {
+      for (int64_t r = r0; r < std::min(rows, r0 + kSide); ++r) {
+        for (int64_t c = c0; c < std::min(columns, c0 + kSide); ++c) {
+          out[static_cast<size_t>(c * rows + r)] = in[static_cast<size_t>(r * columns + c)];
+        }
+      }
+    }
+  }
+}
+
+[[noreturn]] void throw_too_large(const Weight& weight, float value, DType dtype) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
+  throw Error(Code::kBadConfig, "weight \"" + weight.name + "\" holds " + text + ", more than " +
+                                    std::string(dtype_name(dtype)) + " can state\n  fix: --dtype " +
+                                    (dtype == DType::kF16 ? "bf16, which has the range of fp32" : "fp32"));
+}
+
+}  // namespace
+
+void stream_weight(WeightSource& source, const Weight& weight, bool transposed, DType dtype,
+                   const std::function<void(std::span<const std::byte>)>& visit) {
+  const int64_t rows = transposed ? weight.columns() : weight.rows();  // of the layout that is asked for
+  const int64_t columns = transposed ? weight.rows() : weight.columns();
+  const bool turned = transposed != weight.transposed;
+  const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(columns, 1));
+  std::vector<float> kept, values;
+  std::vector<std::byte> bytes;
+  for (int64_t begin = 0; begin < rows; begin += step) {
+    const IndexRange block{begin, std::min(rows, begin + step)}, all{0, columns};
+    values.resize(static_cast<size_t>(block.size() * columns));
+    if (turned) {
+      kept.resize(values.size());
+      source.read(weight, all, block, kept);
+      transpose(kept, columns, block.size(), values);
+    } else {
+      source.read(weight, block, all, values);
+    }
+    bytes.resize(values.size() * static_cast<size_t>(size_of(dtype)));
+    if (const int64_t wrong = from_float(values, dtype, bytes); wrong >= 0)
+      throw_too_large(weight, values[static_cast<size_t>(wrong)], dtype);
+    visit(bytes);
+  }
+}
+
+}  // namespace herd::convert

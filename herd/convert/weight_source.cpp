@@ -1,0 +1,76 @@
+#include "herd/convert/weight_source.h"
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/convert/cast.h"
+#include "herd/convert/gpt2_folder.h"
+#include "herd/spec/model_table.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+
+namespace herd::convert {
+namespace {
+
+class CheckpointWeights final : public WeightSource {
+ public:
+  explicit CheckpointWeights(const std::filesystem::path& folder) : reader_(folder) {
+    facts_ = reader_.manifest();
+    facts_.tensors.clear();
+    facts_.files.clear();
+    const std::string file = (folder / kManifestName).string();
+    if (facts_.config.empty()) {
+      throw Error(Code::kBadConfig, file + " holds no run file, so which of its tensors are weights is not known" +
+                                        "\n  fix: save it with CheckpointState::config");
+    }
+    run_ = spec::parse_run_text(facts_.config, file);
+    weights_ = weights_of(run_);
+    for (Weight& weight : weights_) check(weight);
+  }
+
+  void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
+    TensorSlice slice{{columns}, {0, rows.size() * columns.size()}};
+    if (weight.shape.size() == 2) slice.box.insert(slice.box.begin(), rows);
+    bytes_.resize(out.size() * static_cast<size_t>(size_of(weight.dtype)));
+    reader_.read(weight.name, slice, bytes_);
+    to_float(weight.dtype, bytes_, out);
+  }
+
+ private:
+  void check(Weight& weight) const {
+    const auto& tensors = reader_.manifest().tensors;
+    const auto found = tensors.find(weight.name);
+    const std::string what = "the checkpoint " + reader_.folder().string() + ": ";
+    if (found == tensors.end()) {
+      throw Error(Code::kBadConfig, what + "it holds no tensor \"" + weight.name +
+                                        "\", which the model of its run file has\n  fix: herd checkpoint inspect shows "
+                                        "what it holds");
+    }
+    if (found->second.shape != weight.shape || !is_weight_type(found->second.dtype)) {
+      throw Error(Code::kBadConfig, what + "tensor \"" + weight.name + "\" is of another shape than the model of its " +
+                                        "run file states, or is neither fp32, bf16 nor fp16 (" +
+                                        std::string(dtype_name(found->second.dtype)) + ")");
+    }
+    weight.dtype = found->second.dtype;
+  }
+
+  CheckpointReader reader_;
+  std::vector<std::byte> bytes_;
+};
+
+}  // namespace
+
+std::vector<Weight> weights_of(const spec::RunFile& run) {
+  std::vector<Weight> weights;
+  for (const auto& group : spec::model_table(run, 1).groups) {
+    for (const auto& parameter : group.parameters) weights.push_back({parameter.name, parameter.sizes});
+  }
+  return weights;
+}
+
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {
+  namespace fs = std::filesystem;
+  if (fs::exists(path / "config.json") && !fs::exists(path / kManifestName)) return open_gpt2_folder(path);
+  return std::make_unique<CheckpointWeights>(resolve_checkpoint(path));
+}
+
+}  // namespace herd::convert

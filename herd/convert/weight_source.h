@@ -1,0 +1,48 @@
+// The weights of a model, wherever they are kept, as a stream of fp32: a herd checkpoint, or a folder in Hugging Face's
+// format for GPT-2. Only the block that is asked for is in memory; its file is mapped.
+// Throws kBadConfig (a model or type that can't be converted), kCorruptFile and kStorage (as CheckpointReader and
+// SafetensorsFile; a herd checkpoint's checksums are compared before a byte is used). Threads: one at a time.
+#pragma once
+
+#include <filesystem>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "herd/spec/run_file.h"
+#include "herd/storage/manifest.h"
+
+namespace herd::convert {
+
+struct Weight {
+  std::string name;            // herd's
+  std::vector<int64_t> shape;  // herd's; one or two dimensions
+  DType dtype = DType::kF32;   // that it is kept in
+  bool transposed = false;     // it is kept with its dimensions swapped
+  int64_t rows() const { return shape.size() < 2 ? 1 : shape[0]; }
+  int64_t columns() const { return shape.back(); }
+};
+
+class WeightSource {
+ public:
+  virtual ~WeightSource() = default;
+  const spec::RunFile& run() const { return run_; }                // the model
+  const Manifest& facts() const { return facts_; }                 // step, samples, run file and notes; no tensors
+  const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
+  // Rows x columns of a weight as it is kept; a vector is one row. REQUIRES out.size() == rows.size() * columns.size().
+  virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
+
+ protected:
+  spec::RunFile run_;
+  Manifest facts_;
+  std::vector<Weight> weights_;
+};
+
+// A checkpoint, a folder of checkpoints, a run's folder, or a folder with config.json and *.safetensors.
+std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
+
+// The names and shapes of a model's weights, in its order.
+std::vector<Weight> weights_of(const spec::RunFile& run);
+
+}  // namespace herd::convert

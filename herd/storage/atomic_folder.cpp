@@ -1,0 +1,86 @@
+#include "herd/storage/atomic_folder.h"
+
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <string>
+#include <vector>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/storage/atomic_file.h"
+
+namespace herd {
+namespace {
+
+namespace fs = std::filesystem;
+
+void check_free(const fs::path& path, Replace replace) {
+  std::error_code error;
+  if (!fs::exists(fs::symlink_status(path, error))) return;
+  if (fs::is_directory(path, error) && fs::is_empty(path, error)) return;
+  const bool is_model = fs::exists(path / "manifest.json", error) || fs::exists(path / "config.json", error);
+  if (is_model && replace == Replace::kModels) return;
+  throw Error(Code::kBadConfig, path.string() + " is there already" +
+                                    (replace == Replace::kNever
+                                         ? "\n  fix: another folder, or --overwrite to replace a checkpoint"
+                                         : ", and is no checkpoint (it holds no manifest.json and no config.json), "
+                                           "so it is not overwritten\n  fix: another folder"));
+}
+
+fs::path without_trailing_slash(const fs::path& path) {
+  const fs::path normal = path.lexically_normal();
+  return normal.has_filename() ? normal : normal.parent_path();
+}
+
+fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
+
+}  // namespace
+
+AtomicFolder::AtomicFolder(fs::path path, Replace replace, FileSystem& files)
+    : files_(files), path_(without_trailing_slash(path)) {
+  static std::atomic<int64_t> counter{0};
+  check_free(path_, replace);
+  make_folders(folder_of(path_), files_);
+  remove_stale_temporaries(folder_of(path_), files_);
+  working_ = path_.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  if (const int result = files_.make_folder(working_); result < 0) {
+    throw_errno(Code::kStorage, "make the folder " + working_.string() + " (to become " + path_.string() + ")",
+                -result);
+  }
+}
+
+AtomicFolder::~AtomicFolder() {
+  if (committed_) return;
+  try {
+    remove_tree(working_, files_);
+  } catch (const std::exception&) {  // out of memory: the folder stays, as after a kill
+  }
+}
+
+void AtomicFolder::commit() {
+  HERD_CHECK(!committed_, "commit() is called once");
+  const auto check = [&](int result, const char* what) {
+    if (result < 0) throw_errno(Code::kStorage, std::string(what) + " " + path_.string(), -result);
+  };
+  check(files_.sync_folder(working_), "sync the files of");
+  std::error_code ignored;
+  const bool is_replaced = fs::exists(path_, ignored) && !fs::is_empty(path_, ignored);
+  check(is_replaced ? files_.exchange(working_, path_) : files_.rename(working_, path_), "put the new folder at");
+  committed_ = true;
+  check(files_.sync_folder(folder_of(path_)), "sync the folder of");
+  if (is_replaced) remove_tree(working_, files_);
+}
+
+void remove_tree(const fs::path& folder, FileSystem& files) {
+  std::error_code ignored;
+  std::vector<fs::path> paths;
+  if (fs::is_directory(fs::symlink_status(folder, ignored))) {
+    for (const auto& entry : fs::directory_iterator(folder, ignored)) paths.push_back(entry.path());
+  }
+  for (const auto& path : paths) remove_tree(path, files);
+  files.remove(folder);
+}
+
+}  // namespace herd

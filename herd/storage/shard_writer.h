@@ -1,0 +1,51 @@
+// Writes one shard of a checkpoint as a stream, so that no more than a buffer of it is in memory.
+//
+//   ShardWriter shard(folder, rank, pieces);                                        // what it will hold
+//   for (const size_t index : shard.order()) shard.append(bytes of pieces[index]);  // in any portions
+//   Manifest part = shard.commit();                                                 // durable; what the manifest says
+//
+// Whole tensors keep their name and shape in the file; docs/formats/safetensors.md has the names of parts.
+// Throws kBadConfig for a slice outside its tensor, kStorage as AtomicFile. Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <filesystem>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "herd/base/ids.h"
+#include "herd/storage/manifest.h"
+#include "herd/storage/safetensors.h"
+
+namespace herd {
+
+struct ShardPiece {
+  std::string name;  // global
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;  // global
+  TensorSlice slice;           // the part of it
+  int64_t bytes() const;
+};
+
+class ShardWriter {
+ public:
+  // REQUIRES pieces: a file holds something.
+  ShardWriter(const std::filesystem::path& folder, Rank rank, std::vector<ShardPiece> pieces,
+              FileSystem& files = FileSystem::system());
+  const std::vector<size_t>& order() const { return order_; }  // of the pieces in the file, wider elements first
+  void append(std::span<const std::byte> bytes);
+  Manifest commit();
+
+ private:
+  std::string file_name_;
+  std::vector<ShardPiece> pieces_;
+  std::vector<std::string> entries_;  // names in the file, one for each piece
+  std::vector<size_t> order_;
+  std::vector<uint32_t> checksums_;
+  SafetensorsWriter writer_;
+  size_t current_ = 0;    // place in order_ of the piece that the next byte belongs to
+  int64_t appended_ = 0;  // bytes of it
+};
+
+}  // namespace herd

@@ -1,0 +1,167 @@
+// Weights out to GPT-2's format and back: same bits; 16 bits as rounded; what can't be converted says why.
+#include "herd/convert/convert.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/convert/gpt2_names.h"
+#include "herd/kernels/half.h"
+#include "herd/storage/safetensors.h"
+#include "model_fixture.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::vector<float> floats_in(const SafetensorsFile& file, const std::string& name) {
+  const TensorEntry* entry = file.find(name);
+  if (entry == nullptr) return {};
+  const auto bytes = file.bytes(*entry);
+  std::vector<float> values(bytes.size() / 4);
+  std::memcpy(values.data(), bytes.data(), bytes.size());
+  return values;
+}
+
+Converted to_gpt2(const fs::path& source, const fs::path& out) {
+  return convert({.source = source, .out = out, .to = Format::kGpt2}, unsynced_files());
+}
+
+// Rewrites model.safetensors with other names, tensors left out or added.
+void rename_tensors(const fs::path& folder, const std::function<std::string(const std::string&)>& name,
+                    const std::string& extra = {}, const fs::path& as = "model.safetensors") {
+  std::vector<TensorEntry> entries;
+  std::map<std::string, std::string> bytes;
+  {
+    const SafetensorsFile file(folder / "model.safetensors");
+    for (const TensorEntry& entry : file.tensors()) {
+      const std::string other = name(entry.name);
+      if (other.empty()) continue;
+      entries.push_back({other, entry.type, entry.shape});
+      const auto span = file.bytes(entry);
+      bytes[other].assign(reinterpret_cast<const char*>(span.data()), span.size());
+    }
+  }
+  if (!extra.empty()) entries.push_back({extra, "U8", {1}}), bytes[extra] = "x";
+  SafetensorsWriter writer(folder / as, entries, {{"format", "pt"}}, unsynced_files());
+  for (const TensorEntry& entry : writer.entries()) writer.append(std::as_bytes(std::span(bytes.at(entry.name))));
+  writer.commit();
+}
+
+std::string same(const std::string& name) { return name; }
+
+TEST(Convert, WritesGpt2NamesWithLinearLayersTurned) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  const Converted done = to_gpt2(checkpoint, root / "gpt2");
+  const SafetensorsFile file(root / "gpt2/model.safetensors");
+  EXPECT_EQ(file.metadata().at("format"), "pt");
+  EXPECT_EQ(file.tensors().size(), 2u + 2 * 12 + 2) << "no moments, no head: it is tied";
+  EXPECT_EQ(done.bytes, 4 * done.parameters);
+  EXPECT_EQ(floats_in(file, "wte.weight"), floats_of(checkpoint, "wte.weight"));
+  EXPECT_EQ(floats_in(file, "h.1.attn.c_attn.bias"), floats_of(checkpoint, "h.1.attn.qkv.bias"));
+  const auto theirs = floats_in(file, "h.1.mlp.c_fc.weight"), mine = floats_of(checkpoint, "h.1.mlp.up.weight");
+  EXPECT_EQ(file.find("h.1.mlp.c_fc.weight")->shape, (std::vector<int64_t>{36, 50}));
+  for (size_t out = 0; out < 50; ++out)
+    for (size_t in = 0; in < 36; ++in) ASSERT_EQ(theirs[in * 50 + out], mine[out * 36 + in]);
+}
+
+TEST(Convert, ThereAndBackGivesTheSameBits) {
+  for (const char* tie : {"true", "false"}) {
+    TemporaryFolder root;
+    const auto run = small_run({std::string("model.tie_embeddings=") + tie, "model.ffn=30011"});  // over a block
+    const auto checkpoint = save_model(root / "runs", run);
+    to_gpt2(checkpoint, root / "gpt2");
+    const Converted back = convert({.source = root / "gpt2", .out = root / "back"}, unsynced_files());
+    EXPECT_EQ(back.run.model, run.model);
+    CheckpointReader reader(root / "back");
+    reader.verify();
+    EXPECT_EQ(reader.manifest().tensors.size(), weights_of(run).size());
+    for (const Weight& weight : weights_of(run))
+      EXPECT_EQ(bytes_of(root / "back", weight.name), bytes_of(checkpoint, weight.name)) << weight.name;
+    to_gpt2(root / "back", root / "again");
+    EXPECT_EQ(contents_of(root / "again"), contents_of(root / "gpt2"));
+  }
+}
+
+TEST(Convert, RoundsWeightsTo16Bits_AndKeepsTheStepAndTheRunFile) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  for (const Format format : {Format::kHerd, Format::kGpt2}) {
+    const auto out = root / (format == Format::kHerd ? "bf16" : "gpt2"), wide = out / "../wide";
+    convert({.source = checkpoint, .out = out, .to = format, .dtype = DType::kBF16}, unsynced_files());
+    convert({.source = out, .out = wide, .replace = Replace::kModels}, unsynced_files());
+    for (const Weight& weight : weights_of(small_run())) {
+      const auto exact = floats_of(checkpoint, weight.name), rounded = floats_of(wide, weight.name);
+      for (size_t i = 0; i < exact.size(); ++i)
+        ASSERT_EQ(rounded[i], kernels::float_from_bf16(kernels::bf16_from_float(exact[i]))) << weight.name;
+    }
+  }
+  const Manifest manifest = read_manifest(root / "bf16");
+  EXPECT_EQ(manifest.step, 5);
+  EXPECT_EQ(manifest.config, spec::to_toml(small_run()));
+  EXPECT_EQ(manifest.notes.at(kHoldsNote), kHoldsWeights);
+  EXPECT_EQ(manifest.tensors.at("wte.weight").dtype, DType::kBF16);
+  EXPECT_FALSE(manifest.tensors.contains("wte.weight.exp_avg"));
+}
+
+TEST(Convert, RefusesAWeightThatFp16CanNotHold) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
+  std::string file = read_text(root / "gpt2/model.safetensors");
+  const float large = 70000;
+  std::memcpy(file.data() + file.size() - 4, &large, sizeof large);
+  write_text(root / "gpt2/model.safetensors", file);
+  EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out", .dtype = DType::kF16}), Code::kBadConfig,
+               "ln_f.bias", "70000", "fix: --dtype bf16");
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
+TEST(Convert, TakesFoldersAsOtherProgramsWriteThem) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
+  const auto in_two = [](bool first) {
+    return [first](const std::string& name) { return name.starts_with("h.0") == first ? "transformer." + name : ""; };
+  };
+  rename_tensors(root / "gpt2", in_two(true), "transformer.h.0.attn.bias", "model-00001-of-00002.safetensors");
+  rename_tensors(root / "gpt2", in_two(false), "lm_head.weight", "model-00002-of-00002.safetensors");
+  fs::remove(root / "gpt2/model.safetensors");
+  convert({.source = root / "gpt2", .out = root / "back"}, unsynced_files());
+  for (const Weight& weight : weights_of(small_run()))
+    EXPECT_EQ(bytes_of(root / "back", weight.name), bytes_of(checkpoint, weight.name)) << weight.name;
+}
+
+TEST(Convert, NamesWhatIsMissingExtraTwiceOrOfAnotherShape) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  const auto broken = [&](const auto& name, const std::string& extra = {}) {
+    fs::remove_all(root / "gpt2");
+    to_gpt2(checkpoint, root / "gpt2");
+    rename_tensors(root / "gpt2", name, extra);
+    return convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files());
+  };
+  EXPECT_ERROR(broken([](const std::string& name) { return name == "ln_f.bias" ? "" : name; }), Code::kBadConfig,
+               "lacks \"ln_f.bias\"", "fix:");
+  EXPECT_ERROR(broken(same, "h.2.ln_1.bias"), Code::kBadConfig, "holds \"h.2.ln_1.bias\"", "does not have");
+  EXPECT_ERROR(broken(same, "transformer.ln_f.bias"), Code::kBadConfig, "\"ln_f.bias\" is there twice", "fix:");
+  EXPECT_ERROR(broken([](const std::string& name) {
+                 return name == "wte.weight" ? "wpe.weight" : name == "wpe.weight" ? "wte.weight" : name;
+               }),
+               Code::kBadConfig, "\"wte.weight\" is F32 7 x 36, config.json asks for 101 x 36");
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
+TEST(Convert, RefusesWhatHasNoWeights) {
+  TemporaryFolder root;
+  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no checkpoint at", "fix:");
+  write_text(root / "config.json", format_gpt2_config({.model = small_run().model}, "float32"));
+  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no *.safetensors", "fix:");
+  EXPECT_ERROR(to_gpt2(save_model(root / "runs", small_run({"model.norm=rmsnorm"})), root / "out"), Code::kBadConfig,
+               "model.norm = \"rmsnorm\"", "fix: --to herd");
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
+}  // namespace
+}  // namespace herd::convert

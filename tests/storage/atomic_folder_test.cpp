@@ -1,0 +1,107 @@
+// A folder that is put in place at once, through every fault.
+#include "herd/storage/atomic_folder.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/storage/atomic_file.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/faulty_file_system.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+namespace fs = std::filesystem;
+
+// Two files, config.json among them, that both say `text`.
+void write_folder(const fs::path& path, const std::string& text, Replace replace, FileSystem& files) {
+  AtomicFolder folder(path, replace, files);
+  write_file_atomically(folder.working_path() / "config.json", text, files);
+  write_file_atomically(folder.working_path() / "data", text, files);
+  folder.commit();
+}
+
+int entries_in(const fs::path& folder) {
+  return static_cast<int>(std::distance(fs::directory_iterator(folder), fs::directory_iterator()));
+}
+
+FileSystem& unsynced() {
+  static FaultyFileSystem files(FaultyFileSystem::Fault::kNone, 0);
+  return files;
+}
+
+TEST(AtomicFolder, IsThereWithAllItsFilesOnceCommitted_AndNothingBesideIt) {
+  TemporaryFolder root;
+  for (const char* name : {"a", "deep/er/b", "slash/"}) {
+    write_folder(root / name, "new", Replace::kNever, unsynced());
+    EXPECT_EQ(read_text(root / name / "data"), "new");
+    EXPECT_EQ(entries_in(root / name), 2);
+  }
+  EXPECT_EQ(entries_in(root.path()), 3);
+}
+
+TEST(AtomicFolder, WithoutCommitLeavesNothing) {
+  TemporaryFolder root;
+  {
+    AtomicFolder folder(root / "a");
+    write_text(folder.working_path() / "data", "half");
+  }
+  EXPECT_EQ(entries_in(root.path()), 0);
+}
+
+TEST(AtomicFolder, TakesAnEmptyFolder_ButNoOtherUnlessAsked) {
+  TemporaryFolder root;
+  fs::create_directory(root / "a");
+  write_folder(root / "a", "old", Replace::kNever, unsynced());
+  EXPECT_ERROR(write_folder(root / "a", "new", Replace::kNever, unsynced()), Code::kBadConfig, "a is there already",
+               "fix: another folder, or --overwrite");
+  EXPECT_EQ(read_text(root / "a/data"), "old");
+  write_folder(root / "a", "new", Replace::kModels, unsynced());
+  EXPECT_EQ(read_text(root / "a/data"), "new");
+  EXPECT_EQ(entries_in(root.path()), 1);
+}
+
+TEST(AtomicFolder, NeverReplacesWhatIsNoModel) {
+  TemporaryFolder root;
+  fs::create_directory(root / "home");
+  write_text(root / "home/letter", "dear");
+  write_text(root / "file", "text");
+  for (const char* name : {"home", "file"})
+    EXPECT_ERROR(write_folder(root / name, "new", Replace::kModels, unsynced()), Code::kBadConfig, "is no checkpoint",
+                 "fix:");
+  EXPECT_EQ(read_text(root / "home/letter"), "dear");
+}
+
+TEST(AtomicFolder, AFaultAtAnyCallLeavesOldOrNewWhole) {
+  for (const bool replaces : {false, true}) {
+    FaultyFileSystem counted(FaultyFileSystem::Fault::kNone, 0);
+    {
+      TemporaryFolder root;
+      if (replaces) write_folder(root / "a", "old", Replace::kNever, unsynced());
+      write_folder(root / "a", "new", Replace::kModels, counted);
+    }
+    ASSERT_GT(counted.calls(), 8);
+    for (const auto fault : {FaultyFileSystem::Fault::kFail, FaultyFileSystem::Fault::kDie}) {
+      for (int call = 0; call < counted.calls(); ++call) {
+        TemporaryFolder root;
+        if (replaces) write_folder(root / "a", "old", Replace::kNever, unsynced());
+        FaultyFileSystem files(fault, call);
+        try {
+          write_folder(root / "a", "new", Replace::kModels, files);
+        } catch (const Error&) {
+        } catch (const Died&) {
+        }
+        if (!fs::exists(root / "a")) {
+          EXPECT_FALSE(replaces) << "call " << call;
+          continue;
+        }
+        const std::string text = read_text(root / "a/config.json");
+        EXPECT_TRUE(text == "new" || (replaces && text == "old")) << "call " << call << ": " << text;
+        EXPECT_EQ(read_text(root / "a/data"), text) << "call " << call;
+      }
+    }
+  }
+}
+
+}  // namespace
+}  // namespace herd

@@ -1,0 +1,109 @@
+// What herd checkpoint makes, as herd train takes it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+Ended checkpoint(const RunFolder& folder, std::vector<std::string> words) {
+  words.insert(words.begin(), {fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "checkpoint"});
+  Command command(words, folder.root / "checkpoint.output");
+  const int status = command.wait();
+  return {status, command.output()};
+}
+
+std::map<std::string, std::string> contents_of(const fs::path& folder) {
+  std::map<std::string, std::string> contents;
+  for (const auto& entry : fs::directory_iterator(folder)) contents[entry.path().filename()] = slurp(entry.path());
+  return contents;
+}
+
+TEST(CheckpointCommand, ReshardsToTheVeryFilesThatTrainingWrites) {
+  for (const std::vector<std::string>& layout :
+       {std::vector<std::string>{"strategy.zero=3"},
+        {"strategy.zero=1", "strategy.precision=bf16"},
+        {"strategy.zero=2", "model.tie_embeddings=false", "optimizer.kind=sgd"}}) {
+    RunFolder folder;
+    std::vector<std::string> overrides = {"train.steps=1", "train.eval_every=0"};
+    overrides.insert(overrides.end(), layout.begin(), layout.end());
+    ASSERT_EQ(folder.train("run", 3, overrides).status, 0);
+    const std::string one = folder.root / "one", three = folder.root / "three";
+    const Ended gathered =
+        checkpoint(folder, {"reshard", folder.root / "run", "--ranks", "1", "--zero", "0", "--out", one});
+    ASSERT_EQ(gathered.status, 0) << gathered.output;
+    EXPECT_THAT(gathered.output, HasSubstr("step 1, 1 file as 1 rank with strategy.zero = 0 saves them"));
+    ASSERT_EQ(checkpoint(folder, {"reshard", one, "--ranks", "3", "--out", three}).status, 0);
+    EXPECT_EQ(contents_of(three), contents_of(folder.root / "run/checkpoints" / checkpoint_folder_name(1)));
+  }
+}
+
+TEST(CheckpointCommand, StartsARunWithTheWeightsOfAnother_InAnyLayoutAndPrecision) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=6"}).status, 0);
+  const double expected = *read_metrics(folder.root / "first/metrics.jsonl").back().val_loss;
+  const auto start = [&](const std::string& name, const std::string& weights, std::vector<std::string> more) {
+    more.insert(more.end(),
+                {"train.steps=1", "optimizer.lr=1e-12", "optimizer.weight_decay=0", "model.weights=" + weights});
+    const Ended run = folder.train(name, 2, more);
+    EXPECT_EQ(run.status, 0) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("starts with the weights of"));
+    return *read_metrics(folder.root / name / "metrics.jsonl").back().val_loss;
+  };
+  EXPECT_NEAR(start("same", folder.root / "first", {"strategy.zero=3"}), expected, 1e-6 * expected);
+  const std::string half = folder.root / "half";
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--dtype", "bf16", "--out", half}).status, 0);
+  const double rounded = start("half", half, {"strategy.zero=1"});
+  EXPECT_NE(rounded, expected);
+  EXPECT_NEAR(rounded, expected, 1e-2 * expected);
+  EXPECT_EQ(start("sixteen", half, {"strategy.zero=2", "strategy.precision=bf16", "optimizer.kind=sgd"}) > 0, true);
+
+  const Ended again = folder.train("same", 1, {"train.steps=2", "model.weights=" + half});
+  EXPECT_THAT(again.output, HasSubstr("resumed from")) << "a run's own checkpoint comes first";
+}
+
+TEST(CheckpointCommand, SaysWhyARunCanNotStartOrResume) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  const std::string weights = folder.root / "weights", gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--out", weights}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--to", "gpt2", "--out", gpt2}).status, 0);
+  EXPECT_THAT(
+      folder.train("a", 2, {"checkpoint.resume=" + weights}).output,
+      AllOf(HasSubstr("holds weights alone"), HasSubstr("fix: checkpoint.resume = \"none\" and model.weights = \"")));
+  EXPECT_THAT(folder.train("b", 2, {"model.weights=" + gpt2}).output,
+              AllOf(HasSubstr("is no checkpoint of herd"), HasSubstr("fix: herd checkpoint convert")));
+  EXPECT_THAT(folder.train("c", 2, {"model.weights=" + weights, "model.layers=3"}).output,
+              AllOf(HasSubstr("it lacks h.2.ln_1.weight"), HasSubstr("fix: the [model]")));
+  EXPECT_THAT(folder.train("d", 2, {"model.weights=" + weights, "model.vocab=301"}).output,
+              AllOf(HasSubstr("tensor \"wte.weight\" is fp32 [300, 32]"), HasSubstr("[301, 32] in this run")));
+}
+
+TEST(CheckpointCommand, OverwritesOnlyWhenAsked_AndAnswersWithStatusTwo) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("run", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  const std::string out = folder.root / "out";
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--out", out}).status, 0);
+  const Ended taken = checkpoint(folder, {"convert", folder.root / "run", "--out", out, "--to", "gpt2"});
+  EXPECT_EQ(taken.status, 2);
+  EXPECT_THAT(taken.output, AllOf(HasSubstr("is there already"), HasSubstr("--overwrite")));
+  EXPECT_TRUE(fs::exists(folder.root / "out/manifest.json"));
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--out", out, "--to", "gpt2", "--overwrite"}).status,
+            0);
+  EXPECT_FALSE(fs::exists(folder.root / "out/manifest.json"));
+  for (const char* command : {"inspect", "convert", "reshard"})
+    EXPECT_THAT(checkpoint(folder, {command, "--help"}).output,
+                HasSubstr("herd checkpoint " + std::string(command) + " "));
+}
+
+}  // namespace
+}  // namespace herd::train

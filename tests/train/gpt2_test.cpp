@@ -1,0 +1,120 @@
+// GPT-2 out to Hugging Face's format and in from it: the same logits as plain PyTorch, and as transformers where that
+// is installed.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "command.h"
+#include "herd/checkpoint/loader.h"
+#include "herd/models/gpt.h"
+#include "herd/nn/run_block.h"
+#include "herd/spec/run_file.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "tests/support/python_with_torch.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr double kTolerance = 1e-5;  // relative to the largest logit
+constexpr int64_t kRows = 3, kLength = 11;
+
+at::Tensor some_ids(int64_t vocabulary) { return at::arange(kRows * kLength, at::kLong).mul(17).remainder(vocabulary); }
+
+at::Tensor herd_logits(const fs::path& checkpoint) {
+  CheckpointReader reader(checkpoint);
+  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, "manifest");
+  const models::Model model = models::make_model(run.model);
+  std::vector<NamedTensor> tensors;
+  for (const auto& group : model.groups) {
+    group->attach(at::empty({group->elements()}, group->dtype()));
+    for (const nn::Parameter& parameter : group->parameters())
+      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
+  }
+  load_weights(reader, tensors);
+  nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
+  for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});
+  return x[0].contiguous();
+}
+
+class Gpt2 : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+ protected:
+  void SetUp() override {
+    const std::string python = python_with_torch(), by = std::get<0>(GetParam());
+    if (python.empty()) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
+    const std::string found = python + " -c 'from importlib.util import find_spec as f; exit(not f(\"" + by + "\"))'";
+    if (std::system(found.c_str()) != 0) GTEST_SKIP() << "no " << by;
+  }
+  static int python(const std::string& arguments) {
+    const std::string script = std::getenv("HERD_SOURCE_DIR") + std::string("/tests/train/gpt2_logits.py");
+    return WEXITSTATUS(std::system((python_with_torch() + " " + script + " " + arguments + " 2>&1").c_str()));
+  }
+  static Ended herd(const RunFolder& folder, std::vector<std::string> words) {
+    words.insert(words.begin(), fs::path(std::getenv("HERD_BINARY_DIR")) / "herd");
+    Command command(words, folder.root / "herd.output");
+    const int status = command.wait();
+    return {status, command.output()};
+  }
+  // Compares the logits of a folder, as Python reads it, with those of a checkpoint.
+  static void expect_same_logits(const std::string& by, const fs::path& folder, const fs::path& checkpoint) {
+    const at::Tensor mine = herd_logits(checkpoint), ids = some_ids(mine.size(2));
+    std::ofstream(folder / "ids.bin", std::ios::binary)
+        .write(static_cast<const char*>(ids.const_data_ptr()), static_cast<std::streamsize>(ids.nbytes()));
+    ASSERT_EQ(python("logits " + by + " " + folder.string()), 0);
+    std::string theirs = slurp(folder / "logits.bin");
+    ASSERT_EQ(theirs.size(), mine.nbytes());
+    const at::Tensor expected = at::from_blob(theirs.data(), mine.sizes(), at::kFloat);
+    const double largest = expected.abs().max().item<double>();
+    EXPECT_GT(largest, 0.1);
+    EXPECT_LT((mine - expected).abs().max().item<double>(), kTolerance * largest);
+  }
+};
+
+TEST_P(Gpt2, GivesHerdsLogits_WhenExported) {
+  const auto& [by, tied] = GetParam();
+  RunFolder folder;
+  const Ended run = folder.train("run", 2,
+                                 {"train.steps=3", "strategy.zero=3", "optimizer.lr=0.05", "train.eval_every=0",
+                                  std::string("model.tie_embeddings=") + tied});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const Ended done =
+      herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", "gpt2", "--out", folder.root / "gpt2"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  EXPECT_THAT(done.output, HasSubstr("no optimizer states, no tokenizer"));
+  expect_same_logits(by, folder.root / "gpt2", folder.root / "run/checkpoints" / checkpoint_folder_name(3));
+}
+
+TEST_P(Gpt2, GivesTheSameLogitsInHerd_WhenImported) {
+  const auto& [by, tied] = GetParam();
+  RunFolder folder;
+  fs::create_directory(folder.root / "gpt2");
+  ASSERT_EQ(python(std::string("make ") + by + " " + (folder.root / "gpt2").string() + " " + tied), 0);
+  const Ended done =
+      herd(folder, {"checkpoint", "convert", folder.root / "gpt2", "--to", "herd", "--out", folder.root / "herd"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  expect_same_logits(by, folder.root / "gpt2", folder.root / "herd");
+
+  const at::Tensor next = herd_logits(folder.root / "herd")[0][kLength - 1];
+  std::string ids;
+  for (int64_t i = 0; i < kLength; ++i) ids += (i ? "," : "") + std::to_string(some_ids(97)[i].item<int64_t>());
+  const Ended text =
+      herd(folder, {"generate", folder.root / "herd", "--ids", ids, "--tokens", "1", "--temperature", "0"});
+  EXPECT_EQ(text.status, 0) << text.output;
+  std::replace(ids.begin(), ids.end(), ',', ' ');
+  EXPECT_EQ(text.output, ids + " " + std::to_string(next.argmax().item<int64_t>()) + "\n");
+  const Ended words = herd(folder, {"generate", folder.root / "herd", "--prompt", "Once"});
+  EXPECT_EQ(words.status, 2);
+  EXPECT_THAT(words.output,
+              testing::AllOf(HasSubstr("the tokenizer of this checkpoint is not herd's"), HasSubstr("--ids")));
+}
+
+INSTANTIATE_TEST_SUITE_P(By, Gpt2,
+                         testing::Combine(testing::Values("torch", "transformers"), testing::Values("true", "false")),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) +
+                                  (std::get<1>(one.param) == std::string("true") ? "_Tied" : "_Untied");
+                         });
+
+}  // namespace
+}  // namespace herd::train
