@@ -8,12 +8,12 @@
 
 namespace herd {
 
-// The upper one of two middles; NaN where there are no values.
+// The mean of two middles; NaN where there are no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
   std::nth_element(values.begin(), middle, values.end());
-  return *middle;
+  return values.size() % 2 == 1 ? *middle : (*middle + *std::max_element(values.begin(), middle)) / 2;
 }
 
 }  // namespace herd

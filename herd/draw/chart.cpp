@@ -24,7 +24,9 @@ struct Frame {
 
 Frame frame_of(const Chart& chart, bool from_zero) {
   Frame f{HUGE_VAL, -HUGE_VAL, HUGE_VAL, -HUGE_VAL};
-  for (const Series& series : chart.series) {
+  std::vector<Series> all = chart.series;
+  all.insert(all.end(), chart.lines.begin(), chart.lines.end());
+  for (const Series& series : all) {
     for (const auto& point : series.points) {
       if (!finite(point)) continue;
       f.x_low = std::min(f.x_low, point.first);
@@ -41,7 +43,7 @@ Frame frame_of(const Chart& chart, bool from_zero) {
   if (from_zero) f.y_low = std::min(0.0, f.y_low);
   if (f.x_high == f.x_low) f.x_high += 1;
   if (f.y_high == f.y_low) f.y_high += 1;
-  f.y_high += 0.04 * (f.y_high - f.y_low);
+  f.y_high += (chart.mark_name.empty() ? 0.04 : 0.16) * (f.y_high - f.y_low);
   return f;
 }
 
@@ -62,6 +64,19 @@ void draw_frame(Svg& svg, const Chart& chart, const Frame& f) {
     svg.text(x + 14, 33, chart.series[i].name);
     x += 30 + 7.0 * static_cast<double>(chart.series[i].name.size());
   }
+  for (const Series& line : chart.lines) {
+    svg.polyline({{x, 29}, {x + 18, 29}}, "over");
+    svg.text(x + 22, 33, line.name);
+    x += 38 + 7.0 * static_cast<double>(line.name.size());
+  }
+}
+
+void draw_mark(Svg& svg, const Chart& chart, const Frame& f) {
+  if (chart.mark_name.empty()) return;
+  const double x = f.x(chart.mark);
+  svg.line(x, kTop, x, kHeight - kBottom, "axis");
+  const bool left = x > kWidth / 2;
+  svg.text(left ? x - 6 : x + 6, kTop + 12, chart.mark_name, left ? Anchor::kEnd : Anchor::kStart);
 }
 
 void draw_limit(Svg& svg, const Chart& chart, const Frame& f) {
@@ -133,7 +148,17 @@ std::string stacked_areas(const Chart& chart) {
     }
     svg.area(outline, colour_class(static_cast<int>(i)));
   }
+  for (const Series& line : chart.lines) {
+    std::vector<std::pair<double, double>> points;
+    for (const auto& point : line.points) {
+      if (finite(point)) points.push_back({f.x(point.first), f.y(point.second)});
+    }
+    svg.polyline(points, "over");
+  }
   draw_limit(svg, chart, f);
+  draw_mark(svg, chart, f);
+  for (const Band& band : chart.bands)
+    svg.rectangle(f.x(band.from), kTop, f.x(band.to) - f.x(band.from), kHeight - kTop - kBottom, "band", band.hover);
   return svg.finish(chart.title);
 }
 

@@ -13,6 +13,12 @@ struct Series {
   std::vector<std::pair<double, double>> points;  // x ascending; those that are not finite leave a gap
 };
 
+// What the pointer shows between two x.
+struct Band {
+  double from = 0, to = 0;
+  std::string hover;
+};
+
 struct Chart {
   std::string title = {};
   std::string x_label = {};
@@ -22,6 +28,11 @@ struct Chart {
   // A horizontal line with its name, a budget or a bound; NaN = none.
   double limit = __builtin_nan("");
   std::string limit_name = {};
+  // Of stacked areas: lines over them, dashed; bands to point at; a place that is named, "" = none.
+  std::vector<Series> lines = {};
+  std::vector<Band> bands = {};
+  double mark = 0;
+  std::string mark_name = {};
 };
 
 std::string line_chart(const Chart& chart);

@@ -58,7 +58,9 @@ std::string_view colour_style() {
          "svg .c0{--c:var(--k0)}svg .c1{--c:var(--k1)}svg .c2{--c:var(--k2)}svg .c3{--c:var(--k3)}"
          "svg .c4{--c:var(--k4)}svg .c5{--c:var(--k5)}svg .c6{--c:var(--k6)}svg .c7{--c:var(--k7)}"
          "svg rect{fill:var(--c)}svg polyline{stroke:var(--c);stroke-width:1.8;fill:none;stroke-linejoin:round}"
-         "svg polygon{fill:var(--c);fill-opacity:.75}";
+         "svg polygon{fill:var(--c);fill-opacity:.75}"
+         "svg .over{--c:var(--ink);stroke-dasharray:6 3}svg .band{fill:transparent}"
+         "svg .band:hover{fill:var(--ink);fill-opacity:.12}";
 }
 
 void Svg::rectangle(double x, double y, double width, double height, std::string_view css_class,

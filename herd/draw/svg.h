@@ -1,4 +1,5 @@
-// Writes one SVG picture. Colours are classes (c0 .. c7, text, faint, grid) that follow the reader's light or dark
+// Writes one SVG picture. Colours are classes (c0 .. c7, text, faint, grid; over: a dashed line; band: seen under the
+// pointer only) that follow the reader's light or dark
 // mode, alone as a file or inline in a page. Threads: one at a time.
 #pragma once
 

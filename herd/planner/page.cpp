@@ -88,9 +88,10 @@ std::string plan_page(const Plan& plan) {
   if (plan.prediction.simulation) {
     const auto& simulation = *plan.prediction.simulation;
     sections.push_back(
-        {"Memory over a step",
-         "<figure>" + draw::stacked_areas(program::memory_chart(memory_series(simulation), "Device memory of rank 0")) +
-             "</figure>\n"});
+        {"Device memory over a step",
+         "<p>What rank 0 is predicted to hold while each op of a step runs; point at an op for its figures.</p>\n" +
+             program::memory_figure(simulation.memory, {}, plan.budget.device) +
+             program::memory_tables(simulation.memory, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
   sections.push_back({"Run file", "<pre>" + draw::escape(spec::to_toml(plan.run)) + "</pre>\n"});

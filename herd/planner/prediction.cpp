@@ -14,39 +14,14 @@ namespace {
 using program::OpKind;
 using program::Program;
 using program::Tier;
-using program::ValueKind;
 
 constexpr size_t kMostOps = 20000;  // of a rank's step, for a simulation of about a second
 
 TierBytes tier_bytes(const program::Peak& peak) {
-  TierBytes out;
-  double rest = static_cast<double>(peak.bytes);
-  for (const auto& [kind, bytes] : peak.by_kind) {
-    rest -= static_cast<double>(bytes);
-    double* row = &out.buffers;
-    switch (kind) {
-      case ValueKind::kWeight:
-        row = &out.weights;
-        break;
-      case ValueKind::kGradient:
-        row = &out.gradients;
-        break;
-      case ValueKind::kState:
-        row = &out.states;
-        break;
-      case ValueKind::kActivation:
-      case ValueKind::kActivationGradient:
-      case ValueKind::kGraph:
-      case ValueKind::kTarget:
-        row = &out.activations;
-        break;
-      default:
-        break;
-    }
-    *row += static_cast<double>(bytes);
-  }
-  out.buffers += rest;
-  return out;
+  const program::BytesByUse bytes = by_use(peak.by_kind, peak.bytes);
+  const auto of = [&](program::MemoryUse use) { return static_cast<double>(bytes[static_cast<size_t>(use)]); };
+  return {of(program::MemoryUse::kWeights), of(program::MemoryUse::kGradients), of(program::MemoryUse::kStates),
+          of(program::MemoryUse::kActivations), of(program::MemoryUse::kBuffers)};
 }
 
 // Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.

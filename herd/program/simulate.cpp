@@ -239,11 +239,11 @@ class Simulator {
   // Rank 0's own device memory: standing values and slots, what ops take as they start and give back.
   void remember(Simulation& out) const {
     const Program& step = programs_[0];
-    const double begin = step_end(kSteps - 3);
     Program nothing_runs = step;
     nothing_runs.ops.clear();
     const Peak standing = in_order_peak(nothing_runs, Tier::kDevice);
-    MemoryPoint now{0, standing.by_kind, standing.pool_bytes};
+    std::map<ValueKind, int64_t> by_kind = standing.by_kind;
+    int64_t scratch = standing.pool_bytes;
     std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
     for (size_t i = 0; i < step.ops.size(); ++i) {
       const sim::TaskTime time = time_of(0, i);
@@ -255,25 +255,31 @@ class Simulator {
     std::set<Value> live;
     for (const auto& [at, what, i] : events) {
       const Op& op = step.ops[i];
-      const auto scratch = step.scratch.find({op.kind, op.block});
+      const auto taken = step.scratch.find({op.kind, op.block});
       if (what == -1) {
-        now.scratch_bytes -= scratch->second;
-      } else {
-        if (scratch != step.scratch.end()) now.scratch_bytes += scratch->second;
-        for (const Value& value : op.writes) {
-          const ValueInfo& info = step.values.at(value);
-          if (info.persistent || info.slot >= 0 || info.tier != Tier::kDevice) continue;
-          if (what == 1 && live.insert(value).second) now.by_kind[value.kind] += info.bytes;
-          if (what == 0 && live.erase(value) > 0) now.by_kind[value.kind] -= info.bytes;
-        }
+        scratch -= taken->second;
+        continue;
       }
-      now.at_us = std::max(0.0, at - begin);
-      out.memory.push_back(now);
-      int64_t total = now.scratch_bytes;
-      for (const auto& [kind, bytes] : now.by_kind) total += bytes;
-      if (total > out.device_peak.bytes)
-        out.device_peak = {total, static_cast<int>(i), now.by_kind, standing.pool_bytes};
+      if (taken != step.scratch.end()) scratch += taken->second;
+      for (const Value& value : op.writes) {
+        const ValueInfo& info = step.values.at(value);
+        if (info.persistent || info.slot >= 0 || info.tier != Tier::kDevice) continue;
+        if (what == 1 && live.insert(value).second) by_kind[value.kind] += info.bytes;
+        if (what == 0 && live.erase(value) > 0) by_kind[value.kind] -= info.bytes;
+      }
+      int64_t total = scratch;
+      for (const auto& [kind, bytes] : by_kind) total += bytes;
+      if (what == 1 && op.lane == Lane::kCompute) note(i, by_use(by_kind, total), out);
+      if (total > out.device_peak.bytes) out.device_peak = {total, static_cast<int>(i), by_kind, standing.pool_bytes};
     }
+  }
+
+  void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
+    const Op& op = programs_[0].ops[index];
+    const sim::TaskTime time = time_of(0, index);
+    const double begin = step_end(kSteps - 3);
+    out.memory.push_back({static_cast<int>(index), std::string(op_name(op.kind)) + " " + subject(op),
+                          std::max(0.0, time.start_us - begin), std::max(0.0, time.end_us - begin), bytes});
   }
 
   const std::vector<Program>& programs_;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "herd/program/memory_bound.h"
+#include "herd/program/memory_use.h"
 #include "herd/program/program.h"
 #include "herd/sim/timeline.h"
 #include "herd/spec/model_table.h"
@@ -67,17 +68,11 @@ struct PassWork {
 };
 PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration& machine);
 
-struct MemoryPoint {
-  double at_us = 0;
-  std::map<ValueKind, int64_t> by_kind;  // device bytes of values
-  int64_t scratch_bytes = 0;             // and buffers of pools
-};
-
 struct Simulation {
-  double step_us = 0;               // from step to step, once steps follow each other steadily
-  sim::Timeline timeline;           // one steady step of every rank, a row per lane
-  std::vector<MemoryPoint> memory;  // of rank 0's device over that step
-  Peak device_peak;                 // its largest point
+  double step_us = 0;            // from step to step, once steps follow each other steadily
+  sim::Timeline timeline;        // one steady step of every rank, a row per lane
+  std::vector<OpMemory> memory;  // of rank 0's device over that step
+  Peak device_peak;              // its largest
 };
 
 // `programs`: of all ranks of one host. Throws kBadConfig if their lanes wait for each other in a circle.

@@ -118,7 +118,9 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
     region.places[value] = {inside ? whole->second.first + shard_ * elements : take(info.bytes), elements};
   }
   std::map<int, int64_t> begin;
+  const int64_t kept = region.elements;
   for (const auto& [slot, bytes] : pool) begin[slot] = take(bytes);
+  region.pool_elements = region.elements - kept;
   for (const auto& [value, info] : step.values) {
     if (is_whole(value, kind) && info.pooled) region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
@@ -131,8 +133,10 @@ void FlatParameters::allocate(Region& region, MemoryLabel label, bool symmetric,
     region.memory = at::zeros({region.elements}, options);
     return;
   }
-  const int64_t bytes = region.elements * static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
-  region.counted = std::make_unique<CountedMemory>(label, bytes);
+  const int64_t element = static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
+  const int64_t bytes = region.elements * element, pool = region.pool_elements * element;
+  region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
+  region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
   region.shared = comm.allocate_symmetric(bytes, {.name = memory_label_name(label)});
   region.memory = at::from_blob(
       region.shared->data(), {region.elements}, [keep = region.shared->keep_alive()](void*) {}, options);

@@ -79,9 +79,9 @@ class FlatParameters {
  private:
   struct Region {
     std::map<program::Value, std::pair<int64_t, int64_t>> places;  // first element, elements
-    int64_t elements = 0;
+    int64_t elements = 0, pool_elements = 0;                       // of which the pool's
     std::optional<SymmetricMemory> shared;
-    std::unique_ptr<CountedMemory> counted;  // of `shared`
+    std::unique_ptr<CountedMemory> counted, counted_pool;  // of `shared`
     at::Tensor memory;
   };
   void lay_out(const program::Program& step, program::ValueKind kind, Region& region);

@@ -25,11 +25,11 @@ namespace {
 using program::OpKind;
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSeconds = 0.1;        // of a measurement; one call at least
-constexpr double kBlockSeconds = 2;     // of all passes over the blocks together, about
-constexpr int kMostTimes = 7;           // of a pass
-constexpr int64_t kElements = 4 << 20;  // of a stream through memory; where there are as many, more than caches hold
-constexpr int kBlocks = 2;              // in turn, so that the weights of one don't stay in the cache
+constexpr double kSeconds = 0.1;                 // of a measurement; one call at least
+constexpr double kBlockSeconds = 3;              // of all passes over the blocks together, about
+constexpr int kFewestTimes = 4, kMostTimes = 7;  // of a pass: the first ones often find a machine that is not awake
+constexpr int64_t kElements = 16 << 20;  // of a stream through memory; where there are as many, more than caches hold
+constexpr int kBlocks = 2;               // in turn, so that the weights of one don't stay in the cache
 
 // Microseconds of the fastest call, after one that warms up: what the machine can do.
 double best_us(const std::function<void()>& work) {
@@ -170,16 +170,16 @@ class Measurements {
     const auto begin = Clock::now();
     pass();
     const double seconds = on_all(us_since(begin)) / 1e6;
-    const int more = std::clamp(static_cast<int>(kBlockSeconds / seconds), 2, kMostTimes) - 1;
+    const int more = std::clamp(static_cast<int>(kBlockSeconds / seconds), kFewestTimes, kMostTimes) - 1;
     for (int i = 0; i < more; ++i) {
       together();
       pass();
     }
     for (auto& [op, times] : times_) figures_[op] = median(times);
     for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
-      double sum = 0;
-      for (int b = 1; b <= middle; ++b) sum += figures_[{kind, b}];
-      for (int b = 1; b < last; ++b) figures_[{kind, b}] = sum / middle;
+      std::vector<double> all;
+      for (int b = 1; b <= middle; ++b) all.insert(all.end(), times_[{kind, b}].begin(), times_[{kind, b}].end());
+      for (int b = 1; b < last; ++b) figures_[{kind, b}] = median(all);
     }
     figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(loss_rows());
   }
@@ -250,15 +250,20 @@ class Measurements {
     together();
     return mean_us([&] { optim::gradient_squares(part); }) / static_cast<double>(part.numel());
   }
-  // Of a bucket, where there is anybody to reduce with.
+  // Of buckets, where there is anybody to reduce with.
   double reduce_us_per_byte() {
     if (comm_.size() == 1) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, elements());
-    at::Tensor bucket = parameters_.gradients().narrow(0, 0, count);
-    bucket.zero_();
+    parameters_.gradients().zero_();
+    // One bucket after the other, as a step reduces them: none is in a cache.
+    int64_t at = 0;
     const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
-    const auto reduce = [&] { comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm}); };
+    const auto reduce = [&] {
+      at::Tensor bucket = parameters_.gradients().narrow(0, at, count);
+      comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm});
+      at = at + 2 * count <= elements() ? at + count : 0;
+    };
     reduce();
     together();
     const auto begin = Clock::now();

@@ -7,6 +7,7 @@
 
 #include "herd/base/median.h"
 #include "herd/base/units.h"
+#include "herd/draw/chart.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
@@ -17,8 +18,6 @@ namespace herd::train {
 namespace {
 
 using Points = std::vector<std::pair<double, double>>;
-
-constexpr double kMiB = 1024.0 * 1024.0;
 
 Points points_of(const std::vector<StepMetrics>& metrics, const std::function<double(const StepMetrics&)>& value) {
   Points points;
@@ -119,17 +118,25 @@ draw::Section optimizer(const RunReport& report) {
 draw::Section memory(const RunReport& report) {
   int64_t peak = 0;
   for (const auto& one : report.metrics) peak = std::max(peak, one.device_bytes_peak);
-  draw::Chart chart = program::memory_chart(report.predicted_memory, "");
-  chart.x_label = "ms from the step's start";
-  chart.y_label = "MiB, predicted by use";
-  chart.limit = static_cast<double>(peak) / kMiB;
-  chart.limit_name = "measured peak, " + format_bytes(static_cast<double>(peak));
-  std::string html = draw::stacked_areas(chart);
+  const bool measured = !report.measured_memory.empty();
+  std::string html =
+      measured
+          ? "<p>What rank 0's device held while each op of a step ran, as its allocator counted it, and the total that "
+            "was predicted before the first step. Point at an op for its figures.</p>\n"
+          : "<p>What rank 0's device was predicted to hold while each op of a step runs; no step was recorded "
+            "(log.trace_steps). Point at an op for its figures.</p>\n";
+  html += measured ? program::memory_figure(report.measured_memory, report.predicted_memory, report.device_budget)
+                   : program::memory_figure(report.predicted_memory, {}, report.device_budget);
+  html +=
+      "<p>Activations: what forward leaves for backward, and gradients that flow. Buffers: whole weights and gradients "
+      "while a block is at work where they are cut, and what an op takes and gives back.</p>\n";
+  html += program::memory_tables(report.predicted_memory, report.measured_memory);
+  html += "<p>Measured peak of all steps: " + format_bytes(static_cast<double>(peak)) + ".";
   if (report.device_budget > 0) {
-    html += "<p>Budget " + format_bytes(static_cast<double>(report.device_budget)) + ", " +
-            share_of(static_cast<double>(peak), static_cast<double>(report.device_budget)) + " of it used.</p>\n";
+    html += " Budget " + format_bytes(static_cast<double>(report.device_budget)) + ", " +
+            share_of(static_cast<double>(peak), static_cast<double>(report.device_budget)) + " of it used.";
   }
-  return {"Device memory", html};
+  return {"Device memory over a step", html + "</p>\n"};
 }
 
 draw::Section timelines(const RunReport& report) {
@@ -146,7 +153,7 @@ std::string run_report_html(const RunReport& report) {
   if (!report.metrics.empty()) {
     for (const auto& section : {losses(report), predictions(report), speed(report)}) sections.push_back(section);
   }
-  if (!report.predicted_memory.empty()) sections.push_back(memory(report));
+  if (!report.predicted_memory.empty() || !report.measured_memory.empty()) sections.push_back(memory(report));
   if (report.predicted_step || report.measured_step) sections.push_back(timelines(report));
   if (!report.metrics.empty()) sections.push_back(optimizer(report));
   if (!report.config.empty()) sections.push_back({"Run file", "<pre>" + draw::escape(report.config) + "</pre>\n"});

@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "herd/draw/chart.h"
+#include "herd/program/memory_use.h"
 #include "herd/sim/timeline.h"
 #include "herd/storage/metrics.h"
 
@@ -18,9 +18,8 @@ struct RunReport {
   std::string title;                                            // name of the run
   std::vector<StepMetrics> metrics;                             // of all steps so far
   std::vector<std::pair<std::string, std::string>> facts = {};  // machine, ranks, algorithm, ..: name and value
-  // program::memory_series() of the predicted step. Empty = no such chart.
-  std::vector<draw::Series> predicted_memory = {};
-  int64_t device_budget = 0;  // bytes, 0 = none
+  std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // of rank 0; empty = not known
+  int64_t device_budget = 0;                                                   // bytes, 0 = none
   std::optional<sim::Timeline> predicted_step = {};
   std::optional<sim::Timeline> measured_step = {};
   std::string config = {};  // the run file, resolved

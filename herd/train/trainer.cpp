@@ -43,6 +43,7 @@
 #include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/nonfinite.h"
@@ -102,8 +103,10 @@ struct Trainer::State {
   double flops_per_step = 0;  // of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
-  sim::Timeline measured;                    // of the first steps after the warm-up
-  int64_t first_step = 0, first_sample = 0;  // done before this process
+  sim::Timeline measured;  // of the first steps after the warm-up
+  MeasuredMemory memory;
+  std::vector<program::OpMemory> measured_memory;  // of the last of those
+  int64_t first_step = 0, first_sample = 0;        // done before this process
   std::map<std::string, std::string> machine = describe_machine();
 
   std::string choice;  // what strategy.auto took; empty where the run file says all
@@ -185,7 +188,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
                                       .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
                                       .deadline = deadline_of(run)});
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
-  s.executor = std::make_unique<runtime::Executor>(step, s.bindings->table());
+  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
 
   if (s.root()) {
     fs::create_directories(s.folder);
@@ -309,7 +312,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
   metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
-  metrics.device_bytes_peak = DeviceMemory::peak_bytes();
+  metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   record.gflops = flops_per_step / metrics.step_ms / 1e6;
@@ -369,10 +372,11 @@ void Trainer::State::write_report() const {
     write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
     report.facts.push_back({"predicted step", format_us(predicted.step_us)});
     report.facts.push_back({"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))});
-    report.predicted_memory = memory_series(predicted);
+    report.predicted_memory = predicted.memory;
     report.predicted_step = predicted.timeline;
   }
   if (!ran.spans.empty()) report.measured_step = ran;
+  report.measured_memory = measured_memory;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));
 }
@@ -396,15 +400,18 @@ TrainResult Trainer::State::train() {
   if (s.root()) s.write_manifest();
   if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first_step);
   for (int64_t step = s.first_step; step < run.train.steps && !result.stopped; ++step) {
-    StepRecord record = s.run_step(step, result.stopped);
     const int64_t done = step + 1;
+    const bool traced = s.root() && done - s.first_step > 1 && done - s.first_step <= 1 + run.log.trace_steps;
+    s.memory.record(traced);
+    StepRecord record = s.run_step(step, result.stopped);
     const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
-    if (s.root() && done - s.first_step > 1 && done - s.first_step <= 1 + run.log.trace_steps) {
+    if (traced) {
       s.executor->drain();
+      s.measured_memory = s.memory.step(*s.executor);
       append_step(*s.executor, s.measured);
     }
     result.steps = done;

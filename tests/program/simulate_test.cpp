@@ -71,20 +71,44 @@ TEST(Simulate, FindsThePeakThatTheOrderOfOpsGives) {
   EXPECT_NE(program_page(setup.steps[0], simulation).find("<svg"), std::string::npos);
 }
 
-TEST(MemorySeries, ChangesAtOnce_AndHoldsEveryKindAtEveryPoint) {
-  Simulation simulation;
-  simulation.memory = {{0, {{ValueKind::kWeight, 100}}, 0},
-                       {5, {{ValueKind::kWeight, 100}, {ValueKind::kGraph, 30}}, 7},
-                       {9, {{ValueKind::kWeight, 100}}, 0}};
-  simulation.device_peak.bytes = 137;
-  const auto series = memory_series(simulation);
-  using Points = std::vector<std::pair<double, double>>;
-  ASSERT_EQ(series.size(), 3u);
-  EXPECT_EQ(series[0].points, (Points{{0, 100}, {5, 100}, {5, 100}, {9, 100}, {9, 100}}));
-  EXPECT_EQ(series[1].points, (Points{{0, 0}, {5, 0}, {5, 30}, {9, 30}, {9, 0}}));
-  EXPECT_EQ(series[2].name, "scratch");
-  EXPECT_EQ(series[2].points, (Points{{0, 0}, {5, 0}, {5, 7}, {9, 7}, {9, 0}}));
-  EXPECT_TRUE(memory_series({}).empty());
+TEST(Simulate, SaysWhatEachOpHolds_AndItsLargestIsThePeak) {
+  const Example setup = gpt(2);
+  const Simulation simulation = on(setup, {});
+  size_t computes = 0;
+  for (const Op& op : setup.steps[0].ops) computes += op.lane == Lane::kCompute && op.kind != OpKind::kRelease ? 1 : 0;
+  EXPECT_EQ(simulation.memory.size(), computes);
+  const OpMemory* peak = peak_of(simulation.memory);
+  ASSERT_NE(peak, nullptr);
+  EXPECT_EQ(peak->op, simulation.device_peak.op);
+  EXPECT_EQ(peak->bytes, by_use(simulation.device_peak.by_kind, simulation.device_peak.bytes));
+  const Peak standing = in_order_peak(setup.steps[0], Tier::kDevice);
+  for (const OpMemory& one : simulation.memory) {
+    EXPECT_EQ(one.bytes[static_cast<size_t>(MemoryUse::kWeights)], standing.by_kind.at(ValueKind::kWeight));
+    EXPECT_EQ(one.bytes[static_cast<size_t>(MemoryUse::kStates)], standing.by_kind.at(ValueKind::kState));
+  }
+}
+
+TEST(MemoryUse, CountsWhatNoValueHoldsAsBuffers) {
+  const BytesByUse bytes = by_use({{ValueKind::kWeight, 5}, {ValueKind::kGraph, 7}, {ValueKind::kTarget, 1}}, 20);
+  EXPECT_EQ(bytes, (BytesByUse{5, 0, 0, 8, 7}));
+  EXPECT_EQ(peak_of({}), nullptr);
+}
+
+TEST(MemoryPage, NamesTheOpAtThePeak_AndShowsBothTotals) {
+  const std::vector<OpMemory> measured = {{0, "load", 0, 10, {8 << 20, 0, 0, 0, 0}},
+                                          {1, "forward block0 mb0", 20, 40, {8 << 20, 0, 0, 3 << 20, 1 << 20}},
+                                          {2, "loss block1 mb0", 40, 90, {8 << 20, 0, 0, 2 << 20, 0}}};
+  std::vector<OpMemory> predicted = measured;
+  predicted[1].bytes[3] = 1 << 20;
+  const std::string figure = memory_figure(measured, predicted, 16 << 20);
+  EXPECT_NE(figure.find("most: 12 MiB at forward block0 mb0"), std::string::npos);
+  EXPECT_NE(figure.find("budget 16 MiB"), std::string::npos);
+  EXPECT_NE(figure.find("predicted 10 MiB"), std::string::npos) << "under the pointer";
+  const std::string tables = memory_tables(predicted, measured);
+  EXPECT_NE(tables.find("120.0 %"), std::string::npos) << "12 of 10 MiB";
+  EXPECT_NE(tables.find("300.0 %"), std::string::npos) << "3 of 1 MiB of activations";
+  EXPECT_EQ(memory_figure({}, {}, 0), "");
+  EXPECT_EQ(memory_tables({}, {}), "");
 }
 
 }  // namespace

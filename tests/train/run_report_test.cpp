@@ -33,11 +33,14 @@ RunReport some_report() {
     report.metrics.push_back(metrics);
   }
   report.facts = {{"ranks", "2"}, {"all-reduce", "direct_pull"}};
-  const double mib = 1 << 20;
-  report.predicted_memory = {{"weights", {{0, 12 * mib}, {480e3, 12 * mib}}},
-                             {"optimizer", {{0, 24 * mib}, {480e3, 24 * mib}}},
-                             {"gradients", {{0, 0}, {200e3, 0}, {460e3, 12 * mib}, {480e3, 0}}},
-                             {"activations", {{0, 0}, {200e3, 70 * mib}, {460e3, 2 * mib}, {480e3, 0}}}};
+  const auto holds = [](int op, const char* name, double begin, double end, int64_t activations) {
+    return program::OpMemory{op, name, begin, end, {12 << 20, 12 << 20, 24 << 20, activations << 20, 1 << 20}};
+  };
+  report.predicted_memory = {holds(0, "forward block0 mb0", 0, 200e3, 20),
+                             holds(1, "loss block1 mb0", 200e3, 300e3, 70),
+                             holds(2, "backward block0 mb0", 300e3, 480e3, 40)};
+  report.measured_memory = report.predicted_memory;
+  report.measured_memory[1].bytes[3] += 1 << 20;
   report.device_budget = int64_t{1} << 30;
   sim::Timeline timeline;
   timeline.rows = {{"rank 0", "compute"}, {"rank 0", "reduce"}};
@@ -60,7 +63,8 @@ TEST(RunReport, IsOneFileThatLoadsNothing) {
   EXPECT_FALSE(std::regex_search(html, std::regex("(src|href)\\s*=|@import|url\\(http"))) << "it would load something";
   EXPECT_NE(html.find("gpt_kjv &lt;one &amp; only&gt;"), std::string::npos) << "names are escaped";
   for (const char* words : {"Loss", "validation", "Predicted and measured", "Time of a step", "Device memory",
-                            "measured peak", "activations", "One step", "direct_pull", "steps = 400", "102 %"}) {
+                            "Measured peak", "most: 120 MiB at loss block1 mb0", "predicted", "activations", "One step",
+                            "direct_pull", "steps = 400", "102 %"}) {
     EXPECT_NE(html.find(words), std::string::npos) << words;
   }
   // HERD_KEEP_REPORT=/tmp/report.html keeps it, to be looked at.

@@ -86,7 +86,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
     comm.barrier();
     if (comm.rank() == 0) {
-      for (const MemoryLabel label : {MemoryLabel::kWeights, MemoryLabel::kGradients, MemoryLabel::kStates})
+      for (const MemoryLabel label :
+           {MemoryLabel::kWeights, MemoryLabel::kGradients, MemoryLabel::kStates, MemoryLabel::kWorkspace})
         out.held[label] = DeviceMemory::live_bytes(label);
     }
     comm.barrier();

@@ -80,6 +80,10 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
     EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << stage;
+    const std::string page = slurp(folder.root / name / "report.html");
+    EXPECT_THAT(page, HasSubstr("as its allocator counted it"));
+    EXPECT_THAT(page, HasSubstr("most: "));
+    EXPECT_THAT(page, HasSubstr("MiB of every op"));
   }
 }
 

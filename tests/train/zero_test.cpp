@@ -159,11 +159,12 @@ TEST(MixedPrecision, AnOverflowSkipsTheStepOnAllRanks_AndHalvesTheScale) {
   }
 }
 
-int64_t stated(const program::Program& step, ValueKind kind) {
+// Bytes of what stays of a kind, or of the buffers of its pool.
+int64_t stated(const program::Program& step, ValueKind kind, bool pooled = false) {
   std::map<int, int64_t> slots;
   int64_t bytes = 0;
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind) continue;
+    if (value.kind != kind || info.pooled != pooled) continue;
     if (info.slot >= 0)
       slots[info.slot] = std::max(slots[info.slot], info.bytes);
     else if (info.persistent)
@@ -187,6 +188,8 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         EXPECT_EQ(trained.held.at(MemoryLabel::kWeights), ranks * stated(trained.step, ValueKind::kWeight)) << c.text();
         EXPECT_EQ(trained.held.at(MemoryLabel::kGradients), ranks * stated(trained.step, ValueKind::kGradient));
         EXPECT_EQ(trained.held.at(MemoryLabel::kStates), ranks * stated(trained.step, ValueKind::kState));
+        EXPECT_EQ(trained.held.at(MemoryLabel::kWorkspace), ranks * (stated(trained.step, ValueKind::kWeight, true) +
+                                                                     stated(trained.step, ValueKind::kGradient, true)));
         int64_t sent = 0;
         for (const program::Op& op : trained.step.ops) {
           if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;

@@ -1,0 +1,54 @@
+#include "herd/program/memory_use.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace herd::program {
+namespace {
+
+MemoryUse use_of(ValueKind kind) {
+  switch (kind) {
+    case ValueKind::kWeight:
+      return MemoryUse::kWeights;
+    case ValueKind::kGradient:
+      return MemoryUse::kGradients;
+    case ValueKind::kState:
+      return MemoryUse::kStates;
+    case ValueKind::kActivation:
+    case ValueKind::kActivationGradient:
+    case ValueKind::kGraph:
+    case ValueKind::kTarget:
+      return MemoryUse::kActivations;
+    default:
+      return MemoryUse::kBuffers;
+  }
+}
+
+}  // namespace
+
+std::string_view use_name(int use) {
+  constexpr std::array<std::string_view, kNumMemoryUses> kNames = {"weights", "gradients", "optimizer states",
+                                                                   "activations", "buffers"};
+  return kNames[static_cast<size_t>(use)];
+}
+
+BytesByUse by_use(const std::map<ValueKind, int64_t>& by_kind, int64_t total) {
+  BytesByUse out = {};
+  int64_t rest = total;
+  for (const auto& [kind, bytes] : by_kind) {
+    out[static_cast<size_t>(use_of(kind))] += bytes;
+    rest -= bytes;
+  }
+  out[static_cast<size_t>(MemoryUse::kBuffers)] += rest;
+  return out;
+}
+
+int64_t OpMemory::total() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
+
+const OpMemory* peak_of(const std::vector<OpMemory>& step) {
+  const auto most = std::max_element(step.begin(), step.end(),
+                                     [](const OpMemory& a, const OpMemory& b) { return a.total() < b.total(); });
+  return most == step.end() ? nullptr : &*most;
+}
+
+}  // namespace herd::program
