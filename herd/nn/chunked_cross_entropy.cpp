@@ -7,6 +7,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/nn/half_products_internal.h"
 #include "herd/nn/linear.h"
 
 namespace herd::nn {
@@ -34,6 +35,22 @@ void into_gradient(at::Tensor& logp_CV, const at::Tensor& safe_C1, const at::Ten
   if (!counted_C.all().item<bool>()) logp_CV.mul_(counted_C.unsqueeze(1));
 }
 
+// logits = n W^T, and dn = dlogits W, with fp32 copies of W piece by piece.
+void products_in_fp32(at::Tensor& logits_CV, const at::Tensor& n_CD, const at::Tensor& w_VD) {
+  const at::Tensor n = exact(n_CD);
+  by_pieces(w_VD.size(0), [&](int64_t begin, int64_t count) {
+    at::Tensor piece = logits_CV.narrow(1, begin, count);
+    at::mm_out(piece, n, exact(w_VD.narrow(0, begin, count)).t());
+  });
+}
+at::Tensor products_in_fp32(const at::Tensor& dlogits_CV, const at::Tensor& w_VD) {
+  at::Tensor dn = at::zeros({dlogits_CV.size(0), w_VD.size(1)}, dlogits_CV.options());
+  by_pieces(w_VD.size(0), [&](int64_t begin, int64_t count) {
+    dn.addmm_(dlogits_CV.narrow(1, begin, count), exact(w_VD.narrow(0, begin, count)));
+  });
+  return dn;
+}
+
 }  // namespace
 
 CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
@@ -42,9 +59,8 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   const int64_t N = n_ND.size(0), V = weight_VD.spec().sizes[0];
   HERD_CHECK_EQ(targets.numel(), N);
   check_targets(targets, V);
-  const bool in_fp32 = n_ND.is_cpu() && n_ND.scalar_type() == at::kHalf;  // as in linear.h
-  const at::Tensor w_VD = in_fp32 ? weight_VD.value().detach().to(at::kFloat) : weight_VD.value().detach(),
-                   counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
+  const bool in_fp32 = multiplies_in_fp32(n_ND);
+  const at::Tensor w_VD = weight_VD.value().detach(), counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
   const int64_t row_bytes = V * static_cast<int64_t>(sizeof(float));
   const int64_t most = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
   const int64_t chunks = (N + most - 1) / std::max<int64_t>(most, 1);
@@ -62,7 +78,7 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
                      counted_C = counted.narrow(0, begin, size);
     at::Tensor logits = buffer.narrow(0, 0, size), products = narrow_buffer.narrow(0, 0, size);
     if (in_fp32) {
-      at::mm_out(logits, n.to(at::kFloat), w_VD.t());
+      products_in_fp32(logits, n, w_VD);
     } else {
       at::mm_out(products, n, w_VD.t());
       if (is_16_bit) logits.copy_(products);
@@ -74,7 +90,7 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
     if (is_16_bit) products.copy_(logits);
     at::Tensor dn = result.dn_ND.narrow(0, begin, size);
     if (in_fp32)
-      dn.copy_(at::mm(logits, w_VD));
+      dn.copy_(products_in_fp32(logits, w_VD));
     else
       at::mm_out(dn, products, w_VD);
     add_weight_gradient(weight_VD, products, n);

@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include "herd/nn/half_products_internal.h"
+
 namespace herd::nn {
 namespace {
 
@@ -10,9 +12,6 @@ using torch::autograd::variable_list;
 
 int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
 Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
-
-// fp16 matrices are multiplied in fp32 on CPU, where their own kernels are many times slower.
-at::Tensor exact(const at::Tensor& x) { return x.is_cpu() && x.scalar_type() == at::kHalf ? x.to(at::kFloat) : x; }
 
 void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   at::Tensor gradient = bias.gradient();
@@ -61,8 +60,17 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x) {
   at::NoGradGuard no_grad;
   at::Tensor gradient = weight.gradient();
-  if (gradient.is_cpu() && gradient.scalar_type() == at::kHalf) {
-    weight.add_gradient(at::mm(exact(dy).t(), exact(x)));
+  if (multiplies_in_fp32(gradient)) {
+    const bool anew = weight.take_beta() == 0.0;
+    const at::Tensor rows = exact(x);
+    by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
+      const at::Tensor sum = at::mm(exact(dy.narrow(1, begin, count)).t(), rows);
+      at::Tensor piece = gradient.narrow(0, begin, count);
+      if (anew)
+        piece.copy_(sum);
+      else
+        piece.add_(sum);
+    });
   } else if (weight.take_beta() == 0.0) {
     at::mm_out(gradient, dy.t(), x);
   } else {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
+#include "herd/bridge/budget_allocator.h"
 #include "test_tensors_internal.h"
 
 namespace herd::nn {
@@ -37,6 +38,26 @@ TEST_P(ChunkedCrossEntropy, MatchesTorchForAnySizeOfChunk) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bytes, ChunkedCrossEntropy, testing::Values(1, 3 * V * 4, 7 * V * 4, 1 << 20));
+
+// Of rounded weights, with sums in fp32; and without an fp32 copy of all of them.
+TEST(ChunkedCrossEntropyInFp16, IsThatOfFp32_InPiecesOfTheVocabulary) {
+  constexpr int64_t kVocabulary = 9000, kWidth = 64, kRows = 6;
+  DeviceMemory::install();
+  OwnedGroup half({{"w", {kVocabulary, kWidth}, true, Init::kNormal, 0.5}}, 11, at::kHalf);
+  OwnedGroup whole({{"w", {kVocabulary, kWidth}, true, Init::kNormal, 0.5}});
+  whole.weights.copy_(half.weights);
+  const at::Tensor n = wave({kRows, kWidth}, 0.9).to(at::kHalf), targets = at::arange(kRows, at::kLong) * 1700;
+  const CrossEntropyOptions options{.weight = 4, .chunk_bytes = 2 * kVocabulary * 4};
+  DeviceMemory::reset_peak();
+  const int64_t before = DeviceMemory::live_bytes();
+  const auto got = chunked_cross_entropy(n, half.group->find("w"), targets, options);
+  EXPECT_LT(DeviceMemory::peak_bytes() - before, kVocabulary * kWidth * 4) << "less than one copy of the weights";
+  const auto expected = chunked_cross_entropy(n.to(at::kFloat), whole.group->find("w"), targets, options);
+  EXPECT_NEAR(got.sum, expected.sum, 1e-4 * expected.sum);
+  EXPECT_TRUE(at::allclose(got.dn_ND.to(at::kFloat), expected.dn_ND, 2e-3, 1e-3));
+  EXPECT_TRUE(at::allclose(half.gradient.to(at::kFloat), whole.gradient, 3e-3, 1e-4));
+  EXPECT_GT(whole.gradient.abs().max().item<float>(), 1);
+}
 
 TEST(ChunkedCrossEntropyErrors, NamesTheVocabulary_WhenATargetIsOutside) {
   OwnedGroup g({{"w", {V, D}, true, Init::kNormal, 0.5}});

@@ -12,10 +12,10 @@ inline at::Tensor wave(at::IntArrayRef sizes, double frequency) {  // values in 
 }
 
 struct OwnedGroup {
-  explicit OwnedGroup(std::vector<ParameterSpec> specs, uint64_t seed = 11)
-      : group(std::make_shared<ParameterGroup>("g", std::move(specs))),
-        weights(at::empty({group->elements()})),
-        gradient(at::full({group->elements()}, std::nanf(""))) {
+  explicit OwnedGroup(std::vector<ParameterSpec> specs, uint64_t seed = 11, at::ScalarType dtype = at::kFloat)
+      : group(std::make_shared<ParameterGroup>("g", std::move(specs), dtype)),
+        weights(at::empty({group->elements()}, dtype)),
+        gradient(at::full({group->elements()}, std::nanf(""), dtype)) {
     group->initialize(seed, weights);
     group->attach(weights);
     group->attach_gradient(gradient);
