@@ -3,9 +3,11 @@
 // tensor is passed by one rank only (rank 0); every element of the global tensor comes from exactly one. Files and
 // their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them: wait() and
 // the next save() throw it (kStorage names file, bytes needed and free, and the rank); earlier checkpoints stay.
-// Threads: one caller.
+// The copy takes as many bytes of host memory as the tensors and is kept from save to save.
+// Threads: one caller; failed() from any.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <exception>
 #include <filesystem>
@@ -45,8 +47,19 @@ class CheckpointSaver {
   // Waits for the save before it, copies, and writes behind. Collective.
   void save(CheckpointState state, const std::vector<NamedTensor>& tensors);
   void wait();  // until the last save is durable
+  // Whether the save in flight has failed here, so that wait() throws at once: ask at every step. Peers may see it
+  // later.
+  bool failed() const { return failed_.load(); }
   // The folder of the last save that wait() saw complete.
   const std::filesystem::path& last_saved() const { return last_saved_; }
+
+  struct Times {
+    int saves = 0;        // that wait() saw complete
+    double stood_ms = 0;  // the caller was in save(): for the save before, and to copy
+    double wrote_ms = 0;  // a save took behind it
+  };
+  const Times& times() const { return times_; }
+  int64_t snapshot_bytes() const;  // of host memory
 
  private:
   struct Snapshot;
@@ -59,7 +72,10 @@ class CheckpointSaver {
   FileSystem& files_;
   std::unique_ptr<Snapshot> snapshot_;
   std::thread writer_;
+  std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
+  Times times_;
+  double writing_ms_ = 0;
   std::filesystem::path last_saved_, written_;
 };
 

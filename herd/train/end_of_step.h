@@ -12,6 +12,7 @@ struct EndOfStep {
   double loss_sum = 0;   // nats, over the tokens that count; in: of this rank, out: of all
   int64_t tokens = 0;    // that count
   bool stop = false;     // in: this rank was asked to stop, out: any was
+  bool unsaved = false;  // in: this rank's part of a checkpoint has failed, out: any has
   double waited_ms = 0;  // out: for the slowest rank, and for the message
 };
 

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 
@@ -130,6 +131,11 @@ struct Trainer::State {
   void execute(const runtime::StepInput& input, int64_t step);
   std::optional<double> validate();
   void save(int64_t steps_done);
+  void saving(const std::function<void()>& action) const;
+  void wait_for_save() const {
+    saving([this] { saver->wait(); });
+  }
+  void say_how_saving_went() const;
   void write_manifest() const;
   void write_report() const;
   TrainResult train();
@@ -294,8 +300,12 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const runtime::StepInput input = read_step(step);
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
-  const EndOfStep end = meet_at_end_of_step(
-      {.loss_sum = output.loss_sum, .tokens = output.count, .stop = StopSignal::requested()}, comm, deadline_of(run));
+  const EndOfStep end = meet_at_end_of_step({.loss_sum = output.loss_sum,
+                                             .tokens = output.count,
+                                             .stop = StopSignal::requested(),
+                                             .unsaved = saver->failed()},
+                                            comm, deadline_of(run));
+  if (end.unsaved) wait_for_save();
   stop = end.stop;
 
   StepRecord record;
@@ -329,6 +339,16 @@ std::optional<double> Trainer::State::validate() {
                    .deadline = deadline_of(run)});
 }
 
+// Throws what went wrong with the last save: what the files refused, in the same words on all ranks.
+void Trainer::State::saving(const std::function<void()>& action) const {
+  try {
+    action();
+  } catch (const Error& error) {
+    if (error.code() == Code::kStorage) throw SharedError(error.code(), error.message());
+    throw;
+  }
+}
+
 void Trainer::State::save(int64_t steps_done) {
   executor->drain();
   std::vector<NamedTensor> tensors;
@@ -340,8 +360,20 @@ void Trainer::State::save(int64_t steps_done) {
     notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());
     notes["loss_scale_skipped"] = std::to_string(scale->skipped());
   }
-  saver->save({.step = steps_done, .samples = samples_before(steps_done), .config = spec::to_toml(run), .notes = notes},
-              tensors);
+  saving([&] {
+    saver->save(
+        {.step = steps_done, .samples = samples_before(steps_done), .config = spec::to_toml(run), .notes = notes},
+        tensors);
+  });
+}
+
+void Trainer::State::say_how_saving_went() const {
+  const CheckpointSaver::Times& times = saver->times();
+  if (times.saves == 0) return;
+  say("saved " + std::to_string(times.saves) + (times.saves == 1 ? " checkpoint" : " checkpoints") +
+      ": training stood still for " + format_us(1e3 * times.stood_ms) + ", writing took " +
+      format_us(1e3 * times.wrote_ms) + " beside it, from " +
+      format_bytes(static_cast<double>(saver->snapshot_bytes())) + " of host memory in rank 0");
 }
 
 // Written at the start, so that a run that dies has one, and at the end, when all algorithms are known.
@@ -429,7 +461,8 @@ TrainResult Trainer::State::train() {
     }
     if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
   }
-  s.saver->wait();
+  s.wait_for_save();
+  s.say_how_saving_went();
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");

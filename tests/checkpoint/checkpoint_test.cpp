@@ -146,6 +146,24 @@ TEST(Checkpoint, OneRanksFullDiskFailsTheSaveOnAllRanks_AndTheOldOneStays) {
   EXPECT_EQ(find_resumable(folder.path(), alone)->filename(), "step-00000002");
 }
 
+TEST(Checkpoint, SaysThatTheSaveBehindHasFailed_BeforeTheNext) {
+  TemporaryFolder folder;
+  OnePeer peers;
+  FaultyFileSystem files(FaultyFileSystem::Fault::kFail, 3);
+  CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, files);
+  EXPECT_FALSE(saver.failed());
+  saver.save({.step = 1}, some_tensors(1));
+  for (int i = 0; i < 1000 && !saver.failed(); ++i) std::this_thread::sleep_for(10ms);
+  EXPECT_TRUE(saver.failed());
+  EXPECT_ERROR(saver.wait(), Code::kStorage, "fix:");
+  EXPECT_FALSE(saver.failed()) << "it was told";
+  saver.save({.step = 2}, some_tensors(2));
+  saver.wait();
+  EXPECT_EQ(saver.times().saves, 1);
+  EXPECT_GT(saver.times().wrote_ms, 0);
+  EXPECT_GE(saver.snapshot_bytes(), 3 * 24 * 4 + 10 * 2 + 8);
+}
+
 TEST(Checkpoint, AFaultAtAnyCallLeavesOneThatLoads) {
   FaultyFileSystem counted(FaultyFileSystem::Fault::kNone, 0);
   {

@@ -77,24 +77,30 @@ TEST(Checkpoint, AFullDiskAtAnyCallLeavesTheOldOneAndNamesTheFile) {
   }
 }
 
-TEST(Checkpoint, AKillAtAnyCallLeavesOneThatLoads_AndTheNextSaveOfThatStepSucceeds) {
+// Saves step 2 on a file system that dies; step 1 or 2 is there afterwards, and saving it again succeeds.
+void expect_survives(FaultyFileSystem::Fault fault, int64_t at) {
+  SCOPED_TRACE("dies at " + std::to_string(at));
+  TemporaryFolder folder;
+  save_numbers(folder.path(), 1);
+  FaultyFileSystem files(fault, static_cast<int>(at));
+  EXPECT_THROW(save_numbers(folder.path(), 2, files), Died);
+  const auto found = newest(folder.path());
+  ASSERT_TRUE(found);
+  EXPECT_EQ(load_numbers(*found), numbers(found->filename() == "step-00000001" ? 1 : 2));
+  const auto again = save_numbers(folder.path(), 2);
+  EXPECT_EQ(newest(folder.path()), again);
+  EXPECT_EQ(load_numbers(again), numbers(2));
+}
+
+TEST(Checkpoint, AKillAtAnyCallOrByteLeavesOneThatLoads_AndTheNextSaveOfThatStepSucceeds) {
   FaultyFileSystem whole(FaultyFileSystem::Fault::kNone, 0);
   {
     TemporaryFolder folder;
     save_numbers(folder.path(), 2, whole);
   }
-  for (int call = 0; call < whole.calls(); ++call) {
-    TemporaryFolder folder;
-    save_numbers(folder.path(), 1);
-    FaultyFileSystem files(FaultyFileSystem::Fault::kDie, call);
-    EXPECT_THROW(save_numbers(folder.path(), 2, files), Died);
-    const auto found = newest(folder.path());
-    ASSERT_TRUE(found) << "call " << call;
-    EXPECT_EQ(load_numbers(*found), numbers(found->filename() == "step-00000001" ? 1 : 2));
-    const auto again = save_numbers(folder.path(), 2);
-    EXPECT_EQ(newest(folder.path()), again);
-    EXPECT_EQ(load_numbers(again), numbers(2));
-  }
+  for (int call = 0; call < whole.calls(); ++call) expect_survives(FaultyFileSystem::Fault::kDie, call);
+  ASSERT_GT(whole.written(), 1000);
+  for (int64_t byte = 0; byte < whole.written(); ++byte) expect_survives(FaultyFileSystem::Fault::kDieAtByte, byte);
 }
 
 TEST(Checkpoint, EveryChangedByteOfAShardIsFound_NamingFileAndRule_AndTheOldOneIsChosen) {

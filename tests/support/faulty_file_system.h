@@ -3,6 +3,7 @@
 //   kFail  call k returns an error (a write first does half of its bytes, as a filling disk does); later calls work
 //   kDie   from call k on nothing reaches the disk and every call fails, as for a killed machine: what was written and
 //          not synced is cut to half, and Died is thrown at once
+//   kDieAtByte  the same within the write of byte k of all that is written
 #pragma once
 
 #include <cerrno>
@@ -18,10 +19,11 @@ struct Died {};
 
 class FaultyFileSystem final : public FileSystem {
  public:
-  enum class Fault { kNone, kFail, kDie };
+  enum class Fault { kNone, kFail, kDie, kDieAtByte };
   FaultyFileSystem(Fault fault, int at_call, int errno_value = ENOSPC)
       : fault_(fault), at_call_(at_call), errno_(errno_value) {}
   int calls() const { return calls_; }
+  int64_t written() const { return written_; }  // bytes
 
   int create(const std::filesystem::path& path) override {
     if (is_faulty()) return -errno_;
@@ -37,6 +39,11 @@ class FaultyFileSystem final : public FileSystem {
       if (bytes > 1) FileSystem::write_at(fd, data, bytes / 2, offset);
       return -errno_;
     }
+    if (fault_ == Fault::kDieAtByte && written_ + static_cast<int64_t>(bytes) > at_call_) {
+      FileSystem::write_at(fd, data, static_cast<size_t>(at_call_ - written_), offset);
+      die();
+    }
+    written_ += static_cast<int64_t>(bytes);
     return FileSystem::write_at(fd, data, bytes, offset);
   }
   int reserve(int fd, int64_t bytes) override { return is_faulty() ? -errno_ : FileSystem::reserve(fd, bytes); }
@@ -70,7 +77,7 @@ class FaultyFileSystem final : public FileSystem {
  private:
   bool is_faulty() {
     if (dead_) return true;
-    if (calls_++ != at_call_ || fault_ == Fault::kNone) return false;
+    if (calls_++ != at_call_ || fault_ == Fault::kNone || fault_ == Fault::kDieAtByte) return false;
     if (fault_ == Fault::kDie) die();
     return true;
   }
@@ -85,6 +92,7 @@ class FaultyFileSystem final : public FileSystem {
 
   Fault fault_;
   int at_call_, errno_, calls_ = 0;
+  int64_t written_ = 0;
   bool dead_ = false;
   std::map<int, std::filesystem::path> open_;
   std::set<std::filesystem::path> unsynced_;

@@ -24,6 +24,15 @@ TEST(EndOfStep, AddsWhatRanksHave_AndStopsAllWhereOneWasAsked) {
   });
 }
 
+TEST(EndOfStep, TellsAllRanksOfACheckpointThatFailedOnOne) {
+  run_inproc(3, [](Communicator& comm) {
+    const EndOfStep all = meet_at_end_of_step({.unsaved = comm.rank() == 2}, comm);
+    EXPECT_TRUE(all.unsaved);
+    EXPECT_FALSE(all.stop);
+    EXPECT_FALSE(meet_at_end_of_step({.stop = true}, comm).unsaved);
+  });
+}
+
 TEST(EndOfStep, SaysHowLongItWaitedForTheSlowestRank) {
   run_inproc(2, [](Communicator& comm) {
     if (comm.rank() == 1) std::this_thread::sleep_for(200ms);

@@ -1,0 +1,128 @@
+// A rank is killed before any op of a step, or at any byte of a checkpoint: the job resumes at another number of ranks
+// with the losses of a run that nobody disturbed. A sample; all of it with HERD_FULL_TESTS=1.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <random>
+
+#include "herd/storage/checkpoint_folder.h"
+#include "killed_job.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd::train {
+namespace {
+
+constexpr double kTolerance = 1e-6;  // relative, fp32 on other ranks
+constexpr int64_t kSteps = 4, kDeadlyStep = 2;
+
+bool full() { return std::getenv("HERD_FULL_TESTS") != nullptr; }
+
+spec::RunFile small_run() {
+  return spec::parse_run_text(
+      "[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
+      "[train]\nsteps = " +
+          std::to_string(kSteps) + "\nbatch = 12\nmicro_batch = 2\n[optimizer]\nlr = 1e-2\n",
+      "test");
+}
+
+const std::map<int64_t, double>& undisturbed() {
+  static const std::map<int64_t, double> losses = [] {
+    TemporaryFolder folder;
+    return run_job(folder.path(), small_run(), {1, 0}).losses;
+  }();
+  return losses;
+}
+
+void expect_undisturbed(const JobEnd& end) {
+  for (const auto& [step, loss] : end.losses)
+    EXPECT_NEAR(loss, undisturbed().at(step), kTolerance * undisturbed().at(step)) << "step " << step;
+}
+
+struct Move {
+  JobLayout from, to;
+};
+
+class KilledJob : public testing::TestWithParam<Move> {
+ protected:
+  // The step that the job went on from after the death.
+  static int64_t resume_after(const Death& death) {
+    const auto& [from, to] = GetParam();
+    TemporaryFolder folder;
+    const JobEnd killed = run_job(folder.path(), small_run(), from, death);
+    for (Rank rank = 0; rank < from.ranks; ++rank) {
+      EXPECT_EQ(killed.killed(rank), rank == death.rank) << "rank " << rank;
+      EXPECT_EQ(killed.ranks[static_cast<size_t>(rank)].error.empty(), rank == death.rank) << "rank " << rank;
+    }
+    expect_undisturbed(killed);
+    const JobEnd resumed = run_job(folder.path(), small_run(), to);
+    for (const RankEnd& rank : resumed.ranks) EXPECT_EQ(rank.status, 0) << rank.error;
+    EXPECT_EQ(static_cast<int64_t>(resumed.losses.size()), kSteps - resumed.resumed_from);
+    expect_undisturbed(resumed);
+    expect_two_whole_checkpoints(folder / "checkpoints");
+    return resumed.resumed_from;
+  }
+
+ private:
+  // Whole, and nothing beside them of what the death left.
+  static void expect_two_whole_checkpoints(const std::filesystem::path& root) {
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(root), std::filesystem::directory_iterator()), 2);
+    for (const FoundCheckpoint& one : list_checkpoints(root)) {
+      CheckpointReader reader(one.folder);
+      reader.verify();
+      const auto files = std::distance(std::filesystem::directory_iterator(one.folder), {});
+      EXPECT_EQ(static_cast<size_t>(files), reader.manifest().files.size() + 1) << one.folder;
+    }
+  }
+};
+
+TEST_P(KilledJob, ResumesOnOtherRanks_WhereverInAStepARankDies) {
+  const JobLayout from = GetParam().from;
+  TemporaryFolder folder;
+  const int ops = run_job(folder.path(), small_run(), from).ops;
+  ASSERT_GT(ops, 10);
+  const int all = ops * from.ranks, stride = full() ? 1 : all / 6 + 1;
+  for (int which = stride / 2; which < all; which += stride) {
+    const Death death{.rank = which % from.ranks, .step = kDeadlyStep, .op = which / from.ranks};
+    SCOPED_TRACE("rank " + std::to_string(death.rank) + " dies before op " + std::to_string(death.op));
+    const int64_t from_step = resume_after(death);
+    EXPECT_TRUE(from_step == kDeadlyStep || from_step == kDeadlyStep - 1) << from_step;
+  }
+}
+
+TEST_P(KilledJob, ResumesOnOtherRanks_AtWhateverByteOfACheckpointARankDies) {
+  const JobLayout from = GetParam().from;
+  TemporaryFolder folder;
+  const JobEnd whole = run_job(folder.path(), small_run(), from);
+  expect_undisturbed(whole);
+  std::mt19937 random(11);
+  for (const auto& [rank, calls] : whole.calls) {
+    if (calls.size() < 2) continue;  // it writes nothing: another rank has the same states
+    std::vector<int64_t> positions(calls.begin(), calls.end() - 1);
+    const int64_t end = calls.back();
+    std::shuffle(positions.begin(), positions.end(), random);
+    if (!full()) positions.resize(2);
+    for (int i = 0; i < (full() ? 100 : 2); ++i)
+      positions.push_back(std::uniform_int_distribution<int64_t>(0, end - 1)(random));
+    for (const int64_t position : positions) {
+      SCOPED_TRACE("rank " + std::to_string(rank) + " dies at byte " + std::to_string(position) + " of " +
+                   std::to_string(end));
+      const int64_t from_step = resume_after({.rank = rank, .position = position});
+      EXPECT_TRUE(from_step >= 1 || position <= end / 2) << "half of four saves were done";
+    }
+  }
+}
+
+std::string name_of(const testing::TestParamInfo<Move>& move) {
+  const auto name = [](const JobLayout& job) {
+    return std::to_string(job.ranks) + "RanksZero" + std::to_string(job.zero);
+  };
+  return name(move.param.from) + "To" + name(move.param.to);
+}
+
+INSTANTIATE_TEST_SUITE_P(Moves, KilledJob,
+                         testing::Values(Move{{3, 3}, {2, 1}}, Move{{2, 2}, {3, 3}}, Move{{2, 0}, {1, 0}},
+                                         Move{{2, 1}, {4, 2}}),
+                         name_of);
+
+}  // namespace
+}  // namespace herd::train
