@@ -58,7 +58,7 @@ class KilledJob : public testing::TestWithParam<Move> {
     for (const RankEnd& rank : resumed.ranks) EXPECT_EQ(rank.status, 0) << rank.error;
     EXPECT_EQ(static_cast<int64_t>(resumed.losses.size()), kSteps - resumed.resumed_from);
     expect_undisturbed(resumed);
-    expect_two_whole_checkpoints(folder / "checkpoints");
+    if (resumed.resumed_from < kSteps) expect_two_whole_checkpoints(folder / "checkpoints");  // it has saved
     return resumed.resumed_from;
   }
 
