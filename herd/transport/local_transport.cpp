@@ -114,7 +114,9 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
   HERD_CHECK(self != members.end(), "a region is opened by its members only");
   const Rank leader = members.front();
   const int64_t index = self - members.begin();
-  const int64_t stride = round_up(std::max<int64_t>(bytes, 1), kPageBytes);
+  const int64_t whole_pages = round_up(std::max<int64_t>(bytes, 1), kPageBytes);
+  // A page between the parts: memory gives a third less where the streams of a kernel lie exactly 2^28 bytes apart.
+  const int64_t stride = whole_pages + kPageBytes;
   const int64_t total = stride * static_cast<int64_t>(members.size());
   Parcel parcel;
   if (rank() == leader) {
@@ -133,9 +135,9 @@ std::shared_ptr<SharedRegion> LocalTransport::allocate(const std::string& key, c
     parcel = courier_->receive(leader, key + "/memory", deadline);
   }
   if (parcel.memory != nullptr && parcel.memory->bytes() != total) {
-    const auto theirs = parcel.memory->bytes() / static_cast<int64_t>(members.size());
+    const auto theirs = parcel.memory->bytes() / static_cast<int64_t>(members.size()) - kPageBytes;
     parcel.text = "shared memory \"" + key + "\": rank " + std::to_string(rank()) + " asks for " +
-                  std::to_string(bytes) + " bytes (" + std::to_string(stride) + " in pages), rank " +
+                  std::to_string(bytes) + " bytes (" + std::to_string(whole_pages) + " in pages), rank " +
                   std::to_string(leader) + " for " + std::to_string(theirs) +
                   " in pages\n  fix: all members ask for the same";
   } else if (parcel.memory != nullptr) {
