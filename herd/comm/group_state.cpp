@@ -350,7 +350,8 @@ SteadyTime GroupState::look_around() {
     channel_->refresh_boards(0ms);
   }
   try {
-    if (current_ != nullptr) {
+    check_writer();  // first: others leave because of it
+    if (!failure_ && current_ != nullptr) {
       if (current_->begun) show_place();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
       check_peers(*current_, now);
@@ -365,7 +366,6 @@ SteadyTime GroupState::look_around() {
       }
     }
     if (!failure_) check_transfers(now, wake_at);
-    if (!failure_) check_writer();
   } catch (const std::exception& error) {
     fail_of(error);
   }
