@@ -11,7 +11,8 @@ Contenders, each once a round, in turn:
     bf16 alone, bf16 train, bf16 zero3   the same with strategy.precision = "bf16"
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
-    torch ddp      torch.nn.parallel.DistributedDataParallel over gloo on that module, from Python
+    torch ddp, torch zero, torch fsdp2, torch fsdp2_bf16   torch's own over gloo, from Python: see torch_peers.py
+    torch bf16 alone   as many independent one-rank runs of torch side by side, weights in bf16
 The first step of each run is left out. Memory is the sum of the PSS of a contender's processes (side by side: of all of
 them) at its highest, read in a first round that is not timed. Every round goes to --out, one JSON object a line: ranks,
 contender, ms (of each step), pss_gib (first rounds only). With --add the
@@ -128,13 +129,13 @@ def herd_train(runs, ranks, watch, *overrides):
     return times, pss
 
 
-def torch_ddp(watch):
+def torch_run(kind, ranks, watch):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
-    return run([([args.python, f"{here}/torch_ddp.py", *sizes],
-                 {"RANK": str(r), "WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})
-                for r in range(args.ranks)], watch)
+    return run([([args.python, f"{here}/torch_peers.py", kind, *sizes],
+                 {"RANK": str(r if ranks > 1 else 0), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+                  "MASTER_PORT": port}) for r in range(args.ranks)], watch)
 
 
 BF16 = "strategy.precision=bf16"
@@ -148,7 +149,9 @@ contenders = {
     "bf16 zero3": lambda watch: herd_train(1, args.ranks, watch, BF16, "strategy.zero=3"),
     "module alone": lambda watch: run([([program, "alone", *sizes], {})] * args.ranks, watch),
     "herd ddp": lambda watch: run([([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})], watch),
-    "torch ddp": torch_ddp,
+    **{f"torch {kind}": lambda watch, kind=kind: torch_run(kind, args.ranks, watch)
+       for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16")},
+    "torch bf16 alone": lambda watch: torch_run("bf16", 1, watch),
 }
 floors = {name: "train alone" for name in ("train alone", "herd train", "zero1", "zero2", "zero3")}
 floors |= {name: "bf16 alone" for name in ("bf16 alone", "bf16 train", "bf16 zero3")}

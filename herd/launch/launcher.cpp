@@ -207,11 +207,13 @@ void Job::wait_and_pump() {
 }
 
 void Job::on_rank_failure(const RankProcess& process, int number) {
+  const int status = exit_status(*process.wait_status);
   if (!cause_.empty() || stop_signal_) {  // the first failure decides; after a signal none is news
-    if (stop_signal_ && status_ == 0) status_ = exit_status(*process.wait_status);
+    // Of ranks that end together, the one with a wrong configuration (2) made the others fail (1).
+    if ((stop_signal_ && status_ == 0) || (status_ == 1 && status == 2)) status_ = status;
     return;
   }
-  status_ = exit_status(*process.wait_status);
+  status_ = status;
   cause_ = "rank " + std::to_string(process.rank) + " (process " + std::to_string(process.pid) + ") " +
            describe_end(*process.wait_status);
   const auto oom = oom_kill_count();

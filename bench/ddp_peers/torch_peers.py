@@ -1,6 +1,11 @@
-"""Torch DDP on the GPT of gpt.h, fused AdamW, gradients as bucket views (RANK, WORLD_SIZE set; one rank: no DDP).
+"""Torch's own ways to train the GPT of gpt.h on several ranks, each with fused AdamW (RANK, WORLD_SIZE set).
 
-    torch_ddp.py LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|bf16 LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+
+ddp     DistributedDataParallel, gradients as bucket views
+zero    the same with ZeroRedundancyOptimizer
+fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
+bf16    one rank, weights in bf16
 """
 import os
 import sys
@@ -10,8 +15,11 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.optim import ZeroRedundancyOptimizer
 
-LAYERS, WIDTH, VOCAB, CONTEXT, BATCH, STEPS = map(int, sys.argv[1:7])
+KIND = sys.argv[1]
+LAYERS, WIDTH, VOCAB, CONTEXT, BATCH, STEPS = map(int, sys.argv[2:8])
 torch.set_num_threads(1)
 torch.manual_seed(1)
 
@@ -49,21 +57,35 @@ class Gpt(nn.Module):
 
 ranks = int(os.environ.get("WORLD_SIZE", "1"))
 rank = int(os.environ.get("RANK", "0"))
-gpt = Gpt()
-model = gpt
 if ranks > 1:
     dist.init_process_group("gloo")
+gpt = Gpt()
+model = gpt
+if KIND == "bf16":
+    gpt.to(torch.bfloat16)
+elif KIND.startswith("fsdp2"):
+    precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
+    options = {"mp_policy": precision} if KIND == "fsdp2_bf16" else {}
+    mesh = dist.init_device_mesh("cpu", (ranks,))
+    for layer in gpt.layers:
+        fully_shard(layer, mesh=mesh, **options)
+    fully_shard(gpt, mesh=mesh, **options)
+else:
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
-optimizer = torch.optim.AdamW([{"params": [p for p in gpt.parameters() if p.dim() == 2], "weight_decay": 0.1},
-                               {"params": [p for p in gpt.parameters() if p.dim() != 2], "weight_decay": 0.0}],
-                              lr=1e-3, betas=(0.9, 0.95), fused=True)
+settings = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
+groups = [{"params": [p for p in gpt.parameters() if p.dim() == 2], "weight_decay": 0.1},
+          {"params": [p for p in gpt.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+if KIND == "zero":
+    optimizer = ZeroRedundancyOptimizer(groups, torch.optim.AdamW, **settings)
+else:
+    optimizer = torch.optim.AdamW(groups, **settings)
 tokens = (torch.arange(BATCH * (CONTEXT + 1)) * 7919 % VOCAB).view(BATCH, -1)
 inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
 for _ in range(STEPS):
     if ranks > 1:
         dist.barrier()
     start = time.perf_counter()
-    loss = F.cross_entropy(model(inputs).view(-1, VOCAB), targets)
+    loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
     loss.backward()
     optimizer.step()
     optimizer.zero_grad()
