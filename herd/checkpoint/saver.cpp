@@ -60,9 +60,11 @@ struct CheckpointSaver::Snapshot {
     constexpr size_t kLargePage = size_t{2} << 20;
     if (bytes <= capacity) return;
     memory.reset();
-    capacity = (bytes + kLargePage - 1) / kLargePage * kLargePage;
-    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kLargePage, capacity)));
+    capacity = 0;
+    const size_t wanted = (bytes + kLargePage - 1) / kLargePage * kLargePage;
+    memory.reset(static_cast<std::byte*>(std::aligned_alloc(kLargePage, wanted)));
     if (!memory) throw std::bad_alloc();
+    capacity = wanted;
     ::madvise(memory.get(), capacity, MADV_HUGEPAGE);  // a wish
   }
 

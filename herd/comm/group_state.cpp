@@ -350,7 +350,7 @@ SteadyTime GroupState::look_around() {
     channel_->refresh_boards(0ms);
   }
   try {
-    check_writer();  // first: others leave because of it
+    if (!failure_) check_writer();  // first: others leave because of it
     if (!failure_ && current_ != nullptr) {
       if (current_->begun) show_place();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);

@@ -28,12 +28,14 @@ const Json& expected_members() {
   return members;
 }
 
-// A whole number >= 1; `otherwise` where it is missing or null.
-int64_t number_of(const Json& json, const char* name, const std::string& file, int64_t otherwise = 0) {
+// A whole number >= least; `otherwise` where it is missing or null.
+int64_t number_of(const Json& json, const char* name, const std::string& file, int64_t otherwise = 0,
+                  int64_t least = 1) {
   const auto found = json.find(name);
   if ((found == json.end() || found->is_null()) && otherwise > 0) return otherwise;
-  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < 1) {
-    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number above 0" +
+  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least) {
+    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number of at least " +
+                                        std::to_string(least) +
                                         "\n  fix: the config.json that save_pretrained() wrote beside the weights");
   }
   return found->get<int64_t>();
@@ -123,8 +125,8 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
     m.ffn = number_of(json, "n_inner", file, 4 * m.width);
     m.tie_embeddings = json.value("tie_word_embeddings", true);
     m.dropout = json.value("resid_pdrop", 0.1);
-    config.end_of_text = number_of(json, "eos_token_id", file, m.vocab - 1);
-    config.begin_of_text = number_of(json, "bos_token_id", file, config.end_of_text);
+    config.end_of_text = number_of(json, "eos_token_id", file, m.vocab - 1, 0);
+    config.begin_of_text = number_of(json, "bos_token_id", file, m.vocab - 1, 0);
     return config;
   } catch (const Json::exception& error) {
     throw Error(Code::kCorruptFile, file + ": " + error.what() + "\n  fix: take another copy of the file");

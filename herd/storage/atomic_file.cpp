@@ -7,7 +7,8 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstdlib>
+#include <charconv>
+#include <climits>
 #include <string>
 
 #include "herd/base/check.h"
@@ -35,6 +36,20 @@ std::string bytes_free(const std::filesystem::path& folder) {
 }
 
 bool is_out_of_room(int errno_value) { return errno_value == ENOSPC || errno_value == EDQUOT || errno_value == EFBIG; }
+
+// Of a name of the form `<name>.tmp.<pid>.<n>`, the name; empty if a living process of this machine owns it.
+std::string stale_temporary_of(const std::string& file) {
+  const size_t mark = file.rfind(".tmp.");
+  if (mark == std::string::npos || mark == 0) return "";
+  int64_t pid = 0, count = 0;
+  const char* end = file.data() + file.size();
+  const auto first = std::from_chars(file.data() + mark + 5, end, pid);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.' || pid <= 0 || pid > INT_MAX) return "";
+  const auto second = std::from_chars(first.ptr + 1, end, count);
+  if (second.ec != std::errc() || second.ptr != end) return "";
+  const bool alive = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+  return alive ? "" : file.substr(0, mark);
+}
 
 }  // namespace
 
@@ -126,12 +141,15 @@ void make_folders(const std::filesystem::path& path, FileSystem& files) {
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files) {
   std::error_code ignored;
   for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    const std::string name = entry.path().filename().string();
-    const size_t mark = name.rfind(".tmp.");
-    if (mark == std::string::npos) continue;
-    const long pid = std::strtol(name.c_str() + mark + 5, nullptr, 10);
-    const bool alive = pid > 0 && (::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM);
-    if (!alive) remove_tree(entry.path(), files);
+    if (entry.is_directory(ignored)) continue;
+    if (!stale_temporary_of(entry.path().filename().string()).empty()) files.remove(entry.path());
+  }
+}
+
+void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of(path), ignored)) {
+    if (stale_temporary_of(entry.path().filename().string()) == path.filename()) remove_tree(entry.path(), files);
   }
 }
 

@@ -16,17 +16,28 @@ namespace {
 
 namespace fs = std::filesystem;
 
+// A checkpoint, or a folder of Hugging Face's with its weights.
+bool is_model(const fs::path& path) {
+  std::error_code error;
+  if (fs::exists(path / "manifest.json", error)) return true;
+  if (!fs::exists(path / "config.json", error)) return false;
+  for (const auto& entry : fs::directory_iterator(path, error)) {
+    if (entry.path().extension() == ".safetensors") return true;
+  }
+  return false;
+}
+
 void check_free(const fs::path& path, Replace replace) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return;
   if (fs::is_directory(path, error) && fs::is_empty(path, error)) return;
-  const bool is_model = fs::exists(path / "manifest.json", error) || fs::exists(path / "config.json", error);
-  if (is_model && replace == Replace::kModels) return;
-  throw Error(Code::kBadConfig, path.string() + " is there already" +
-                                    (replace == Replace::kNever
-                                         ? "\n  fix: another folder, or --overwrite to replace a checkpoint"
-                                         : ", and is no checkpoint (it holds no manifest.json and no config.json), "
-                                           "so it is not overwritten\n  fix: another folder"));
+  if (replace == Replace::kModels && is_model(path)) return;
+  throw Error(Code::kBadConfig,
+              path.string() + " is there already" +
+                  (replace == Replace::kNever
+                       ? "\n  fix: another folder, or --overwrite to replace a checkpoint"
+                       : ", and is no model (it holds no manifest.json, and no config.json with *.safetensors), "
+                         "so it is not overwritten\n  fix: another folder"));
 }
 
 fs::path without_trailing_slash(const fs::path& path) {
@@ -43,7 +54,7 @@ AtomicFolder::AtomicFolder(fs::path path, Replace replace, FileSystem& files)
   static std::atomic<int64_t> counter{0};
   check_free(path_, replace);
   make_folders(folder_of(path_), files_);
-  remove_stale_temporaries(folder_of(path_), files_);
+  remove_stale_temporaries_of(path_, files_);
   working_ = path_.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
   if (const int result = files_.make_folder(working_); result < 0) {
     throw_errno(Code::kStorage, "make the folder " + working_.string() + " (to become " + path_.string() + ")",

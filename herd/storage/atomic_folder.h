@@ -15,7 +15,7 @@
 
 namespace herd {
 
-enum class Replace { kNever, kModels };  // kModels: what holds manifest.json or config.json; an empty folder always
+enum class Replace { kNever, kModels };  // kModels: a checkpoint or a Hugging Face model; an empty folder always
 
 class AtomicFolder {
  public:

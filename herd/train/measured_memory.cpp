@@ -29,7 +29,8 @@ program::BytesByUse live() {
 runtime::BindingTable MeasuredMemory::watch(runtime::BindingTable table) {
   for (auto& [kind, binding] : table) {
     binding = [this, inner = std::move(binding)](const program::Op& op, int64_t step) {
-      if (!on_ || op.lane != program::Lane::kCompute || op.kind == program::OpKind::kRelease) return inner(op, step);
+      // The lane first: only the thread of the compute lane may read the rest.
+      if (op.lane != program::Lane::kCompute || op.kind == program::OpKind::kRelease || !on_) return inner(op, step);
       peak_ = std::max(peak_, DeviceMemory::peak_bytes());
       DeviceMemory::reset_peak();
       const program::BytesByUse before = live();
@@ -51,8 +52,12 @@ void MeasuredMemory::note(const program::Op& op, const program::BytesByUse& befo
     bytes[use] = std::max(bytes[use], before[use]);
     sum += bytes[use];
   }
-  int64_t& values = bytes[static_cast<size_t>(MemoryUse::kActivations)];
-  if (sum > most) values -= sum - most;  // it gave one thing back before it took the other
+  // It gave one thing back before it took the other: a buffer, then an activation, where there is as much of them.
+  for (const MemoryUse use : {MemoryUse::kBuffers, MemoryUse::kActivations, MemoryUse::kGradients}) {
+    int64_t& of_use = bytes[static_cast<size_t>(use)];
+    const int64_t less = std::clamp<int64_t>(sum - most, 0, of_use);
+    of_use -= less, sum -= less;
+  }
   if (sum < most) bytes[static_cast<size_t>(MemoryUse::kBuffers)] += most - sum;
   ops_.push_back({&op, bytes});
 }

@@ -1,5 +1,6 @@
 #include "herd/train/settle_run.h"
 
+#include <chrono>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -17,6 +18,9 @@ struct Verdict {
   int64_t code = -1;  // herd::Code; -1 = no error
   std::string config, text;
 };
+
+// The search of rank 0 builds and simulates steps: seconds, on long ones minutes.
+constexpr std::chrono::minutes kSearch{10};
 
 std::string from_root(std::string text, Communicator& comm) {
   std::vector<int64_t> size = {static_cast<int64_t>(text.size())};
@@ -56,7 +60,7 @@ planner::Settled settle_run(const spec::RunFile& run, Communicator& comm) {
   Verdict verdict;
   if (comm.rank() == 0) verdict = choose(run, comm);
   std::vector<int64_t> code = {verdict.code};
-  comm.broadcast(code, Rank{0}, {.name = "settled run"});
+  comm.broadcast(code, Rank{0}, {.name = "settled run", .deadline = kSearch});
   verdict.config = from_root(std::move(verdict.config), comm);
   verdict.text = from_root(std::move(verdict.text), comm);
   if (code[0] >= 0) throw SharedError(static_cast<Code>(code[0]), verdict.text);

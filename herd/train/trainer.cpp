@@ -51,6 +51,7 @@
 #include "herd/train/replica_hash.h"
 #include "herd/train/run_manifest.h"
 #include "herd/train/run_report.h"
+#include "herd/train/same_model.h"
 #include "herd/train/settle_run.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
@@ -60,6 +61,13 @@ namespace herd::train {
 namespace {
 
 namespace fs = std::filesystem;
+
+// What a checkpoint says of its tokens goes on with its weights.
+void inherit_notes(const Manifest& manifest, std::map<std::string, std::string>& notes) {
+  for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
+    if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) notes.insert(*note);
+  }
+}
 using runtime::Clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
@@ -97,6 +105,7 @@ struct Trainer::State {
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WholeWeights> weights;
   std::unique_ptr<runtime::ModelBindings> bindings;
+  MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
   std::unique_ptr<CheckpointPeers> peers;
   std::unique_ptr<CheckpointSaver> saver;
@@ -104,9 +113,9 @@ struct Trainer::State {
   double flops_per_step = 0;  // of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
-  sim::Timeline measured;  // of the first steps after the warm-up
-  MeasuredMemory memory;
+  sim::Timeline measured;                          // of the first steps after the warm-up
   std::vector<program::OpMemory> measured_memory;  // of the last of those
+  std::map<std::string, std::string> inherited;    // notes of the weights' checkpoint: whose tokens they know
   int64_t first_step = 0, first_sample = 0;        // done before this process
   std::map<std::string, std::string> machine = describe_machine();
 
@@ -233,6 +242,8 @@ void Trainer::State::take_weights() {
   }
   const fs::path checkpoint = peers->from_root(root() ? resolve_checkpoint(path).string() : "");
   CheckpointReader reader(checkpoint);
+  check_same_model(reader.manifest(), run.model, checkpoint.string());
+  inherit_notes(reader.manifest(), inherited);
   std::vector<NamedTensor> tensors = own_weights(*parameters);
   load_weights(reader, tensors);
   weights->refresh();
@@ -250,6 +261,7 @@ void Trainer::State::resume_from(const fs::path& checkpoint) {
   std::vector<NamedTensor> tensors = own_tensors(*parameters, *optimizer);
   load_tensors(reader, tensors, tensor_names(*parameters, *optimizer));
   weights->refresh();
+  inherit_notes(reader.manifest(), inherited);
   const auto& notes = reader.manifest().notes;
   const auto note = [&](const char* name, double value) {
     const auto at = notes.find(name);
@@ -355,6 +367,7 @@ void Trainer::State::save(int64_t steps_done) {
   if (parameters->first_copy()) tensors = own_tensors(*parameters, *optimizer);
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
+  notes.insert(inherited.begin(), inherited.end());
   if (const auto& scale = bindings->loss_scale()) {
     notes["loss_scale"] = std::to_string(scale->scale());
     notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());

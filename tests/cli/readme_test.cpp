@@ -48,8 +48,10 @@ TEST(Readme, ShowsWhatItsCommandsPrint) {
     ChildProcess herd(words);
     EXPECT_EQ(herd.wait(), 0) << herd.output();
     const std::string first_line = shown.output.substr(0, shown.output.find('\n'));
-    if (!herd.output().starts_with(first_line)) {  // "one host, 2 cores": a machine of another kind explains otherwise
-      EXPECT_EQ(shown.command.front(), "explain") << herd.output();
+    if (!herd.output().starts_with(first_line)) {  // "..., one host, 2 cores": another machine explains otherwise
+      const size_t machine = first_line.find(", one host");
+      ASSERT_NE(machine, std::string::npos) << herd.output();
+      EXPECT_TRUE(herd.output().starts_with(first_line.substr(0, machine))) << herd.output();
       continue;
     }
     EXPECT_EQ(herd.output(), shown.output);

@@ -2,6 +2,7 @@
 #include "herd/storage/atomic_folder.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include "herd/storage/atomic_file.h"
 #include "tests/support/expect_error.h"
@@ -17,7 +18,7 @@ namespace fs = std::filesystem;
 void write_folder(const fs::path& path, const std::string& text, Replace replace, FileSystem& files) {
   AtomicFolder folder(path, replace, files);
   write_file_atomically(folder.working_path() / "config.json", text, files);
-  write_file_atomically(folder.working_path() / "data", text, files);
+  write_file_atomically(folder.working_path() / "model.safetensors", text, files);
   folder.commit();
 }
 
@@ -34,17 +35,32 @@ TEST(AtomicFolder, IsThereWithAllItsFilesOnceCommitted_AndNothingBesideIt) {
   TemporaryFolder root;
   for (const char* name : {"a", "deep/er/b", "slash/"}) {
     write_folder(root / name, "new", Replace::kNever, unsynced());
-    EXPECT_EQ(read_text(root / name / "data"), "new");
+    EXPECT_EQ(read_text(root / name / "model.safetensors"), "new");
     EXPECT_EQ(entries_in(root / name), 2);
   }
   EXPECT_EQ(entries_in(root.path()), 3);
+}
+
+TEST(AtomicFolder, DeletesWhatKilledProcessesLeftOnTheWayToItsPath_AndNothingElse) {
+  TemporaryFolder root;
+  const std::string dead = ".tmp.2147483647.0";
+  for (const std::string name : {"a" + dead, "b" + dead, std::string("thesis.tmp.old"), std::string("a.tmp.2024"),
+                                 "a.tmp." + std::to_string(::getpid()) + ".99"}) {
+    fs::create_directories(root / name / "inside");
+  }
+  write_folder(root / "a", "new", Replace::kNever, FileSystem::system());
+  EXPECT_FALSE(fs::exists(root / ("a" + dead)));
+  EXPECT_TRUE(fs::exists(root / ("b" + dead) / "inside"));
+  EXPECT_TRUE(fs::exists(root / "thesis.tmp.old" / "inside"));
+  EXPECT_TRUE(fs::exists(root / "a.tmp.2024" / "inside"));
+  EXPECT_EQ(entries_in(root.path()), 5);
 }
 
 TEST(AtomicFolder, WithoutCommitLeavesNothing) {
   TemporaryFolder root;
   {
     AtomicFolder folder(root / "a");
-    write_text(folder.working_path() / "data", "half");
+    write_text(folder.working_path() / "model.safetensors", "half");
   }
   EXPECT_EQ(entries_in(root.path()), 0);
 }
@@ -55,9 +71,9 @@ TEST(AtomicFolder, TakesAnEmptyFolder_ButNoOtherUnlessAsked) {
   write_folder(root / "a", "old", Replace::kNever, unsynced());
   EXPECT_ERROR(write_folder(root / "a", "new", Replace::kNever, unsynced()), Code::kBadConfig, "a is there already",
                "fix: another folder, or --overwrite");
-  EXPECT_EQ(read_text(root / "a/data"), "old");
+  EXPECT_EQ(read_text(root / "a/model.safetensors"), "old");
   write_folder(root / "a", "new", Replace::kModels, unsynced());
-  EXPECT_EQ(read_text(root / "a/data"), "new");
+  EXPECT_EQ(read_text(root / "a/model.safetensors"), "new");
   EXPECT_EQ(entries_in(root.path()), 1);
 }
 
@@ -66,8 +82,10 @@ TEST(AtomicFolder, NeverReplacesWhatIsNoModel) {
   fs::create_directory(root / "home");
   write_text(root / "home/letter", "dear");
   write_text(root / "file", "text");
-  for (const char* name : {"home", "file"})
-    EXPECT_ERROR(write_folder(root / name, "new", Replace::kModels, unsynced()), Code::kBadConfig, "is no checkpoint",
+  fs::create_directory(root / "site");
+  write_text(root / "site/config.json", "of a web page");
+  for (const char* name : {"home", "file", "site"})
+    EXPECT_ERROR(write_folder(root / name, "new", Replace::kModels, unsynced()), Code::kBadConfig, "is no model",
                  "fix:");
   EXPECT_EQ(read_text(root / "home/letter"), "dear");
 }
@@ -97,7 +115,7 @@ TEST(AtomicFolder, AFaultAtAnyCallLeavesOldOrNewWhole) {
         }
         const std::string text = read_text(root / "a/config.json");
         EXPECT_TRUE(text == "new" || (replaces && text == "old")) << "call " << call << ": " << text;
-        EXPECT_EQ(read_text(root / "a/data"), text) << "call " << call;
+        EXPECT_EQ(read_text(root / "a/model.safetensors"), text) << "call " << call;
       }
     }
   }

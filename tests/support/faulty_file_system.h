@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <map>
 #include <set>
+#include <string>
+#include <utility>
 
 #include "herd/storage/file_system.h"
 
@@ -62,11 +64,16 @@ class FaultyFileSystem final : public FileSystem {
   }
   int rename(const std::filesystem::path& from, const std::filesystem::path& to) override {
     if (is_faulty()) return -errno_;
-    if (unsynced_.erase(from) > 0) unsynced_.insert(to);  // a rename may reach the disk before the bytes do
+    move_unsynced(from, to);  // a rename may reach the disk before the bytes do
     return FileSystem::rename(from, to);
   }
   int exchange(const std::filesystem::path& a, const std::filesystem::path& b) override {
-    return is_faulty() ? -errno_ : FileSystem::exchange(a, b);
+    if (is_faulty()) return -errno_;
+    const std::filesystem::path between = a.string() + " between";
+    move_unsynced(a, between);
+    move_unsynced(b, a);
+    move_unsynced(between, b);
+    return FileSystem::exchange(a, b);
   }
   int remove(const std::filesystem::path& path) override { return is_faulty() ? -errno_ : FileSystem::remove(path); }
   int make_folder(const std::filesystem::path& path) override {
@@ -80,6 +87,16 @@ class FaultyFileSystem final : public FileSystem {
     if (calls_++ != at_call_ || fault_ == Fault::kNone || fault_ == Fault::kDieAtByte) return false;
     if (fault_ == Fault::kDie) die();
     return true;
+  }
+  // A file, or all files below a folder.
+  void move_unsynced(const std::filesystem::path& from, const std::filesystem::path& to) {
+    std::set<std::filesystem::path> moved;
+    for (const std::filesystem::path& path : unsynced_) {
+      const std::string rest = path.lexically_relative(from).string();
+      const bool inside = !rest.empty() && !rest.starts_with("..");
+      moved.insert(!inside ? path : rest == "." ? to : to / rest);
+    }
+    unsynced_ = std::move(moved);
   }
   [[noreturn]] void die() {
     dead_ = true;
