@@ -65,7 +65,7 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0), {"vocab_size", "many"}}) {
     auto json = text;
     json[name] = value;
-    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, name, "above 0", "fix:");
+    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, name, "of at least 1", "fix:");
   }
   EXPECT_ERROR(parse_gpt2_config("{\"n_layer\": ", "config.json"), Code::kCorruptFile, "not a JSON object");
 }

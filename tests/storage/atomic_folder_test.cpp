@@ -44,8 +44,8 @@ TEST(AtomicFolder, IsThereWithAllItsFilesOnceCommitted_AndNothingBesideIt) {
 TEST(AtomicFolder, DeletesWhatKilledProcessesLeftOnTheWayToItsPath_AndNothingElse) {
   TemporaryFolder root;
   const std::string dead = ".tmp.2147483647.0";
-  for (const std::string name : {"a" + dead, "b" + dead, std::string("thesis.tmp.old"), std::string("a.tmp.2024"),
-                                 "a.tmp." + std::to_string(::getpid()) + ".99"}) {
+  for (const std::string& name : {"a" + dead, "b" + dead, std::string("thesis.tmp.old"), std::string("a.tmp.2024"),
+                                  "a.tmp." + std::to_string(::getpid()) + ".99"}) {
     fs::create_directories(root / name / "inside");
   }
   write_folder(root / "a", "new", Replace::kNever, FileSystem::system());
