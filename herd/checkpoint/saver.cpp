@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "herd/base/check.h"
+#include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/bridge/tensor_buffer.h"
@@ -38,10 +39,6 @@ std::string outcome_of(const Action& action) {
   } catch (const std::exception& error) {
     return failure_text(Error(Code::kStorage, error.what()));
   }
-}
-
-double ms_since(SteadyTime begin) {
-  return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
 }
 
 }  // namespace
@@ -101,7 +98,7 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
   const auto begin = std::chrono::steady_clock::now();
   wait();
   snapshot_->take(tensors);
-  times_.stood_ms += ms_since(begin);
+  times_.stood_ms += us_since(begin) / 1e3;
   writer_ = std::thread([this, state = std::move(state)] {
     const auto writing = std::chrono::steady_clock::now();
     try {
@@ -110,7 +107,7 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
       failure_ = std::current_exception();
       failed_ = true;
     }
-    writing_ms_ = ms_since(writing);
+    writing_ms_ = us_since(writing) / 1e3;
   });
 }
 

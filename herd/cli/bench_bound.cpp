@@ -7,6 +7,7 @@
 #include <cstring>
 #include <span>
 
+#include "herd/base/elapsed.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
 
@@ -36,7 +37,7 @@ double MemoryBound::once(kernels::StoreKind store) {
   } else {
     kernels::reduce(outputs_, inputs_, bytes_ / 4, DType::kF32, ReduceOp::kSum, 1.0, store);
   }
-  double us = std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+  double us = us_since(begin);
   comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
   return us / message_bytes_;
 }

@@ -130,6 +130,10 @@ std::string_view torch_name(DType dtype) {
 
 }  // namespace
 
+bool is_gpt2_folder(const fs::path& folder) {
+  return fs::exists(folder / "config.json") && !fs::exists(folder / kManifestName);
+}
+
 std::unique_ptr<WeightSource> open_gpt2_folder(const fs::path& folder) { return std::make_unique<Gpt2Weights>(folder); }
 
 void write_gpt2_folder(const fs::path& folder, WeightSource& source, DType dtype, const Progress& progress,

@@ -15,6 +15,9 @@ namespace herd::convert {
 
 using Progress = std::function<void(int64_t done, int64_t all)>;  // bytes written
 
+// Whether it has a config.json and is no checkpoint of herd.
+bool is_gpt2_folder(const std::filesystem::path& folder);
+
 // Throws kBadConfig naming what is missing, extra, or of another shape or type than config.json states.
 std::unique_ptr<WeightSource> open_gpt2_folder(const std::filesystem::path& folder);
 

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/spec/layout.h"
 #include "herd/spec/model_states.h"
 #include "herd/spec/model_table.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -23,11 +24,6 @@ spec::RunFile run_of(const Manifest& manifest) {
                 "which puts all into one file");
   }
   return spec::parse_run_text(manifest.config, kManifestName);
-}
-
-// As strategies::zero_stage() has it: an axis of its own for shards means stage 3.
-int stage_of(const spec::RunFile& run) {
-  return run.strategy.zero == 0 && run.mesh.fsdp > 1 ? 3 : static_cast<int>(run.strategy.zero);
 }
 
 // Suffixes of optimizer states: ".exp_avg" where "w" and "w.exp_avg" are both there. The weights themselves have "".
@@ -121,7 +117,7 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
 Resharded reshard(const ReshardOptions& options, FileSystem& files) {
   CheckpointReader reader(resolve_checkpoint(options.source));
   const Manifest& from = reader.manifest();
-  const int zero = options.zero >= 0 ? options.zero : stage_of(run_of(from));
+  const int zero = options.zero >= 0 ? options.zero : stated_zero_stage(run_of(from));
   const auto shards = shards_of(from, options.ranks, zero);
   Resharded result{.step = from.step, .zero = zero};
   int64_t all = 0;

@@ -68,8 +68,7 @@ std::vector<Weight> weights_of(const spec::RunFile& run) {
 }
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {
-  namespace fs = std::filesystem;
-  if (fs::exists(path / "config.json") && !fs::exists(path / kManifestName)) return open_gpt2_folder(path);
+  if (is_gpt2_folder(path)) return open_gpt2_folder(path);
   return std::make_unique<CheckpointWeights>(resolve_checkpoint(path));
 }
 

@@ -12,6 +12,7 @@
 #include "herd/data/tokenizer.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/mapped_file.h"
+#include "herd/storage/temporary_name.h"
 
 namespace herd {
 namespace {

@@ -24,9 +24,7 @@ struct Frame {
 
 Frame frame_of(const Chart& chart, bool from_zero) {
   Frame f{HUGE_VAL, -HUGE_VAL, HUGE_VAL, -HUGE_VAL};
-  std::vector<Series> all = chart.series;
-  all.insert(all.end(), chart.lines.begin(), chart.lines.end());
-  for (const Series& series : all) {
+  const auto include = [&](const Series& series) {
     for (const auto& point : series.points) {
       if (!finite(point)) continue;
       f.x_low = std::min(f.x_low, point.first);
@@ -34,7 +32,9 @@ Frame frame_of(const Chart& chart, bool from_zero) {
       f.y_low = std::min(f.y_low, point.second);
       f.y_high = std::max(f.y_high, point.second);
     }
-  }
+  };
+  for (const Series& series : chart.series) include(series);
+  for (const Series& line : chart.lines) include(line);
   if (f.x_low > f.x_high) f = Frame{};
   if (std::isfinite(chart.limit)) {
     f.y_low = std::min(f.y_low, chart.limit);

@@ -121,6 +121,10 @@ Layout resolve(const RunFile& run, int world_size) {
   return resolve_mesh(run, world_size);
 }
 
+int stated_zero_stage(const RunFile& run) {
+  return run.mesh.fsdp > 1 && run.strategy.zero == 0 ? 3 : static_cast<int>(run.strategy.zero);
+}
+
 std::string summary(const Layout& layout) {
   std::string out = std::to_string(layout.world_size) + (layout.world_size == 1 ? " rank = dp " : " ranks = dp ") +
                     std::to_string(layout.dp);

@@ -34,6 +34,9 @@ Layout resolve(const RunFile& run, int world_size);
 // Only the mesh, whether this version can run it or not.
 Layout resolve_mesh(const RunFile& run, int world_size);
 
+// The ZeRO stage that a run file asks for: an axis of its own for shards (mesh.fsdp) means 3 where strategy.zero is 0.
+int stated_zero_stage(const RunFile& run);
+
 // "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step"
 std::string summary(const Layout& layout);
 

@@ -55,10 +55,4 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 // Makes a folder and its missing parents, each durable in its own parent. Throws kStorage.
 void make_folders(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
 
-// Deletes the files that killed processes left in a folder; temporaries of living processes of this machine stay.
-void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files = FileSystem::system());
-
-// Deletes what they left beside one path on the way to it, files and folders.
-void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
-
 }  // namespace herd

@@ -1,15 +1,12 @@
 #include "herd/storage/atomic_folder.h"
 
-#include <unistd.h>
-
-#include <atomic>
-#include <cerrno>
 #include <string>
 #include <vector>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/temporary_name.h"
 
 namespace herd {
 namespace {
@@ -45,17 +42,14 @@ fs::path without_trailing_slash(const fs::path& path) {
   return normal.has_filename() ? normal : normal.parent_path();
 }
 
-fs::path folder_of(const fs::path& path) { return path.has_parent_path() ? path.parent_path() : fs::path("."); }
-
 }  // namespace
 
 AtomicFolder::AtomicFolder(fs::path path, Replace replace, FileSystem& files)
     : files_(files), path_(without_trailing_slash(path)) {
-  static std::atomic<int64_t> counter{0};
   check_free(path_, replace);
   make_folders(folder_of(path_), files_);
   remove_stale_temporaries_of(path_, files_);
-  working_ = path_.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+  working_ = temporary_name(path_);
   if (const int result = files_.make_folder(working_); result < 0) {
     throw_errno(Code::kStorage, "make the folder " + working_.string() + " (to become " + path_.string() + ")",
                 -result);

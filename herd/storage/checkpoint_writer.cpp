@@ -5,6 +5,7 @@
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/shard_writer.h"
+#include "herd/storage/temporary_name.h"
 
 namespace herd {
 

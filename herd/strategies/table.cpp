@@ -65,8 +65,7 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
 }
 
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
-  if (layout.fsdp > 1 && run.strategy.zero == 0) return 3;
-  return layout.fsdp > 1 || layout.dp > 1 ? static_cast<int>(run.strategy.zero) : 0;
+  return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
 }
 
 std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout) {

@@ -1,5 +1,7 @@
 #include "herd/train/end_of_step.h"
 
+#include "herd/base/elapsed.h"
+
 namespace herd::train {
 
 EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm, std::chrono::milliseconds deadline) {
@@ -7,8 +9,8 @@ EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm, std::ch
   std::vector<double> totals = {mine.loss_sum, static_cast<double>(mine.tokens), mine.stop ? 1.0 : 0.0,
                                 mine.unsaved ? 1.0 : 0.0};
   comm.all_reduce(totals, {.name = "end of step", .deadline = deadline});
-  const std::chrono::duration<double, std::milli> waited = std::chrono::steady_clock::now() - begin;
-  return {totals[0], static_cast<int64_t>(totals[1]), totals[2] > 0, totals[3] > 0, waited.count()};
+  const double waited_ms = us_since(begin) / 1e3;
+  return {totals[0], static_cast<int64_t>(totals[1]), totals[2] > 0, totals[3] > 0, waited_ms};
 }
 
 }  // namespace herd::train

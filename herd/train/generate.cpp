@@ -19,12 +19,7 @@ namespace {
 
 // Weights only: the optimizer's tensors stay on disk.
 void load(CheckpointReader& reader, const models::Model& model) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& group : model.groups) {
-    group->attach(at::empty({group->elements()}, group->dtype()));
-    for (const nn::Parameter& parameter : group->parameters())
-      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
-  }
+  std::vector<NamedTensor> tensors = whole_weights(model);
   load_weights(reader, tensors);
 }
 

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "herd/checkpoint/named_tensor.h"
+#include "herd/models/model.h"
 #include "herd/optim/optimizer.h"
 #include "herd/runtime/flat_parameters.h"
 
@@ -18,6 +19,8 @@ namespace herd::train {
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // The weights among them.
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
+// The weights of a model outside a run, in memory of their own that this attaches.
+std::vector<NamedTensor> whole_weights(const models::Model& model);
 // Names of all tensors of the run, also of those that this rank has nothing of.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

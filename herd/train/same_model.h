@@ -9,8 +9,8 @@
 
 namespace herd::train {
 
-// Throws kBadConfig naming each member of [model] that differs from the run file that the manifest holds; dropout may.
+// Throws kBadConfig naming each key of [model] that differs from the run file that the manifest holds; dropout may.
 // A manifest without a run file passes.
-void check_same_model(const Manifest& manifest, const spec::RunFile::Model& wanted, const std::string& checkpoint);
+void check_same_model(const Manifest& manifest, const spec::RunFile& wanted, const std::string& checkpoint);
 
 }  // namespace herd::train

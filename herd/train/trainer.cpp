@@ -19,6 +19,7 @@
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/convert/convert.h"
+#include "herd/convert/gpt2_folder.h"
 #include "herd/draw/timeline.h"
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
@@ -61,6 +62,7 @@ namespace herd::train {
 namespace {
 
 namespace fs = std::filesystem;
+using runtime::Clock;
 
 // What a checkpoint says of its tokens goes on with its weights.
 void inherit_notes(const Manifest& manifest, std::map<std::string, std::string>& notes) {
@@ -68,7 +70,6 @@ void inherit_notes(const Manifest& manifest, std::map<std::string, std::string>&
     if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) notes.insert(*note);
   }
 }
-using runtime::Clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -236,13 +237,13 @@ std::optional<fs::path> Trainer::State::find_checkpoint() const {
 
 void Trainer::State::take_weights() {
   const fs::path path = run.model.weights;
-  if (fs::exists(path / "config.json") && !fs::exists(path / kManifestName)) {
+  if (convert::is_gpt2_folder(path)) {
     throw Error(Code::kBadConfig, "model.weights = \"" + path.string() + "\" is no checkpoint of herd" +
                                       "\n  fix: herd checkpoint convert " + path.string() + " --to herd --out FOLDER");
   }
   const fs::path checkpoint = peers->from_root(root() ? resolve_checkpoint(path).string() : "");
   CheckpointReader reader(checkpoint);
-  check_same_model(reader.manifest(), run.model, checkpoint.string());
+  check_same_model(reader.manifest(), run, checkpoint.string());
   inherit_notes(reader.manifest(), inherited);
   std::vector<NamedTensor> tensors = own_weights(*parameters);
   load_weights(reader, tensors);

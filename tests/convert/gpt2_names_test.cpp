@@ -49,6 +49,11 @@ TEST(Gpt2Config, TakesTheFormatsDefaults) {
   EXPECT_TRUE(model.tie_embeddings);
 }
 
+TEST(Gpt2Config, TakesTheFirstTokenAsEnd) {
+  const Gpt2Config config{.model = small_run().model, .begin_of_text = 0, .end_of_text = 0};
+  EXPECT_EQ(parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json").end_of_text, 0);
+}
+
 TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   const auto text = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
   const std::pair<const char*, nlohmann::json> changes[] = {{"model_type", "llama"},

@@ -30,6 +30,14 @@ TEST(Reshard, KeepsEveryBit_AndThereAndBackIsTheSameFolder) {
   }
 }
 
+TEST(Reshard, TakesAnAxisOfItsOwnForShardsAsStage3) {
+  TemporaryFolder root;
+  const auto hybrid = save_model(root / "runs", small_run({"strategy.zero=0", "mesh.fsdp=2"}), 2, 3);
+  const Resharded done = reshard({.source = hybrid, .out = root / "out", .ranks = 2}, unsynced_files());
+  EXPECT_EQ(done.zero, 3);
+  EXPECT_EQ(contents_of(root / "out"), contents_of(hybrid));
+}
+
 TEST(Reshard, GivesEachRankItsPartOfEachGroup) {
   Manifest manifest{.config = spec::to_toml(small_run())};
   for (const Weight& weight : weights_of(small_run())) manifest.tensors[weight.name] = {DType::kF32, weight.shape, {}};

@@ -8,6 +8,7 @@
 
 #include <string>
 
+#include "herd/storage/temporary_name.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/faulty_file_system.h"
 #include "tests/support/temporary_folder.h"

@@ -71,6 +71,22 @@ TEST(CheckpointCommand, StartsARunWithTheWeightsOfAnother_InAnyLayoutAndPrecisio
   EXPECT_THAT(again.output, HasSubstr("resumed from")) << "a run's own checkpoint comes first";
 }
 
+TEST(CheckpointCommand, KeepsWhoseTokensTheWeightsKnow_ThroughTrainingAndResuming) {
+  RunFolder folder;
+  const std::string gpt2 = folder.root / "gpt2", herd = folder.root / "herd";
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--to", "gpt2", "--out", gpt2}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", gpt2, "--to", "herd", "--out", herd}).status, 0);
+  const auto notes = read_manifest(herd).notes;
+  for (const int steps : {1, 2}) {
+    const std::string number = std::to_string(steps);
+    ASSERT_EQ(folder.train("on", 2, {"train.steps=" + number, "train.eval_every=0", "model.weights=" + herd}).status,
+              0);
+    const auto saved = read_manifest(folder.root / "on/checkpoints" / checkpoint_folder_name(steps)).notes;
+    for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) EXPECT_EQ(saved.at(name), notes.at(name));
+  }
+}
+
 TEST(CheckpointCommand, SaysWhyARunCanNotStartOrResume) {
   RunFolder folder;
   ASSERT_EQ(folder.train("first", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);

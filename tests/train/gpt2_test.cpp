@@ -10,6 +10,7 @@
 #include "herd/nn/run_block.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/train/model_tensors.h"
 #include "tests/support/python_with_torch.h"
 
 namespace herd::train {
@@ -26,12 +27,7 @@ at::Tensor herd_logits(const fs::path& checkpoint) {
   CheckpointReader reader(checkpoint);
   const spec::RunFile run = spec::parse_run_text(reader.manifest().config, "manifest");
   const models::Model model = models::make_model(run.model);
-  std::vector<NamedTensor> tensors;
-  for (const auto& group : model.groups) {
-    group->attach(at::empty({group->elements()}, group->dtype()));
-    for (const nn::Parameter& parameter : group->parameters())
-      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
-  }
+  std::vector<NamedTensor> tensors = whole_weights(model);
   load_weights(reader, tensors);
   nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
   for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});

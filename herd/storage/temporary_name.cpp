@@ -1,0 +1,57 @@
+#include "herd/storage/temporary_name.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <charconv>
+#include <climits>
+#include <string>
+
+#include "herd/storage/atomic_folder.h"
+
+namespace herd {
+namespace {
+
+// Of a name of the form `<name>.tmp.<pid>.<n>`, the name; empty if a living process of this machine owns it.
+std::string stale_temporary_of(const std::string& file) {
+  const size_t mark = file.rfind(".tmp.");
+  if (mark == std::string::npos || mark == 0) return "";
+  int64_t pid = 0, count = 0;
+  const char* end = file.data() + file.size();
+  const auto first = std::from_chars(file.data() + mark + 5, end, pid);
+  if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.' || pid <= 0 || pid > INT_MAX) return "";
+  const auto second = std::from_chars(first.ptr + 1, end, count);
+  if (second.ec != std::errc() || second.ptr != end) return "";
+  const bool alive = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
+  return alive ? "" : file.substr(0, mark);
+}
+
+}  // namespace
+
+std::filesystem::path folder_of(const std::filesystem::path& path) {
+  return path.has_parent_path() ? path.parent_path() : std::filesystem::path(".");
+}
+
+std::filesystem::path temporary_name(const std::filesystem::path& path) {
+  static std::atomic<int64_t> counter{0};
+  return path.string() + ".tmp." + std::to_string(::getpid()) + "." + std::to_string(counter++);
+}
+
+void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
+    if (entry.is_directory(ignored)) continue;
+    if (!stale_temporary_of(entry.path().filename().string()).empty()) files.remove(entry.path());
+  }
+}
+
+void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files) {
+  std::error_code ignored;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_of(path), ignored)) {
+    if (stale_temporary_of(entry.path().filename().string()) == path.filename()) remove_tree(entry.path(), files);
+  }
+}
+
+}  // namespace herd
