@@ -8,20 +8,13 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <functional>
 #include <span>
+#include <vector>
 
+#include "herd/models/generate_options.h"
 #include "herd/models/model.h"
 
 namespace herd::models {
-
-struct GenerateOptions {
-  int64_t max_tokens = 128;
-  double temperature = 1;
-  int64_t top_k = 0;  // 0 = all
-  uint64_t seed = 1;
-  std::function<bool(int64_t token)> on_token = {};  // each new token; false stops
-};
 
 // The new tokens, without the prompt. The model's groups must be attached. Throws kBadConfig for an empty prompt and
 // for options out of range. A prompt longer than the context counts with its last tokens.

@@ -1,6 +1,7 @@
 #include "herd/nn/embedding.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/base/error.h"
 

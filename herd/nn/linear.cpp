@@ -1,6 +1,7 @@
 #include "herd/nn/linear.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/nn/half_products_internal.h"
 

@@ -7,15 +7,13 @@
 
 namespace herd::runtime {
 
-using program::Lane;
-
 AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : world_(world) {
-  std::set<std::pair<Lane, std::string>> used;
+  std::set<std::pair<program::Lane, std::string>> used;
   for (const program::Op& op : step.ops) {
     if (op.kind == program::OpKind::kGather || op.kind == program::OpKind::kReduce) used.insert({op.lane, op.axis});
   }
   for (const auto& [lane, axis] : used) {
-    if (lane == Lane::kReduce && step.mesh.at(axis) == world.size()) continue;
+    if (lane == program::Lane::kReduce && step.mesh.at(axis) == world.size()) continue;
     int color = 0;  // the place along all other axes
     for (const auto& [other, size] : step.mesh) {
       if (other != axis) color = color * size + step.coordinate.at(other);
@@ -25,9 +23,9 @@ AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : worl
   }
 }
 
-Communicator& AxisGroups::of(Lane lane, const std::string& axis) const {
+Communicator& AxisGroups::of(program::Lane lane, const std::string& axis) const {
   if (const auto group = groups_.find({lane, axis}); group != groups_.end()) return group->second;
-  if (lane == Lane::kReduce) return world_;
+  if (lane == program::Lane::kReduce) return world_;
   throw Error(Code::kBug, "no group of lane " + std::string(program::lane_name(lane)) + " on axis " + axis);
 }
 

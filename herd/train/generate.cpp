@@ -9,6 +9,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
+#include "herd/models/generate.h"
 #include "herd/models/gpt.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"

@@ -1,10 +1,11 @@
 // Text from a checkpoint.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
-#include "herd/models/generate.h"
+#include "herd/models/generate_options.h"
 
 namespace herd::train {
 

@@ -19,26 +19,6 @@ namespace {
 
 using AutogradNode = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
 
-struct Slot {
-  std::string name;
-  at::Tensor parameter;
-  at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
-  size_t bucket = 0;
-  bool ready = false;        // in the bucket, in this backward
-  bool touched = false;      // a backward without reducing gave it a gradient
-  AutogradNode accumulator;  // autograd holds it weakly
-  uintptr_t hook = 0;
-};
-
-struct Bucket {
-  GradientBucket plan;
-  std::string name;
-  at::Tensor flat;
-  size_t num_ready = 0;
-  bool started = false;
-  Work work;
-};
-
 at::Tensor allocate(Communicator& comm, const GradientBucket& plan, const at::Device& device) {
   const auto options = at::TensorOptions().dtype(scalar_type_of(plan.dtype)).device(device);
   if (!device.is_cpu()) return at::zeros({plan.elements}, options);
@@ -66,6 +46,26 @@ std::string joined(const std::vector<std::string>& names) {
 }  // namespace
 
 struct GradientReducer::State {
+  struct Slot {
+    std::string name;
+    at::Tensor parameter;
+    at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
+    size_t bucket = 0;
+    bool ready = false;        // in the bucket, in this backward
+    bool touched = false;      // a backward without reducing gave it a gradient
+    AutogradNode accumulator;  // autograd holds it weakly
+    uintptr_t hook = 0;
+  };
+
+  struct Bucket {
+    GradientBucket plan;
+    std::string name;
+    at::Tensor flat;
+    size_t num_ready = 0;
+    bool started = false;
+    Work work;
+  };
+
   Communicator& comm;
   ReducerOptions options;
   std::vector<Slot> slots;
@@ -221,12 +221,12 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
   for (GradientBucket& plan : plans) {
     const size_t index = state_->buckets.size();
     const auto first = static_cast<size_t>(plan.parameters[0]);
-    Bucket bucket;
+    State::Bucket bucket;
     bucket.flat = allocate(comm, plan, parameters[first].tensor.device());
     for (size_t k = 0; k < plan.parameters.size(); ++k) {
       const auto at = static_cast<size_t>(plan.parameters[k]);
       const at::Tensor& tensor = parameters[at].tensor;
-      Slot& slot = state_->slots[at];
+      State::Slot& slot = state_->slots[at];
       slot.name = parameters[at].name;
       slot.parameter = tensor;
       slot.view = place_in(bucket.flat, plan.offsets[k], tensor);
@@ -237,7 +237,7 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
     state_->buckets.push_back(std::move(bucket));
   }
   for (size_t index = 0; index < state_->slots.size(); ++index) {
-    Slot& slot = state_->slots[index];
+    State::Slot& slot = state_->slots[index];
     slot.accumulator = torch::autograd::impl::grad_accumulator(slot.parameter);
     slot.hook = slot.accumulator->add_post_hook(std::make_unique<torch::autograd::utils::LambdaPostHook>(
         [state = std::weak_ptr<State>(state_), index](const torch::autograd::variable_list& outputs,
@@ -249,7 +249,7 @@ GradientReducer::GradientReducer(std::vector<NamedParameter> parameters, Communi
 }
 
 GradientReducer::~GradientReducer() {
-  for (Slot& slot : state_->slots) slot.accumulator->del_post_hook(slot.hook);
+  for (State::Slot& slot : state_->slots) slot.accumulator->del_post_hook(slot.hook);
 }
 
 void GradientReducer::check_ready() const {
@@ -288,7 +288,7 @@ void GradientReducer::contribute_nothing() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->begin();
-    for (Slot& slot : state_->slots) {
+    for (State::Slot& slot : state_->slots) {
       if (!slot.touched) slot.parameter.mutable_grad().reset();
     }
   }

@@ -2,8 +2,6 @@
 //   herd-trainer train FILE.toml [section.key=value ...]      one rank; who it is comes from the launcher's environment
 //   herd-trainer generate CHECKPOINT --prompt TEXT ...
 // Exit status: 0, 2 for a request that can't be met, 1 for everything else that ends a run.
-#include <ATen/Parallel.h>
-
 #include <CLI/CLI.hpp>
 
 #include <cstdio>
@@ -11,13 +9,8 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/base/log.h"
-#include "herd/bridge/budget_allocator.h"
-#include "herd/comm/communicator.h"
-#include "herd/launch/environment.h"
 #include "herd/train/generate.h"
-#include "herd/train/shared_error.h"
-#include "herd/train/trainer.h"
+#include "herd/train/train_rank.h"
 
 namespace {
 
@@ -50,30 +43,6 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   generate->add_option("--tokenizer", options.tokenizer, "tokenizer.model; default: the one in the run's data folder");
 }
 
-int exit_status(const herd::Error& error) { return error.code() == herd::Code::kBadConfig ? 2 : 1; }
-
-// 0, or the exit status of an error that rank 0 reports for all.
-int train(const TrainOptions& options) {
-  const herd::launch::Environment environment = herd::launch::read_environment();
-  if (environment.size > 1) herd::log::set_rank(environment.rank);
-  herd::spec::RunFile run = herd::spec::parse_run_file(options.file, options.overrides);
-  const int threads = run.train.threads > 0 ? static_cast<int>(run.train.threads) : environment.threads;
-  if (threads > 0) at::set_num_threads(threads);
-  herd::DeviceMemory::install();
-  herd::DeviceMemory::set_budget(run.memory.device_budget);
-  herd::Communicator comm = herd::Communicator::create();
-  try {
-    herd::train::Trainer(std::move(run), comm).run();
-    return 0;
-  } catch (const herd::train::SharedError& error) {
-    if (comm.rank() == 0) throw;
-    return exit_status(error);
-  } catch (const std::exception& error) {
-    herd::train::tell_peers(comm, error);
-    throw;
-  }
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -85,14 +54,14 @@ int main(int argc, char** argv) {
   add_generate(app, generate_options);
   try {
     app.parse(argc, argv);
-    if (app.got_subcommand("train")) return train(train_options);
+    if (app.got_subcommand("train")) return herd::train::train_rank(train_options.file, train_options.overrides);
     herd::train::generate(generate_options);
     return 0;
   } catch (const CLI::ParseError& wrong) {
     return app.exit(wrong) == 0 ? 0 : 2;
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
-    return exit_status(error);
+    return herd::train::exit_status(error);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "herd: %s\n", error.what());
     return 1;

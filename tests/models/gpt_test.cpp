@@ -11,12 +11,12 @@
 namespace herd::models {
 namespace {
 
-struct Case {
+struct GptCase {
   bool tied;
   const char* norm;
 };
 
-class Gpt : public testing::TestWithParam<Case> {
+class Gpt : public testing::TestWithParam<GptCase> {
  protected:
   spec::RunFile run() const {
     spec::RunFile file;
@@ -108,8 +108,8 @@ TEST_P(Gpt, DecaysMatricesAndNothingElse) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, Gpt,
-                         testing::Values(Case{true, "layernorm"}, Case{false, "layernorm"}, Case{true, "rmsnorm"},
-                                         Case{false, "rmsnorm"}),
+                         testing::Values(GptCase{true, "layernorm"}, GptCase{false, "layernorm"},
+                                         GptCase{true, "rmsnorm"}, GptCase{false, "rmsnorm"}),
                          [](const auto& test) {
                            return std::string(test.param.norm) + (test.param.tied ? "Tied" : "Untied");
                          });

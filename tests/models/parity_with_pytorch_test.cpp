@@ -39,13 +39,13 @@ struct Folder {
   ~Folder() { fs::remove_all(path); }
 };
 
-struct Case {
+struct ParityCase {
   bool tied;
   const char* norm;
   int64_t micro_batches;
 };
 
-spec::RunFile::Model small_gpt(const Case& test) {
+spec::RunFile::Model small_gpt(const ParityCase& test) {
   spec::RunFile::Model model;
   model.layers = 2, model.width = 32, model.heads = 4, model.ffn = 80, model.context = 20, model.vocab = 61;
   model.tie_embeddings = test.tied;
@@ -55,7 +55,7 @@ spec::RunFile::Model small_gpt(const Case& test) {
 
 at::Tensor batch() { return at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17}); }
 
-TrainingRun make_run(const Case& test) {
+TrainingRun make_run(const ParityCase& test) {
   TrainingRun run(make_gpt(small_gpt(test)));
   // Larger than any initialisation and nowhere zero, so that every gradient matters.
   for (const auto& group : run.model().groups) {
@@ -65,7 +65,7 @@ TrainingRun make_run(const Case& test) {
 }
 
 // The script runs once, over one folder per kind of model.
-class ParityWithPyTorch : public testing::TestWithParam<Case> {
+class ParityWithPyTorch : public testing::TestWithParam<ParityCase> {
  protected:
   static void SetUpTestSuite() {
     const std::string python = python_with_torch();
@@ -79,11 +79,11 @@ class ParityWithPyTorch : public testing::TestWithParam<Case> {
   }
   static void TearDownTestSuite() { root_.reset(); }
 
-  static fs::path folder_of(const Case& test) {
+  static fs::path folder_of(const ParityCase& test) {
     return root_->path / (std::string(test.tied ? "tied_" : "untied_") + test.norm);
   }
 
-  static fs::path write_input(const Case& test) {
+  static fs::path write_input(const ParityCase& test) {
     const fs::path folder = folder_of(test);
     fs::create_directory(folder);
     const TrainingRun run = make_run(test);
@@ -135,9 +135,9 @@ TEST_P(ParityWithPyTorch, EveryGradientAndTenLossesAreEqual) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Kinds, ParityWithPyTorch,
-                         testing::Values(Case{true, "layernorm", 1}, Case{true, "layernorm", 3},
-                                         Case{false, "layernorm", 1}, Case{false, "layernorm", 3},
-                                         Case{true, "rmsnorm", 1}, Case{false, "rmsnorm", 3}),
+                         testing::Values(ParityCase{true, "layernorm", 1}, ParityCase{true, "layernorm", 3},
+                                         ParityCase{false, "layernorm", 1}, ParityCase{false, "layernorm", 3},
+                                         ParityCase{true, "rmsnorm", 1}, ParityCase{false, "rmsnorm", 3}),
                          [](const auto& test) {
                            return std::string(test.param.norm) + (test.param.tied ? "Tied" : "Untied") + "In" +
                                   std::to_string(test.param.micro_batches);

@@ -1,6 +1,7 @@
 #include "herd/train/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
 

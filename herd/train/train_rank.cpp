@@ -1,0 +1,37 @@
+#include "herd/train/train_rank.h"
+
+#include <ATen/Parallel.h>
+
+#include "herd/base/log.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/comm/communicator.h"
+#include "herd/launch/environment.h"
+#include "herd/train/shared_error.h"
+#include "herd/train/trainer.h"
+
+namespace herd::train {
+
+int exit_status(const Error& error) { return error.code() == Code::kBadConfig ? 2 : 1; }
+
+int train_rank(const std::string& run_file, const std::vector<std::string>& overrides) {
+  const launch::Environment environment = launch::read_environment();
+  if (environment.size > 1) log::set_rank(environment.rank);
+  spec::RunFile run = spec::parse_run_file(run_file, overrides);
+  const int threads = run.train.threads > 0 ? static_cast<int>(run.train.threads) : environment.threads;
+  if (threads > 0) at::set_num_threads(threads);
+  DeviceMemory::install();
+  DeviceMemory::set_budget(run.memory.device_budget);
+  Communicator comm = Communicator::create();
+  try {
+    Trainer(std::move(run), comm).run();
+    return 0;
+  } catch (const SharedError& error) {
+    if (comm.rank() == 0) throw;
+    return exit_status(error);
+  } catch (const std::exception& error) {
+    tell_peers(comm, error);
+    throw;
+  }
+}
+
+}  // namespace herd::train
