@@ -62,7 +62,8 @@ class GptBuilder {
                                      .heads = shape_.heads,
                                      .ffn = shape_.ffn == 0 ? 4 * shape_.width : shape_.ffn,
                                      .norm = norm_,
-                                     .dropout = shape_.dropout};
+                                     .dropout = shape_.dropout,
+                                     .recompute_attention = options_.recompute_attention};
     const auto group = add_group(name, nn::transformer_parameters(name + ".", block, shape_.layers));
     model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, group, name + ".", block));
   }

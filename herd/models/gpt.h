@@ -14,6 +14,7 @@ namespace herd::models {
 struct ModelOptions {
   at::ScalarType dtype = at::kFloat;
   at::Device device = at::kCPU;
+  bool recompute_attention = false;  // strategy.recompute = "selective"
 };
 
 // Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.

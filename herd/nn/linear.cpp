@@ -65,12 +65,9 @@ void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tens
     const bool anew = weight.take_beta() == 0.0;
     const at::Tensor rows = exact(x);
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
-      const at::Tensor sum = at::mm(exact(dy.narrow(1, begin, count)).t(), rows);
       at::Tensor piece = gradient.narrow(0, begin, count);
-      if (anew)
-        piece.copy_(sum);
-      else
-        piece.add_(sum);
+      const at::Tensor dy_piece = exact(dy.narrow(1, begin, count));
+      piece.copy_(anew ? at::mm(dy_piece.t(), rows) : exact(piece).addmm_(dy_piece.t(), rows));
     });
   } else if (weight.take_beta() == 0.0) {
     at::mm_out(gradient, dy.t(), x);

@@ -1,26 +1,13 @@
 #include "herd/nn/self_attention.h"
 
-#include <cmath>
 #include <tuple>
 
 #include "herd/base/check.h"
-#include "herd/nn/dropout.h"
+#include "herd/nn/attention_with_dropout.h"
 #include "herd/nn/key_value_cache.h"
 #include "herd/nn/linear.h"
 
 namespace herd::nn {
-namespace {
-
-// The plain equation, with dropout on the attention weights: torch's fused kernel has none on CPU.
-at::Tensor attention_with_dropout(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                                  const AttentionShape& shape, const Context& context) {
-  const int64_t T = q.size(2);
-  at::Tensor scores = at::matmul(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
-  if (shape.causal) scores = scores + at::full({T, T}, -INFINITY, scores.options()).triu_(1);
-  return at::matmul(dropout(at::softmax(scores, -1), shape.dropout, Site::kAttention, context), v);
-}
-
-}  // namespace
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context) {
@@ -36,9 +23,10 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
     causal = causal && T > 1;
     std::tie(k, v) = context.cache->append(context.layer, k, v);
   }
-  const at::Tensor y_BHTd = shape.dropout > 0 && context.training
-                                ? attention_with_dropout(q, k, v, shape, context)
-                                : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
+  const at::Tensor y_BHTd =
+      shape.dropout > 0 && context.training
+          ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute}, context)
+          : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
   return linear(y_BHTd.transpose(1, 2).reshape({B, T, D}).to(x_BTD.scalar_type()), parameters.out_weight,
                 parameters.out_bias);
 }

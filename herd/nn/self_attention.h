@@ -1,7 +1,7 @@
 // Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H heads of D / H.
 //   x_BTD -> qkv (B, T, 3D) -> H heads of softmax(q k^T / sqrt(D/H)) v -> y_BTD, before dropout and the residual.
 // Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135); with
-// dropout the plain equation, which keeps two of them.
+// dropout the plain equation, which keeps two of them or computes them again.
 //   Forward 8*B*T*D^2 + 4*B*T^2*D FLOP (causal masks half of the second term; it is counted whole).
 // Source: Vaswani et al. 2017, arXiv:1706.03762.
 #pragma once
@@ -20,7 +20,8 @@ struct AttentionParameters {
 struct AttentionShape {
   int64_t heads = 1;
   bool causal = true;
-  double dropout = 0;  // of attention weights
+  double dropout = 0;      // of attention weights
+  bool recompute = false;  // with dropout: keeps no T x T matrix (attention_with_dropout.h)
 };
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,

@@ -64,8 +64,9 @@ TransformerBlock::Weights TransformerBlock::find(const std::string& name) const 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const at::Tensor& x = x_BTD.at(0);
   const at::Tensor n1 = norm(shape_.norm, x, *ln_1_.weight, ln_1_.bias);
-  const at::Tensor mixed = self_attention(n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias},
-                                          {.heads = shape_.heads, .dropout = shape_.dropout}, context);
+  const at::Tensor mixed = self_attention(
+      n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias},
+      {.heads = shape_.heads, .dropout = shape_.dropout, .recompute = shape_.recompute_attention}, context);
   const at::Tensor h = x + dropout(mixed, shape_.dropout, Site::kAttentionOutput, context);
   const at::Tensor n2 = norm(shape_.norm, h, *ln_2_.weight, ln_2_.bias);
   const at::Tensor up = at::gelu(linear(n2, *up_.weight, up_.bias), "tanh");

@@ -15,6 +15,7 @@ struct TransformerShape {
   int64_t width = 0, heads = 1, ffn = 0;
   NormKind norm = NormKind::kLayerNorm;
   double dropout = 0;
+  bool recompute_attention = false;  // AttentionShape::recompute
 };
 
 class TransformerBlock final : public Block {

@@ -72,6 +72,7 @@ struct ModelTable {
   int64_t tokens = 0;           // B*T of this rank
   int64_t target_bytes = 0;     // of a micro-batch
   Attention attention = Attention::kFlash;
+  bool recomputes_attention = false;        // in backward, instead of keeping its T x T matrices: selective recompute
   int64_t parameters() const;               // of the model
   int64_t group_elements(int group) const;  // on this rank
   double flops() const;                     // of this rank, one micro-batch, forward and backward
@@ -80,8 +81,9 @@ struct ModelTable {
 // B sequences a micro-batch. Element size from strategy.precision, shares of a rank from mesh.tp (heads, feed-forward
 // width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The attention is kMath with
 // dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective" leaves its T x T matrices
-// out of the graph; backward computes attention again. Throws kBadConfig for a model.kind that has no table, and where
-// tp does not divide heads, kv_heads and ffn, or cp the context.
+// out of the graph; backward computes attention again. fp16 is that of a CPU: products and attention in fp32. Throws
+// kBadConfig for a model.kind that has no table, and where tp does not divide heads, kv_heads and ffn, or cp the
+// context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.

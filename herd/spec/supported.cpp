@@ -50,11 +50,6 @@ void refuse_unbuilt(const RunFile& run) {
       }
     }
   }
-  if (run.strategy.recompute == "selective" && run.model.dropout > 0) {
-    throw Error(Code::kBadConfig,
-                "strategy.recompute = \"selective\" with model.dropout > 0 is not in this version\n  fix: "
-                "model.dropout = 0, whose attention keeps no T x T matrix, or strategy.recompute = \"full\"");
-  }
   if (run.model.head_width != 0 && run.model.head_width * run.model.heads != run.model.width) {
     throw Error(Code::kBadConfig, "model.head_width = " + std::to_string(run.model.head_width) + " with " +
                                       std::to_string(run.model.heads) + " heads and width " +

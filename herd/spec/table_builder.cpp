@@ -1,6 +1,13 @@
 #include "herd/spec/table_builder_internal.h"
 
+#include <algorithm>
+
 namespace herd::spec {
+namespace {
+
+constexpr int64_t kPieceRows = 2048;  // of large fp16 weights that a product copies at a time, as nn does
+
+}  // namespace
 
 TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
     : m_(run.model),
@@ -25,6 +32,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
   table_.tokens = R_;
   table_.target_bytes = R_ * 8;
   table_.attention = m_.dropout > 0 ? Attention::kMath : Attention::kFlash;
+  table_.recomputes_attention = selective_ && m_.dropout > 0;
 }
 
 int TableBuilder::add_group(const std::string& name, std::vector<ParameterShape> parameters) {
@@ -81,9 +89,13 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   return block;
 }
 
-int64_t TableBuilder::saved_scores() const {
-  const int64_t scores = B_ * m_.heads / tp_ * T_ * S_ * element_;
-  return (table_.attention == Attention::kMath ? scores : 0) + (m_.dropout > 0 ? scores : 0);
+int64_t TableBuilder::matrix_bytes() const { return B_ * m_.heads / tp_ * T_ * S_ * (in_fp32() ? 4 : element_); }
+
+int64_t TableBuilder::saved_scores() const { return table_.attention == Attention::kMath ? 2 * matrix_bytes() : 0; }
+
+// R rows times a matrix, in fp32: the matrix, its input and its output.
+int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
+  return in_fp32() ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
 }
 
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
@@ -91,15 +103,25 @@ int64_t TableBuilder::saved_scores() const {
 // each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
 // as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
 // row; rms keeps one, and its input scaled. Flash attention keeps one number per head and row, math attention B*H*T*T
-// probabilities (with dropout before and after it). Dropout draws its masks again, so none is kept.
+// probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
+// q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   using Feed = LayerStyle::Feed;
   const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
   const int64_t feeds = style.feed == Feed::kRelu ? 1 : style.feed == Feed::kGelu ? 2 : 4;
-  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
-  bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
   const bool flash = table_.attention == Attention::kFlash;
+  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
+  if (in_fp32()) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
+  bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
+}
+
+// While math attention runs it holds so many T x T matrices; bf16 dropout one and a half more, by its mask and what it
+// has masked but not scaled. What the feed-forward part keeps is not there then: it comes later, or has gone.
+int64_t TableBuilder::attention_scratch(int64_t matrices) const {
+  if (table_.attention == Attention::kFlash) return 0;
+  const int64_t bytes = matrices * matrix_bytes() + (table_.compute == DType::kBF16 ? 3 * matrix_bytes() / 2 : 0);
+  return bytes - (selective_ ? 0 : saved_scores()) + (3 * R_ * D_ - 2 * R_ * F_ / tp_) * element_;
 }
 
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
@@ -122,16 +144,16 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   // Two norms, two sums and the biases read and write R*D, gelu R*F.
   const int64_t more = style.memory ? 7 * rd : 0;
   block.forward.memory_bytes = static_cast<double>((14 * rd + more + 4 * rf) * element_);
-  const int64_t score_bytes = flash ? 0 : 2 * B_ * m_.heads / tp_ * T_ * S_ * element_;
-  block.forward.scratch_bytes = 2 * rd * element_ + score_bytes;
+  const int64_t product = product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
+  block.forward.scratch_bytes = std::max({2 * rd * element_, product, attention_scratch(2)});
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
-  block.backward.scratch_bytes = (2 * rf + 3 * rd) * element_ + score_bytes;
+  block.backward.scratch_bytes =
+      std::max({(2 * rf + 3 * rd) * element_, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
   if (selective_ && block.score_bytes > 0) {
     block.graph_bytes -= block.score_bytes;
-    block.backward.scratch_bytes += block.score_bytes;
     block.backward.attention_flops += block.forward.attention_flops;
     block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
   }
@@ -148,7 +170,9 @@ BlockShape TableBuilder::head(int dense) const {
   block.forward.memory_bytes = rows * static_cast<double>(vocab) * static_cast<double>(element_) * 5 +
                                (6.0 + 8 * dense) * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
-  block.forward.scratch_bytes = loss_chunk_rows(vocab, R_) * vocab * logit + (3 + 3 * dense) * rd;
+  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
+  block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd;
+  if (in_fp32()) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
   block.inner = inner(1, 0, nullptr);
   return block;
 }

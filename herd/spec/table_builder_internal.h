@@ -41,7 +41,11 @@ class TableBuilder {
 
  private:
   int64_t graph_bytes(const LayerStyle& style) const;
-  int64_t saved_scores() const;  // bytes of one attention's T x T matrices that its graph keeps
+  int64_t matrix_bytes() const;                                   // bytes of an attention's T x T matrices, one a head
+  int64_t saved_scores() const;                                   // those that its graph keeps
+  int64_t attention_scratch(int64_t matrices) const;              // beyond the block's whole graph; may be negative
+  bool in_fp32() const { return table_.compute == DType::kF16; }  // products and attention
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;   // fp32 copies around one; 0 but for fp16
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
 
   const RunFile::Model& m_;

@@ -175,7 +175,8 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   }
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
-  s.model = models::make_model(run.model, {.dtype = scalar_type_of(table.compute)});
+  s.model = models::make_model(
+      run.model, {.dtype = scalar_type_of(table.compute), .recompute_attention = table.recomputes_attention});
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);

@@ -15,7 +15,8 @@ class TrainingRun {
  public:
   explicit TrainingRun(Model model, uint64_t seed = 1) : model_(std::move(model)) {
     for (const auto& group : model_.groups) {
-      flats_.push_back({at::empty({group->elements()}), at::full({group->elements()}, std::nanf("")),
+      const auto dtype = group->dtype();
+      flats_.push_back({at::empty({group->elements()}, dtype), at::full({group->elements()}, std::nanf(""), dtype),
                         at::zeros({group->elements()}), at::zeros({group->elements()})});
       group->initialize(seed, flats_.back().weights);
       group->attach(flats_.back().weights);
@@ -38,7 +39,7 @@ class TrainingRun {
     return sum / static_cast<double>(targets.numel());
   }
 
-  void step(double clip) {  // 0 = no clipping
+  void step(double clip) {  // 0 = no clipping. REQUIRES fp32
     const float factor = clip > 0 ? clip_factor(clip) : 1.0f;
     kernels::AdamWHyper hyper{.rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .weight_decay = 0.1, .t = ++steps_};
     for (size_t g = 0; g < flats_.size(); ++g) {

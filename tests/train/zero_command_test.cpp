@@ -70,16 +70,30 @@ TEST(ZeroCommand, ResumesInAnotherPrecision) {
 
 TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
   RunFolder folder;
-  for (const auto& [stage, precision] : {std::pair(1, "fp32"), std::pair(2, "bf16"), std::pair(3, "fp32")}) {
-    const std::string name = "zero" + std::to_string(stage);
-    const Ended ended =
-        folder.train(name, 2,
-                     zero(stage, {std::string("strategy.precision=") + precision, "model.width=256", "model.heads=4",
-                                  "model.context=128", "model.vocab=2048", "train.steps=3", "train.eval_every=0"}));
+  struct Kind {
+    int stage;
+    const char *precision, *recompute, *dropout;
+    bool long_context = false;  // T x T matrices are most of its memory
+  };
+  for (const Kind& kind :
+       {Kind{1, "fp32", "none", "0"}, Kind{2, "bf16", "none", "0"}, Kind{3, "fp32", "none", "0"},
+        Kind{0, "fp16", "none", "0"}, Kind{3, "fp16", "none", "0"}, Kind{1, "fp32", "selective", "0.1"},
+        Kind{3, "fp16", "selective", "0.1"}, Kind{1, "fp32", "none", "0.1", true},
+        Kind{1, "fp32", "selective", "0.1", true}, Kind{1, "bf16", "selective", "0.1", true}}) {
+    const std::string name = std::to_string(kind.stage) + " " + kind.precision + " " + kind.recompute + " " +
+                             kind.dropout + (kind.long_context ? " long" : "");
+    const Ended ended = folder.train(
+        name, 2,
+        zero(kind.stage,
+             {std::string("strategy.precision=") + kind.precision, std::string("strategy.recompute=") + kind.recompute,
+              std::string("model.dropout=") + kind.dropout, kind.long_context ? "model.width=64" : "model.width=256",
+              kind.long_context ? "model.heads=8" : "model.heads=4",
+              kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048", "train.steps=3",
+              "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
-    EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << stage;
+    EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << name;
     const std::string page = slurp(folder.root / name / "report.html");
     EXPECT_THAT(page, HasSubstr("as its allocator counted it"));
     EXPECT_THAT(page, HasSubstr("most: "));

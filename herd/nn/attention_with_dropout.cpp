@@ -1,0 +1,71 @@
+#include "herd/nn/attention_with_dropout.h"
+
+#include <ATen/core/grad_mode.h>
+
+#include <cmath>
+
+#include "herd/nn/dropout.h"
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
+  const int64_t T = q.size(2);
+  at::Tensor scores = at::matmul(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
+  if (causal) scores = scores + at::full({T, T}, -INFINITY, scores.options()).triu_(1);
+  return at::softmax(scores, -1);
+}
+
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                           const AttentionDropout& options, const Context& context) {
+  return at::matmul(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context), v);
+}
+
+// What dropout draws by.
+void save(AutogradContext* to, const AttentionDropout& options, const Context& context) {
+  to->saved_data["causal"] = options.causal;
+  to->saved_data["probability"] = options.probability;
+  to->saved_data["seed"] = static_cast<int64_t>(context.seed);
+  to->saved_data["step"] = context.step;
+  to->saved_data["layer"] = static_cast<int64_t>(context.layer);
+  to->saved_data["samples"] = context.samples;
+}
+
+struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
+  static at::Tensor forward(AutogradContext* saved, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                            const AttentionDropout& options, const Context& context) {
+    saved->save_for_backward({q, k, v});
+    save(saved, options, context);
+    return plain_attention(q, k, v, options, context);
+  }
+
+  static variable_list backward(AutogradContext* saved, const variable_list& dy) {
+    const AttentionDropout options{saved->saved_data["causal"].toBool(), saved->saved_data["probability"].toDouble()};
+    const Context context{.training = true,
+                          .seed = static_cast<uint64_t>(saved->saved_data["seed"].toInt()),
+                          .step = saved->saved_data["step"].toInt(),
+                          .samples = saved->saved_data["samples"].toIntVector(),
+                          .layer = static_cast<int>(saved->saved_data["layer"].toInt())};
+    variable_list inputs;
+    for (const at::Tensor& tensor : saved->get_saved_variables()) inputs.push_back(tensor.detach().requires_grad_());
+    at::AutoGradMode with_grad(true);
+    const at::Tensor y = plain_attention(inputs[0], inputs[1], inputs[2], options, context);
+    variable_list gradients = torch::autograd::grad({y}, inputs, {dy[0]});
+    gradients.resize(5);  // none for options and context
+    return gradients;
+  }
+};
+
+}  // namespace
+
+at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BHTd, const at::Tensor& v_BHTd,
+                                  const AttentionDropout& options, const Context& context) {
+  if (options.recompute && at::GradMode::is_enabled())
+    return RecomputedAttention::apply(q_BHTd, k_BHTd, v_BHTd, options, context);
+  return plain_attention(q_BHTd, k_BHTd, v_BHTd, options, context);
+}
+
+}  // namespace herd::nn

@@ -1,0 +1,22 @@
+// Attention by its plain equation, with dropout on its weights, since torch's fused kernel has none on CPU.
+// B sequences, H heads of d, T tokens.
+//   y = dropout(softmax(q k^T / sqrt(d))) v       causal: a token sees none after it
+//   Keeps q, k, v and two T x T matrices a head: the softmax and what dropout leaves of it. With `recompute` it keeps
+//   q, k and v alone; backward computes both again, with the same random numbers, so to the same bits.
+// Source: Vaswani et al. 2017, arXiv:1706.03762; Korthikanti et al. 2022, arXiv:2205.05198, section 5 (recompute).
+#pragma once
+
+#include "herd/nn/block.h"
+
+namespace herd::nn {
+
+struct AttentionDropout {
+  bool causal = true;
+  double probability = 0;
+  bool recompute = false;
+};
+
+at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BHTd, const at::Tensor& v_BHTd,
+                                  const AttentionDropout& options, const Context& context);
+
+}  // namespace herd::nn

@@ -1,0 +1,51 @@
+#include "herd/nn/attention_with_dropout.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/bridge/budget_allocator.h"
+#include "test_tensors_internal.h"
+
+namespace herd::nn {
+namespace {
+
+constexpr int64_t B = 2, H = 3, T = 40, d = 8;
+
+Context training() { return {.training = true, .seed = 1, .step = 2, .samples = {7, 9}, .layer = 1}; }
+
+struct Passed {
+  at::Tensor y;
+  std::vector<at::Tensor> gradients;
+  int64_t kept = 0;  // bytes between the passes, y included
+};
+
+Passed pass(const AttentionDropout& options, at::ScalarType dtype = at::kFloat) {
+  std::vector<at::Tensor> inputs;
+  for (const double frequency : {0.31, 0.77, 1.3})
+    inputs.push_back(wave({B, H, T, d}, frequency).to(dtype).requires_grad_());
+  const int64_t before = DeviceMemory::live_bytes();
+  Passed out;
+  out.y = attention_with_dropout(inputs[0], inputs[1], inputs[2], options, training());
+  out.kept = DeviceMemory::live_bytes() - before;
+  out.gradients = torch::autograd::grad({out.y}, inputs, {wave({B, H, T, d}, 1.9).to(dtype)});
+  return out;
+}
+
+TEST(AttentionWithDropout, GivesTheSameBits_WhenItIsComputedAgain) {
+  for (const bool causal : {false, true}) {
+    for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
+      const Passed kept = pass({causal, 0.3, false}, dtype), again = pass({causal, 0.3, true}, dtype);
+      EXPECT_TRUE(at::equal(kept.y, again.y));
+      for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(kept.gradients[i], again.gradients[i])) << i;
+    }
+  }
+}
+
+TEST(AttentionWithDropout, KeepsNoMatrixOfTokensByTokens_WhenItIsComputedAgain) {
+  DeviceMemory::install();
+  constexpr int64_t kOutput = B * H * T * d * 4, kMatrix = B * H * T * T * 4;
+  EXPECT_GE(pass({true, 0.3, false}).kept, kOutput + 2 * kMatrix);
+  EXPECT_EQ(pass({true, 0.3, true}).kept, kOutput);  // q, k and v are the caller's
+}
+
+}  // namespace
+}  // namespace herd::nn
