@@ -155,7 +155,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
   Beside beside;
-  HostProbe host(comm, bytes);
+  HostProbe host(comm, bytes, options.op != "send" && one.request().in_place);
   std::vector<double> us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;

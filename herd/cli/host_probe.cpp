@@ -7,18 +7,38 @@
 #include <span>
 
 #include "herd/base/median.h"
+#include "herd/collectives/choose.h"
+#include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
 #include "herd/kernels/copy.h"
+#include "herd/launch/cores.h"
 
 namespace herd::cli {
 namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int64_t kLeastBytes = 16 << 10, kMostBytes = 32 << 20, kStageBytes = 512 << 10;
+constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 512 << 10;
+constexpr int64_t kStretchBytes = 16 << 10;
 constexpr int kBarriers = 8;
 
+// Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
+// operation find: what was written past the caches, or pushed out of them, comes back over several.
+struct Rounds {
+  int before, measured;
+};
+Rounds rounds_of(int64_t bytes) { return bytes <= 8 << 20 ? Rounds{16, 5} : Rounds{1, 1}; }
+
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
+
+double clock_us() {
+  double least = 1;
+  for (int i = 0; i < 20; ++i) {
+    const double begin = now_us();
+    least = std::min(least, now_us() - begin);
+  }
+  return least;
+}
 
 // Where `rank` of the group has its part of the memory in this process.
 std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank rank) {
@@ -30,17 +50,19 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
 
 }  // namespace
 
-HostProbe::HostProbe(Communicator& comm, int64_t message_bytes)
+HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
     : comm_(comm),
+      in_place_(in_place),
       streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
+      clock_us_(clock_us()),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
-      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), kLeastBytes, kMostBytes),
-                      kPageBytes)),
-      stage_bytes_(std::min(bytes_, kStageBytes)),
-      sink_(SharedMemory::create("herd:probe", bytes_)),
-      source_(comm.allocate_symmetric(bytes_)),
-      stage_(comm.allocate_symmetric(stage_bytes_)) {
-  sink_.commit(0, bytes_);
+      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), kLeastBytes, kMostBytes), 64)),
+      part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
+      stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
+      block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
+      sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
+      source_(comm.allocate_symmetric(bytes_)) {
+  sink_.commit(0, round_up(bytes_, kPageBytes));
   std::memset(sink_.data(), 0, static_cast<size_t>(bytes_));
   here_ = 0;
   Rank next = -1;
@@ -51,71 +73,137 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes)
     if (next < 0 && i > 0) next = rank;
     if (rank < comm.rank()) first_here_ = false;
   }
+  crowded_ = here_ > launch::host_cores();
+  if (crowded_) {  // ranks that take turns on a core copy more than a piece in a turn
+    part_bytes_ = bytes_;
+    stage_bytes_ = std::min(bytes_, kTurnBytes);
+  }
+  stage_ = comm.allocate_symmetric(stage_bytes_);
   if (next < 0) return;
   peer_source_ = part_of_rank(comm, source_, next);
   peer_stage_ = part_of_rank(comm, stage_, next);
 }
 
-void HostProbe::copy(Kind kind) {
+bool HostProbe::measures(Kind kind) const {
+  if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return peer_source_ != nullptr;
+  // With other hosts in it an exchange says nothing about this one.
+  return (kind != kEmptyMessages && kind != kMessages) || (here_ > 1 && here_ == comm_.size());
+}
+
+// As before an operation: each owner has just written its memory. A stage, what a peer has read since, and an output
+// that only its owner's user has read, are as the kind before has left them.
+void HostProbe::settle(Kind kind) {
+  if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !in_place_)) return;
+  // Stretch by stretch, as programs store: a memset of so much would pass by the core's own cache.
+  static const std::array<std::byte, kStretchBytes> kStretch{};
+  auto* const source = static_cast<std::byte*>(source_.data());
+  for (int64_t done = 0; done < bytes_; done += kStretchBytes) {
+    std::memcpy(source + done, kStretch.data(), static_cast<size_t>(std::min(kStretchBytes, bytes_ - done)));
+  }
+}
+
+void HostProbe::exchange(int64_t elements) {
+  const int64_t all = elements * comm_.size();
+  comm_.all_to_all(Buffer{source_.data(), all, DType::kF32}, Buffer{sink_.data(), all, DType::kF32},
+                   {.algorithm = "pairwise"});
+}
+
+void HostProbe::run(Kind kind, int64_t offset) {
   auto* const source = static_cast<std::byte*>(source_.data());
   auto* const stage = static_cast<std::byte*>(stage_.data());
+  std::byte* const sink = sink_.data();
   const auto move = [](std::byte* to, const std::byte* from, int64_t bytes, bool stream) {
     void* const targets[] = {to};
     kernels::copy(targets, from, bytes, stream ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
   };
   switch (kind) {
     case kAlone:
-      if (first_here_) move(sink_.data(), source, bytes_, streams_);
+      if (first_here_) move(sink, source, bytes_, streams_);
       return;
     case kAll:
-      return move(sink_.data(), source, bytes_, streams_);
+    case kReadOwn:
+      return move(sink, source, bytes_, streams_);
     case kReadPeer:
-      return move(sink_.data(), peer_source_, bytes_, streams_);
+      return move(sink, peer_source_, bytes_, streams_);
     case kWritePeer:
-      return move(peer_source_, sink_.data(), bytes_, streams_);
+      return move(peer_source_, sink, bytes_, streams_);
+    case kReadShared:
+      return move(sink, peer_source_, part_bytes_, streams_);
+    case kWriteShared:
+      return move(source, sink, part_bytes_, streams_);
     case kWriteStage:
-      return move(stage, source, stage_bytes_, true);
+      return move(stage, source + offset, stage_bytes_, true);
     case kReadStage:
-      return move(sink_.data(), peer_stage_, stage_bytes_, streams_);
+      return move(sink + offset, peer_stage_, stage_bytes_, streams_);
     case kBarrier:
       for (int i = 0; i < kBarriers; ++i) comm_.barrier();
       return;
+    case kEmptyMessages:
+      return exchange(1);
+    case kMessages:
+      return exchange(block_);
     case kKinds:
       return;
   }
 }
 
-double HostProbe::once(Kind kind) {
-  // As before an operation: each owner has just written its memory.
-  if (kind != kReadStage) std::memset(source_.data(), 1, static_cast<size_t>(bytes_));
+double HostProbe::once(Kind kind, int64_t offset) {
+  settle(kind);
   comm_.barrier();
   const double begin = now_us();
-  copy(kind);
-  double us = now_us() - begin;
-  if (kind == kAlone || here_ < comm_.size()) {
+  run(kind, offset);
+  double us = std::max(0.0, now_us() - begin - clock_us_);
+  const bool copies = kind < kBarrier;
+  if (!crowded_ || !copies || kind == kAlone || here_ < comm_.size()) {
     comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
     return us;
   }
   // Ranks that take turns on a core: from the first one's begin to the last one's end, by the host's one clock.
   std::array<double, 2> window = {-begin, begin + us};
   comm_.all_reduce(window, {.op = ReduceOp::kMax});
-  us = window[0] + window[1];
-  return us;
-}
-
-// In memory that the kind before has not just thrown out of the cache: as it is in repetitions of an operation.
-double HostProbe::measure(Kind kind) {
-  once(kind);
-  return once(kind);
+  return window[0] + window[1];
 }
 
 void HostProbe::sample() {
-  for (int kind = 0; kind < kKinds; ++kind) {
-    const bool peers = kind == kReadPeer || kind == kWritePeer || kind == kReadStage;
-    double us = 0;
-    if (!peers || peer_source_ != nullptr) us = measure(static_cast<Kind>(kind));
-    us_[static_cast<size_t>(kind)].push_back(us);
+  const Rounds rounds = rounds_of(bytes_);
+  const std::vector<std::vector<Kind>> by_turns = {{kAlone},
+                                                   {kAll},
+                                                   {kReadPeer},
+                                                   {kReadOwn, kWritePeer},
+                                                   {kReadShared, kWriteShared},
+                                                   {kWriteStage, kReadStage},
+                                                   {kBarrier},
+                                                   {kEmptyMessages},
+                                                   {kMessages}};
+  for (const std::vector<Kind>& kinds : by_turns) {
+    for (int round = 0; round < rounds.before + rounds.measured; ++round) {
+      const int64_t offset = round % (bytes_ / stage_bytes_) * stage_bytes_;
+      for (const Kind kind : kinds) {
+        const double us = measures(kind) ? once(kind, offset) : 0;
+        if (round >= rounds.before) us_[kind].push_back(us);
+      }
+    }
   }
+}
+
+// What an exchange takes beyond the model's other terms: for each message, and for each of its bytes in the rings.
+void HostProbe::apply_messages(Topology& topology, double one, double us_empty, double us_long) const {
+  Host& host = topology.hosts[0];
+  CollectiveRequest request;
+  request.collective = Collective::kAllToAll;
+  request.num_ranks = comm_.size();
+  request.elements = comm_.size();
+  request.same_host = true;
+  const auto predicted = [&](double message_us) {
+    host.message_us = message_us;
+    return predict_us("pairwise", request, topology);
+  };
+  const double without = predicted(0), each = predicted(1) - without;
+  host.message_us = std::max(0.0, us_empty - without) / each;
+  const auto others = static_cast<double>(comm_.size() - 1), block = static_cast<double>(block_ * 4);
+  // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
+  const double passes = (us_long - us_empty) / (one * block);
+  host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
@@ -141,9 +229,11 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     if (peer_source_ == nullptr) continue;
     host.peer_read_factor = factor(us[kReadPeer] / bytes);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
+    host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(part_bytes_));
     host.stage_read_factor = factor(us[kReadStage] / stage);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
+  if (measures(kMessages)) apply_messages(topology, one, us[kEmptyMessages], us[kMessages]);
   return topology;
 }
 

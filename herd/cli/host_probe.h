@@ -1,6 +1,12 @@
 // What the ranks' host does at this moment: the rates and factors of topology.h's Host, measured in the memory that a
 // message of so many bytes takes, for a prediction beside a measurement. The cores of a virtual machine move within
 // seconds, so samples are taken by turns with what is predicted.
+//   own memory     copied by one rank alone, and by all at once
+//   peers' memory  read after its owner wrote it; written after its owner wrote it, or where outputs lie apart read it
+//   shared         own memory written after a peer read it
+//   stage          written past the cache after a peer read it, and read after a peer wrote it
+//   messages       exchanged among all ranks: empty ones, and as long as those of the operation
+//   signals        barriers, and core_distance.h's round trip
 // Threads: one at a time; collective.
 #pragma once
 
@@ -16,28 +22,51 @@ namespace herd::cli {
 
 class HostProbe {
  public:
-  HostProbe(Communicator& comm, int64_t message_bytes);
+  HostProbe(Communicator& comm, int64_t message_bytes, bool in_place);
   void sample();
   // The topology with its hosts as the medians of the samples say, and the latency between them; the same on all ranks.
   // `core_ns`: core_distance.h's round trip, 0 where it has none. REQUIRES a sample.
   Topology applied_to(Topology topology, double core_ns) const;
 
  private:
-  enum Kind { kAlone, kAll, kReadPeer, kWritePeer, kWriteStage, kReadStage, kBarrier, kKinds };
-  double measure(Kind kind);
-  double once(Kind kind);
-  void copy(Kind kind);
+  enum Kind {
+    kAlone,
+    kAll,
+    kReadPeer,
+    kReadOwn,
+    kWritePeer,
+    kReadShared,
+    kWriteShared,
+    kWriteStage,
+    kReadStage,
+    kBarrier,
+    kEmptyMessages,
+    kMessages,
+    kKinds
+  };
+  bool measures(Kind kind) const;
+  void settle(Kind kind);
+  void run(Kind kind, int64_t offset);
+  double once(Kind kind, int64_t offset);
+  void exchange(int64_t elements);
+  void apply_messages(Topology& topology, double one, double us_empty, double us_long) const;
 
   Communicator& comm_;
   int here_ = 1;            // ranks of this host
   bool first_here_ = true;  // this rank is the first of them
+  bool crowded_;            // they outnumber its cores
+  bool in_place_;           // inputs are outputs, too
   bool streams_;            // the message is written past the cache
-  int64_t bytes_, stage_bytes_;
-  SharedMemory sink_;  // private
+  double clock_us_;         // what looking at the clock takes
+  int64_t bytes_;           // of a buffer
+  int64_t part_bytes_;      // of one rank's part of the message
+  int64_t stage_bytes_;     // of a piece that staged algorithms cut it into
+  int64_t block_;           // elements of fp32 that each rank gives each other one as a message
+  SharedMemory sink_;       // private
   SymmetricMemory source_, stage_;
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
-  std::array<std::vector<double>, kKinds> us_;  // of the slowest rank
+  std::array<std::vector<double>, kKinds> us_;
 };
 
 }  // namespace herd::cli

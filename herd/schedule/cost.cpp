@@ -15,7 +15,7 @@ constexpr int64_t kMessagePieceBytes = 64 << 10;
 constexpr int kMaxMessagePieces = 4;
 
 struct Rates {  // of one host, for this message
-  double core, bus, peer_read = 1, peer_write = 1, stage_read = 1, stage_write = 1;
+  double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;
 };
 
 class Model {
@@ -31,6 +31,7 @@ class Model {
     add_tiers();
     if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
     tasks_.resize(n);
+    for (Rank rank = 0; rank < n; ++rank) note_reads(rank);
   }
 
   ScheduleTimes run() {
@@ -66,7 +67,8 @@ class Model {
         static_cast<double>(footprint) * size_of(all_[0].dtype) * host.ranks * (all_[0].in_place ? 1 : 2);
     const bool cached = touched <= static_cast<double>(host.cache_bytes);
     rates_.push_back(cached ? Rates{host.cached_core_bytes_per_us, host.cached_bytes_per_us, host.peer_read_factor,
-                                    host.peer_write_factor, host.stage_read_factor, host.stage_write_factor}
+                                    host.peer_write_factor, host.shared_write_factor, host.stage_read_factor,
+                                    host.stage_write_factor, host.message_factor}
                             : Rates{host.core_bytes_per_us, host.memory_bytes_per_us});
     const std::string name = topology_.hosts.size() > 1 ? " of host " + std::to_string(h) : "";
     cores_.push_back(add_shared("cores" + name, host.cores));
@@ -80,6 +82,18 @@ class Model {
     } else if (topology_.hosts.size() > 1) {
       up_.push_back(add_shared("uplink out" + name, host.uplink.bytes_per_us));
       down_.push_back(add_shared("uplink in" + name, host.uplink.bytes_per_us));
+    }
+  }
+
+  // What the rank reads in the memory of its peers where inputs are outputs, too: their owners store to it later.
+  void note_reads(Rank rank) {
+    if (!all_[0].in_place) return;
+    for (const Step& step : all_[rank].steps) {
+      for (Slice source : step.sources) {
+        if (source.rank == rank || source.space == Space::kStage) continue;
+        source.space = Space::kOutput;
+        read_by_peers_.push_back(source);
+      }
     }
   }
 
@@ -160,11 +174,20 @@ class Model {
       const double peers = source.space == Space::kStage ? rates.stage_read : rates.peer_read;
       moved += bytes(source) * (source.rank == rank ? 1 : peers);
     }
+    // One kind of store for all targets of a step.
+    const bool past_the_cache =
+        std::any_of(step.targets.begin(), step.targets.end(), [](const Slice& s) { return s.space == Space::kStage; });
     for (const Slice& target : step.targets) {
-      const bool staged = target.space == Space::kStage, own = target.rank == rank || reads(step, target);
-      moved += bytes(target) * (staged ? rates.stage_write : own ? 1 : rates.peer_write);
+      moved += bytes(target) * (past_the_cache ? rates.stage_write : write_factor(step, target, rank));
     }
     return moved;
+  }
+
+  double write_factor(const Step& step, const Slice& target, Rank rank) const {
+    const Rates& rates = rates_[host_of_[rank]];
+    if (reads(step, target)) return 1;
+    if (target.rank != rank) return rates.peer_write;
+    return peers_read(target) ? rates.shared_write : 1;
   }
 
   // Whether the step has the lines of this target already, since it reads the same memory.
@@ -172,6 +195,14 @@ class Model {
     return std::any_of(step.sources.begin(), step.sources.end(), [&](const Slice& source) {
       const bool same_memory = source.space == target.space || (all_[0].in_place && source.space == Space::kInput);
       return source.rank == target.rank && same_memory && source.begin == target.begin;
+    });
+  }
+
+  // Whether peers hold lines of this memory because their steps read it.
+  bool peers_read(const Slice& target) const {
+    return std::any_of(read_by_peers_.begin(), read_by_peers_.end(), [&](const Slice& read) {
+      return read.rank == target.rank && read.space == target.space && read.begin < target.end &&
+             target.begin < read.end;
     });
   }
 
@@ -224,11 +255,12 @@ class Model {
         break;
     }
     const bool near = host_of_[step.peer] == host_of_[rank];
-    const double message = bytes(step.targets[0]), per_byte = step.kind == StepKind::kReceive ? 2 : 3;
+    const double message = bytes(step.targets[0]), own = step.kind == StepKind::kReceive ? 1 : 2;
     const int count = pieces_of(message);
-    sim::Task task = cpu(rank, per_byte * message / count, 2);
+    sim::Task task = cpu(rank, (own + (near ? rates_[host_of_[rank]].message : 1)) * message / count, 2);
     std::vector<sim::Task> tasks(count, task);
-    tasks[0].latency_us = near ? host.signal_us : latency_between(host_of_[step.peer], host_of_[rank]);
+    tasks[0].latency_us =
+        near ? host.signal_us + host.message_us : latency_between(host_of_[step.peer], host_of_[rank]);
     return tasks;
   }
 
@@ -236,7 +268,7 @@ class Model {
     const int from = host_of_[rank], to = host_of_[step.peer];
     const double message = bytes(step.sources[0]);
     const int count = pieces_of(message);
-    if (from == to) return std::vector<sim::Task>(count, cpu(rank, 2 * message / count, 2));
+    if (from == to) return std::vector<sim::Task>(count, cpu(rank, (1 + rates_[from].message) * message / count, 2));
     const double rate = topology_.hosts[from].uplink.bytes_per_us;
     sim::Task task;
     task.latency_us = 0;
@@ -256,6 +288,7 @@ class Model {
   std::vector<int> links_;                             // of a torus or mesh: per host, axis and direction
   std::vector<std::vector<int>> tier_up_, tier_down_;  // per tier and group
   int spine_ = -1;
+  std::vector<Slice> read_by_peers_;
   std::map<std::pair<Rank, LaneId>, int> lanes_;
   std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
   std::vector<sim::Task> tasks_to_add_;

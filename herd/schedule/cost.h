@@ -2,8 +2,9 @@
 // shares the host's cores, memory and uplink with everybody else's. So more ranks than cores share cores.
 //   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
 //                      schedules touch on a host fits; there bytes of peers and of the stage count by the host's
-//                      factors)
-//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces
+//                      factors, and so do bytes stored to own memory that a peer has read)
+//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces; message_us until its
+//                      receiver sees it, beside signal_us
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out
 //   signal             the host's signal_us until the wait sees it

@@ -51,7 +51,7 @@ Topology plain_pair() {
   host.cached_core_bytes_per_us = 1000;
   host.cached_bytes_per_us = 1e9;
   host.signal_us = host.step_us = 0;
-  host.peer_write_factor = 1;
+  host.peer_write_factor = host.shared_write_factor = 1;
   return topology;
 }
 
@@ -85,6 +85,36 @@ TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
   EXPECT_NEAR(time_of("direct_push", request, topology), 160, 0.01);
   request.in_place = false;
   EXPECT_NEAR(time_of("direct_push", request, topology), 240, 0.01);
+}
+
+TEST(Cost, OwnMemoryThatAPeerHasReadIsNoOwnMemoryToWrite) {
+  const CollectiveRequest request{.collective = Collective::kAllReduce,
+                                  .num_ranks = 2,
+                                  .elements = 20'000,
+                                  .in_place = true,
+                                  .direct = true,
+                                  .same_host = true};
+  Topology topology = plain_pair();
+  // Two halves of 40,000 bytes are read and one written where it was read; then the peer's half is copied.
+  EXPECT_NEAR(time_of("direct_pull", request, topology), 200, 0.01);
+  topology.hosts[0].shared_write_factor = 3;  // the peer has read the half that its sum is copied to
+  EXPECT_NEAR(time_of("direct_pull", request, topology), 280, 0.01);
+  EXPECT_NEAR(time_of("direct_push", request, topology), 160, 0.01);
+}
+
+TEST(Cost, AMessageOnAHostTakesItsTimeAndItsBytesInTheRings) {
+  CollectiveRequest request{
+      .collective = Collective::kAllGather, .num_ranks = 2, .elements = 20'000, .same_host = true};
+  Topology topology = plain_pair();
+  // Each rank copies, sends and receives 40,000 bytes.
+  EXPECT_NEAR(time_of("ring", request, topology), 240, 0.01);
+  topology.hosts[0].message_factor = 3;
+  EXPECT_NEAR(time_of("ring", request, topology), 400, 0.01);
+  request.collective = Collective::kBroadcast;
+  request.elements = 1;
+  const double empty = time_of("binomial", request, topology);
+  topology.hosts[0].message_us = 7;
+  EXPECT_NEAR(time_of("binomial", request, topology), empty + 7, 0.01);
 }
 
 TEST(Cost, EveryScheduleHasTimesForEveryStep) {
