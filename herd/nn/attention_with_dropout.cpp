@@ -1,6 +1,8 @@
 #include "herd/nn/attention_with_dropout.h"
 
 #include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 

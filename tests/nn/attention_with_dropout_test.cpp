@@ -8,32 +8,34 @@
 namespace herd::nn {
 namespace {
 
-constexpr int64_t B = 2, H = 3, T = 40, d = 8;
+constexpr int64_t kBatch = 2, kHeads = 3, kTokens = 40, kHeadWidth = 8;
 
-Context training() { return {.training = true, .seed = 1, .step = 2, .samples = {7, 9}, .layer = 1}; }
+at::Tensor rows(double frequency, at::ScalarType dtype) {
+  return wave({kBatch, kHeads, kTokens, kHeadWidth}, frequency).to(dtype);
+}
 
-struct Passed {
+struct Attended {
   at::Tensor y;
   std::vector<at::Tensor> gradients;
   int64_t kept = 0;  // bytes between the passes, y included
 };
 
-Passed pass(const AttentionDropout& options, at::ScalarType dtype = at::kFloat) {
+Attended attend(const AttentionDropout& options, at::ScalarType dtype = at::kFloat) {
   std::vector<at::Tensor> inputs;
-  for (const double frequency : {0.31, 0.77, 1.3})
-    inputs.push_back(wave({B, H, T, d}, frequency).to(dtype).requires_grad_());
+  for (const double frequency : {0.31, 0.77, 1.3}) inputs.push_back(rows(frequency, dtype).requires_grad_());
   const int64_t before = DeviceMemory::live_bytes();
-  Passed out;
-  out.y = attention_with_dropout(inputs[0], inputs[1], inputs[2], options, training());
+  Attended out;
+  out.y = attention_with_dropout(inputs[0], inputs[1], inputs[2], options,
+                                 {.training = true, .seed = 1, .step = 2, .samples = {7, 9}, .layer = 1});
   out.kept = DeviceMemory::live_bytes() - before;
-  out.gradients = torch::autograd::grad({out.y}, inputs, {wave({B, H, T, d}, 1.9).to(dtype)});
+  out.gradients = torch::autograd::grad({out.y}, inputs, {rows(1.9, dtype)});
   return out;
 }
 
 TEST(AttentionWithDropout, GivesTheSameBits_WhenItIsComputedAgain) {
   for (const bool causal : {false, true}) {
     for (const at::ScalarType dtype : {at::kFloat, at::kBFloat16}) {
-      const Passed kept = pass({causal, 0.3, false}, dtype), again = pass({causal, 0.3, true}, dtype);
+      const Attended kept = attend({causal, 0.3, false}, dtype), again = attend({causal, 0.3, true}, dtype);
       EXPECT_TRUE(at::equal(kept.y, again.y));
       for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::equal(kept.gradients[i], again.gradients[i])) << i;
     }
@@ -42,9 +44,10 @@ TEST(AttentionWithDropout, GivesTheSameBits_WhenItIsComputedAgain) {
 
 TEST(AttentionWithDropout, KeepsNoMatrixOfTokensByTokens_WhenItIsComputedAgain) {
   DeviceMemory::install();
-  constexpr int64_t kOutput = B * H * T * d * 4, kMatrix = B * H * T * T * 4;
-  EXPECT_GE(pass({true, 0.3, false}).kept, kOutput + 2 * kMatrix);
-  EXPECT_EQ(pass({true, 0.3, true}).kept, kOutput);  // q, k and v are the caller's
+  constexpr int64_t kOutput = kBatch * kHeads * kTokens * kHeadWidth * 4,
+                    kMatrix = kBatch * kHeads * kTokens * kTokens * 4;
+  EXPECT_GE(attend({true, 0.3, false}).kept, kOutput + 2 * kMatrix);
+  EXPECT_EQ(attend({true, 0.3, true}).kept, kOutput);  // q, k and v are the caller's
 }
 
 }  // namespace
