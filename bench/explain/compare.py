@@ -3,12 +3,14 @@
 
     python bench/explain/compare.py [--build build/release] [--ops all_reduce,...] [--bytes 4KiB,1MiB,64MiB]
         [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--only shm|wire] [--out explain.jsonl]
+    python bench/explain/compare.py --rows explain.jsonl,.. [--page docs/guide/benchmarks.md]
 
 Ranks of one host over shared memory, in ordinary and in symmetric memory; and, as root, two hosts (network namespaces
 joined by a virtual cable that is limited to --wire) of 1 and 2 ranks. Each line is one run of `herd bench`, whose
 predictions rest on what it measures by turns with the operation: rates and latencies of this host, and the link as it
 was probed when the ranks met. JSONL, then a table: "limit" is 25 % from 1 MiB up where ranks do not outnumber cores,
-else 40 %. Status 1 where a prediction is further off.
+else 40 %. Status 1 where a prediction is further off. The second form measures nothing: its table is of lines that
+earlier calls wrote, also ones that were ended halfway.
 """
 import argparse
 import json
@@ -31,6 +33,7 @@ parser.add_argument("--seconds", default="0.3", help="of bench per line")
 parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way, as tc writes it")
 parser.add_argument("--only", choices=["shm", "wire"])
 parser.add_argument("--out", default="explain.jsonl")
+parser.add_argument("--rows", help="files of earlier calls, instead of measuring")
 parser.add_argument("--page", help="a page whose part \"explain\" the table replaces")
 args = parser.parse_args()
 herd = pathlib.Path(args.build).resolve() / "herd"
@@ -106,10 +109,15 @@ def say(line):
     print(line, flush=True)
 
 
+def recorded():
+    for name in args.rows.split(","):
+        yield from lines_of(pathlib.Path(name).read_text())
+
+
 rows, table = [], []
-with open(args.out, "w") as out:
-    sources = [] if args.only == "wire" else [shared_memory]
-    if args.only != "shm":
+with open(os.devnull if args.rows else args.out, "w") as out:
+    sources = [recorded] if args.rows else [] if args.only == "wire" else [shared_memory]
+    if args.only != "shm" and not args.rows:
         reason = two_hosts.why_not()
         print(f"two_hosts: skipped: {reason}") if reason else sources.append(wire)
     say(f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "

@@ -19,6 +19,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 512 << 10;
+// Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns.
+constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10;
 constexpr int64_t kStretchBytes = 16 << 10;
 constexpr int kBarriers = 8;
 
@@ -56,7 +58,9 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
       streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
-      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), kLeastBytes, kMostBytes), 64)),
+      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()),
+                                 comm.size() > launch::host_cores() ? kLeastByTurns : kLeastBytes, kMostBytes),
+                      64)),
       part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
       block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
@@ -87,7 +91,8 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
 bool HostProbe::measures(Kind kind) const {
   if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return peer_source_ != nullptr;
   // With other hosts in it an exchange says nothing about this one.
-  return (kind != kEmptyMessages && kind != kMessages) || (here_ > 1 && here_ == comm_.size());
+  return (kind != kEmptyMessages && kind != kMessages) ||
+         (here_ > 1 && here_ == comm_.size() && (!crowded_ || bytes_ >= kLeastMessagesByTurns));
 }
 
 // As before an operation: each owner has just written its memory. A stage, what a peer has read since, and an output
@@ -199,7 +204,7 @@ void HostProbe::apply_messages(Topology& topology, double one, double us_empty, 
     return predict_us("pairwise", request, topology);
   };
   const double without = predicted(0), each = predicted(1) - without;
-  host.message_us = std::max(0.0, us_empty - without) / each;
+  host.message_us = crowded_ ? 0 : std::max(0.0, us_empty - without) / each;  // by turns the signals count it already
   const auto others = static_cast<double>(comm_.size() - 1), block = static_cast<double>(block_ * 4);
   // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
   const double passes = (us_long - us_empty) / (one * block);
