@@ -8,14 +8,17 @@ Contenders, each once a round, in turn:
     train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
     herd train     one run of all ranks, gradients clipped by their norm as by default
     zero1 .. zero3 the same with strategy.zero = 1 .. 3
+    full, selective   herd train with strategy.recompute = that; its floor is herd train
     bf16 alone, bf16 train, bf16 zero3   the same with strategy.precision = "bf16"
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
     torch ddp, torch zero, torch fsdp2, torch fsdp2_bf16   torch's own over gloo, from Python: see torch_peers.py
-    torch bf16 alone   as many independent one-rank runs of torch side by side, weights in bf16
+    deepspeed bf16     DeepSpeed's ZeRO-3, where --python has it
+    torch bf16 alone   as many independent one-rank runs of torch side by side, weights in bf16: the floor of torch's
+                       bf16, beside which `bf16 train` stands, too
 The first step of each run is left out. Memory is the sum of the PSS of a contender's processes (side by side: of all of
 them) at its highest, read in a first round that is not timed. Every round goes to --out, one JSON object a line: ranks,
-contender, ms (of each step), pss_gib (first rounds only). With --add the
+contender, ms (of each step), predicted_ms (herd train's), pss_gib (first rounds only). With --add the
 file's rounds count too, and where it has a contender's memory there is no first round: a long comparison can be made in
 short sittings. The table of all of them goes to standard output.
 """
@@ -94,8 +97,9 @@ def pss_bytes(roots):
 
 
 def run(commands, watch):
-    """(milliseconds of each step but a run's first, highest PSS or 0) of commands that run at once."""
-    processes = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+    """(milliseconds of each step but a run's first, highest PSS or 0, 0) of commands that run at once."""
+    errors = open(f"{scratch.name}/errors", "w+")
+    processes = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=errors, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1", **e}) for c, e in commands]
     highest, over = [0], threading.Event()
 
@@ -108,8 +112,9 @@ def run(commands, watch):
     texts = [p.communicate()[0] for p in processes]
     over.set()
     if any(p.returncode for p in processes):
-        sys.exit(f"failed: {' '.join(commands[0][0])}")
-    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0]
+        errors.seek(0)
+        sys.exit(f"failed: {' '.join(commands[0][0])}\n{errors.read()[-2000:]}")
+    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0], 0
 
 
 def herd_train(runs, ranks, watch, *overrides):
@@ -122,11 +127,13 @@ def herd_train(runs, ranks, watch, *overrides):
         commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}",
                           *overrides], {}))
     _, pss = run(commands, watch)
-    times = []
+    times, predicted = [], 0
     for folder in folders:
         with open(f"{folder}/metrics.jsonl") as lines:
-            times += [row["step_ms"] for row in map(json.loads, lines) if "step_ms" in row][1:]
-    return times, pss
+            steps = [row for row in map(json.loads, lines) if "step_ms" in row]
+        times += [row["step_ms"] for row in steps[1:]]
+        predicted = steps[-1]["predicted_step_ms"]
+    return times, pss, predicted
 
 
 def torch_run(kind, ranks, watch):
@@ -134,7 +141,7 @@ def torch_run(kind, ranks, watch):
         s.bind(("127.0.0.1", 0))
         port = str(s.getsockname()[1])
     return run([([args.python, f"{here}/torch_peers.py", kind, *sizes],
-                 {"RANK": str(r if ranks > 1 else 0), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
+                 {"RANK": str(r if ranks > 1 else 0), "LOCAL_RANK": str(r), "WORLD_SIZE": str(ranks), "MASTER_ADDR": "127.0.0.1",
                   "MASTER_PORT": port}) for r in range(args.ranks)], watch)
 
 
@@ -144,6 +151,8 @@ contenders = {
     "herd train": lambda watch: herd_train(1, args.ranks, watch),
     **{f"zero{stage}": lambda watch, stage=stage: herd_train(1, args.ranks, watch, f"strategy.zero={stage}")
        for stage in (1, 2, 3)},
+    **{mode: lambda watch, mode=mode: herd_train(1, args.ranks, watch, f"strategy.recompute={mode}")
+       for mode in ("full", "selective")},
     "bf16 alone": lambda watch: herd_train(args.ranks, 1, watch, BF16),
     "bf16 train": lambda watch: herd_train(1, args.ranks, watch, BF16),
     "bf16 zero3": lambda watch: herd_train(1, args.ranks, watch, BF16, "strategy.zero=3"),
@@ -151,18 +160,22 @@ contenders = {
     "herd ddp": lambda watch: run([([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes], {})], watch),
     **{f"torch {kind}": lambda watch, kind=kind: torch_run(kind, args.ranks, watch)
        for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16")},
+    "deepspeed bf16": lambda watch: torch_run("deepspeed_bf16", args.ranks, watch),
     "torch bf16 alone": lambda watch: torch_run("bf16", 1, watch),
 }
 floors = {name: "train alone" for name in ("train alone", "herd train", "zero1", "zero2", "zero3")}
+floors |= {name: "herd train" for name in ("full", "selective")}
 floors |= {name: "bf16 alone" for name in ("bf16 alone", "bf16 train", "bf16 zero3")}
+floors |= {name: "torch bf16 alone" for name in ("torch bf16 alone", "torch fsdp2_bf16", "deepspeed bf16")}
 if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 rows = []
 if args.add and os.path.exists(args.out):
     rows = [row for row in map(json.loads, open(args.out)) if row["ranks"] == args.ranks]
 with open(args.out, "a" if args.add else "w") as out:
-    def note(name, ms, pss):
-        rows.append({"ranks": args.ranks, "contender": name, "ms": ms, **({"pss_gib": pss / 2**30} if pss else {})})
+    def note(name, ms, pss, predicted=0):
+        rows.append({"ranks": args.ranks, "contender": name, "ms": ms, **({"pss_gib": pss / 2**30} if pss else {}),
+                     **({"predicted_ms": predicted} if predicted else {})})
         print(json.dumps(rows[-1]), file=out, flush=True)
 
     for name, contender in contenders.items():
@@ -170,19 +183,28 @@ with open(args.out, "a" if args.add else "w") as out:
             note(name, [], contender(True)[1])
     for _ in range(args.rounds):
         for name, contender in contenders.items():
-            note(name, contender(False)[0], 0)
+            ms, _, predicted = contender(False)
+            note(name, ms, 0, predicted)
 
 
 def times(name):
     return [ms for row in rows if row["contender"] == name for ms in row["ms"]]
 
 
-print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its floor | peak PSS |\n|---|---|---|---|---|---|---|")
+def of_predicted(name):
+    """A run's median step over what that run had predicted: the middle of the rounds."""
+    shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in rows
+              if row["contender"] == name and row["ms"] and row.get("predicted_ms")]
+    return f"{100 * statistics.median(shares):.0f} %" if shares else ""
+
+
+print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its floor | of predicted "
+      "| peak PSS |\n|---|---|---|---|---|---|---|---|")
 for name in dict.fromkeys(row["contender"] for row in rows):
     if not times(name):
         continue
     median, floor = statistics.median(times(name)), times(floors.get(name, "module alone"))
     print(f"| {name} | {sum(1 for row in rows if row['contender'] == name and row['ms'])} | {median:.0f} | {min(times(name)):.0f} "
           f"| {1e3 * args.ranks * args.batch * args.context / median:.0f} "
-          f"| {median / statistics.median(floor) if floor else 0:.3f} "
+          f"| {median / statistics.median(floor) if floor else 0:.3f} | {of_predicted(name)} "
           f"| {max(row.get('pss_gib', 0) for row in rows if row['contender'] == name):.2f} GiB |")

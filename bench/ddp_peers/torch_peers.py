@@ -1,10 +1,12 @@
 """Torch's own ways to train the GPT of gpt.h on several ranks, each with fused AdamW (RANK, WORLD_SIZE set).
 
-    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|bf16 LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|bf16 LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
 
 ddp     DistributedDataParallel, gradients as bucket views
 zero    the same with ZeroRedundancyOptimizer
 fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
+deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and moments in fp32 (pip install deepspeed, and
+        DS_ACCELERATOR=cpu)
 bf16    one rank, weights in bf16
 """
 import os
@@ -63,6 +65,10 @@ gpt = Gpt()
 model = gpt
 if KIND == "bf16":
     gpt.to(torch.bfloat16)
+elif KIND == "deepspeed_bf16":
+    import deepspeed
+
+    deepspeed.init_distributed("gloo")
 elif KIND.startswith("fsdp2"):
     precision = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
     options = {"mp_policy": precision} if KIND == "fsdp2_bf16" else {}
@@ -79,6 +85,10 @@ if KIND == "zero":
     optimizer = ZeroRedundancyOptimizer(groups, torch.optim.AdamW, **settings)
 else:
     optimizer = torch.optim.AdamW(groups, **settings)
+if KIND == "deepspeed_bf16":
+    model, optimizer, _, _ = deepspeed.initialize(model=gpt, optimizer=optimizer, config={
+        "train_micro_batch_size_per_gpu": BATCH, "bf16": {"enabled": True}, "zero_optimization": {"stage": 3},
+        "zero_allow_untested_optimizer": True})
 tokens = (torch.arange(BATCH * (CONTEXT + 1)) * 7919 % VOCAB).view(BATCH, -1)
 inputs, targets = tokens[:, :-1], tokens[:, 1:].reshape(-1)
 for _ in range(STEPS):
@@ -86,9 +96,13 @@ for _ in range(STEPS):
         dist.barrier()
     start = time.perf_counter()
     loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
+    if KIND == "deepspeed_bf16":
+        model.backward(loss)
+        model.step()
+    else:
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
     if rank == 0:
         print(f"ms {(time.perf_counter() - start) * 1e3:.2f} loss {loss.item():.5f}", flush=True)
 if ranks > 1:
