@@ -126,7 +126,7 @@ def herd_train(runs, ranks, watch, *overrides):
         folders.append(f"{scratch.name}/run{i}")
         commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}",
                           *overrides], {}))
-    _, pss = run(commands, watch)
+    _, pss, _ = run(commands, watch)
     times, predicted = [], 0
     for folder in folders:
         with open(f"{folder}/metrics.jsonl") as lines:
