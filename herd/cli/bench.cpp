@@ -242,19 +242,26 @@ void add_bench_command(CLI::App& app) {
   command->add_option("op", options->op, names)->required();
   command->add_option("-n,--ranks", options->ranks, "how many, where no launcher says it")->check(CLI::Range(1, 1024));
   command->add_option("--bytes", *sizes, "message sizes, such as 4KiB,1MiB,256MiB")->capture_default_str();
-  command->add_option("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")
-      ->capture_default_str();
-  command->add_option("--redop", options->redop, "sum, min or max; default: sum (bool: max)");
-  command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
-  command
-      ->add_option("--transport", options->transport,
-                   "shm, ucx (each rank as a host of its own, over the loopback) or inproc")
-      ->capture_default_str();
+  CLI::Option* dtype =
+      command->add_option("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")
+          ->capture_default_str();
+  CLI::Option* redop = command->add_option("--redop", options->redop, "sum, min or max; default: sum (bool: max)");
+  CLI::Option* algorithm =
+      command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
+  CLI::Option* transport = command
+                               ->add_option("--transport", options->transport,
+                                            "shm, ucx (each rank as a host of its own, over the loopback) or inproc")
+                               ->capture_default_str();
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
-  command->add_flag("--json", options->json, "one object per line");
+  CLI::Option* json = command->add_flag("--json", options->json, "one object per line");
   command->add_option("--seconds", options->seconds, "about, per size")->capture_default_str();
   auto tuning = std::make_shared<std::string>();
-  command->add_option("--tune", *tuning, "time every algorithm, write the fastest into this file");
+  command->add_option("--tune", *tuning, "time every algorithm on fp32 over shm, write the fastest into this file")
+      ->excludes(dtype)
+      ->excludes(redop)
+      ->excludes(algorithm)
+      ->excludes(transport)
+      ->excludes(json);
   command->callback([options, sizes, tuning] {
     options->bytes.clear();
     std::istringstream list(*sizes);

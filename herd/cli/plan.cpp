@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
@@ -12,6 +11,7 @@
 #include "herd/base/units.h"
 #include "herd/cli/known_models.h"
 #include "herd/cli/trainer_process.h"
+#include "herd/cli/write_file.h"
 #include "herd/draw/table.h"
 #include "herd/launch/cores.h"
 
@@ -85,11 +85,7 @@ int run_plan(const PlanOptions& options) {
   const planner::Plan plan = make_plan(options);
   std::fputs((options.json ? plan_json(plan) : plan_text(plan)).c_str(), stdout);
   if (options.html.empty()) return 0;
-  std::ofstream page(options.html, std::ios::binary);
-  page << plan_page(plan);
-  page.close();
-  if (!page) throw Error(Code::kStorage, "can't write " + options.html);
-  std::fprintf(stderr, "wrote %s\n", options.html.c_str());
+  write_file(options.html, plan_page(plan), stderr);
   return 0;
 }
 

@@ -3,11 +3,11 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/write_file.h"
 #include "herd/draw/timeline.h"
 #include "herd/launch/cores.h"
 #include "herd/planner/rewrites.h"
@@ -17,18 +17,6 @@
 #include "herd/strategies/table.h"
 
 namespace herd::cli {
-namespace {
-
-void write_file(const std::string& path, const std::string& content) {
-  std::ofstream out(path, std::ios::binary);
-  out << content;
-  out.close();
-  if (!out) throw Error(Code::kStorage, "can't write " + path);
-  std::printf("wrote %s\n", path.c_str());
-}
-
-}  // namespace
-
 int run_show_program(const ShowProgramOptions& options) {
   const spec::RunFile stated = spec::parse_run_file(options.file, options.overrides);
   spec::resolve(stated, options.ranks);

@@ -2,10 +2,10 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
-#include <fstream>
 #include <memory>
 
 #include "herd/base/error.h"
+#include "herd/cli/write_file.h"
 #include "herd/collectives/choose.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
@@ -16,14 +16,6 @@
 
 namespace herd::cli {
 namespace {
-
-void write_file(const std::string& path, const std::string& content) {
-  std::ofstream out(path, std::ios::binary);
-  out << content;
-  out.close();
-  if (!out) throw Error(Code::kStorage, "can't write " + path);
-  std::printf("wrote %s\n", path.c_str());
-}
 
 std::string resources_html(const ScheduleTimes& times) {
   draw::Table table{{{"resource"}, {"busy", true}}, {}};

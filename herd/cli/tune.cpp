@@ -3,13 +3,12 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <optional>
 
-#include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
+#include "herd/cli/write_file.h"
 #include "herd/collectives/registry.h"
 #include "herd/topology/probe.h"
 
@@ -79,11 +78,7 @@ int run_tune(const TuneOptions& options) {
   for (const int64_t bytes : options.bytes) {
     if (const auto best = fastest(options, bytes)) tuning = with(std::move(tuning), *best);
   }
-  std::ofstream out(options.file);
-  out << to_text(tuning);
-  out.close();
-  if (!out) throw Error(Code::kStorage, "can't write " + options.file);
-  std::printf("wrote %s\n", options.file.c_str());
+  write_file(options.file, to_text(tuning));
   return 0;
 }
 

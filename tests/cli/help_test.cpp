@@ -44,5 +44,11 @@ TEST(HerdHelp, NamesACommandThatThereIsNot) {
   EXPECT_THAT(wrong.output(), HasSubstr("fix: one of bench, checkpoint"));
 }
 
+TEST(HerdBench, TunesForWhatTheFileHoldsAlone) {
+  ChildProcess wrong({kHerd, "bench", "all_reduce", "--tune", "file", "--dtype", "bf16"});
+  EXPECT_EQ(wrong.wait(), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("--dtype excludes --tune"));
+}
+
 }  // namespace
 }  // namespace herd::launch
