@@ -11,6 +11,7 @@
 
 #include "herd/program/simulate.h"
 #include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 #include "herd/topology/topology.h"
 
@@ -19,6 +20,7 @@ namespace herd::planner {
 // What computes: a device of the rank's own, or cores and memory that it shares with the other ranks of its host.
 struct Device {
   bool own = false;
+  spec::Kernels kernels() const { return own ? spec::Kernels::kDevice : spec::Kernels::kCpu; }
   int64_t memory_bytes = 0;              // of a rank; 0 = not stated
   double matmul_flops_per_us = 90e3;     // fp32, of the device or of one core
   double matmul16_flops_per_us = 180e3;  // 16 bit

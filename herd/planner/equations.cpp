@@ -34,7 +34,7 @@ class Equations {
         layout_(layout),
         cluster_(cluster),
         machine_(calibration_of(cluster, run, layout)),
-        model_(spec::model_table(run, layout.micro_batch)),
+        model_(spec::model_table(run, layout.micro_batch, cluster.device.kernels())),
         cost_(std::move(cost)),
         shards_(layout.fsdp > 1 ? layout.fsdp : layout.dp),
         axis_(layout.fsdp > 1 ? "fsdp" : "dp") {

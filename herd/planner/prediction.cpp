@@ -97,7 +97,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     return out;
   }
   const Cluster used = with_ranks(cluster, ranks);
-  const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
+  const spec::ModelTable model = spec::model_table(run, layout.micro_batch, used.device.kernels());
   // Ranks with a device each do not slow each other down, and all run the same step.
   const int simulated = used.device.own ? 1 : used.topology.hosts[0].ranks;
   std::vector<Program> programs;

@@ -101,8 +101,8 @@ class Candidates {
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
-    const program::Program step =
-        strategies::compile_step(changed, spec::model_table(changed, out.layout.micro_batch), out.layout, 0);
+    const program::Program step = strategies::compile_step(
+        changed, spec::model_table(changed, out.layout.micro_batch, cluster_.device.kernels()), out.layout, 0);
     out.device = budget_peak(step, program::Tier::kDevice).bytes;
     out.host = budget_peak(step, program::Tier::kHost).bytes;
     out.ops = step.ops.size();
@@ -167,7 +167,8 @@ class Candidates {
       limited.memory.host_budget = budget_.host;
       const spec::Layout& layout = one.prediction.layout;
       try {
-        strategies::programs_of_run(limited, spec::model_table(limited, layout.micro_batch), layout, {0});
+        strategies::programs_of_run(limited, spec::model_table(limited, layout.micro_batch, cluster_.device.kernels()),
+                                    layout, {0});
         out.push_back(std::move(one));
       } catch (const Error& error) {
         if (error.code() != Code::kOverBudget) throw;

@@ -5,8 +5,8 @@ namespace herd::spec {
 // BERT as it is pre-trained: words, positions and two segments; layers that normalise after each sum; a head that
 // predicts masked words (dense layer, norm, the tied embedding, a bias) and the next sentence (pooler, classifier).
 // Source: Devlin et al. 2019, arXiv:1810.04805.
-ModelTable bert_table(const RunFile& run, int64_t micro_batch) {
-  TableBuilder table(run, micro_batch);
+ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const LayerStyle style{.causal = false};
   const ParameterShape words{"wte.weight", {m.vocab, m.width}, 0};

@@ -3,8 +3,8 @@
 namespace herd::spec {
 
 // gpt: learned positions, biases, gelu. llama: rotated queries and keys, no biases, gated feed-forward layer.
-ModelTable decoder_table(const RunFile& run, int64_t micro_batch) {
-  TableBuilder table(run, micro_batch);
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
   const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};

@@ -55,15 +55,15 @@ int64_t loss_chunk_rows(int64_t vocab, int64_t rows) {
   return (rows + chunks - 1) / chunks;
 }
 
-ModelTable model_table(const RunFile& run, int64_t micro_batch) {
+ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   const auto& m = run.model;
   must_share("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0) must_share("mesh.tp", run.mesh.tp, "model.kv_heads", m.kv_heads);
   if (m.ffn > 0) must_share("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   must_share("mesh.cp", run.mesh.cp, "model.context", m.context);
-  if (m.kind == "gpt" || m.kind == "llama") return decoder_table(run, micro_batch);
-  if (m.kind == "bert") return bert_table(run, micro_batch);
-  if (m.kind == "t5") return t5_table(run, micro_batch);
+  if (m.kind == "gpt" || m.kind == "llama") return decoder_table(run, micro_batch, kernels);
+  if (m.kind == "bert") return bert_table(run, micro_batch, kernels);
+  if (m.kind == "t5") return t5_table(run, micro_batch, kernels);
   throw Error(Code::kBadConfig, "model.kind = \"" + m.kind + "\" has no layer table\n  fix: model.kind = \"gpt\"");
 }
 

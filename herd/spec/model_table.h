@@ -78,13 +78,15 @@ struct ModelTable {
   double flops() const;                     // of this rank, one micro-batch, forward and backward
 };
 
+// What runs the products: a CPU computes fp16 ones, and attention, in fp32, by copies.
+enum class Kernels { kCpu, kDevice };
+
 // B sequences a micro-batch. Element size from strategy.precision, shares of a rank from mesh.tp (heads, feed-forward
 // width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The attention is kMath with
 // dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective" leaves its T x T matrices
-// out of the graph; backward computes attention again. fp16 is that of a CPU: products and attention in fp32. Throws
-// kBadConfig for a model.kind that has no table, and where tp does not divide heads, kv_heads and ffn, or cp the
-// context.
-ModelTable model_table(const RunFile& run, int64_t micro_batch);
+// out of the graph; backward computes attention again. Throws kBadConfig for a model.kind that has no table, and where
+// tp does not divide heads, kv_heads and ffn, or cp the context.
+ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.
 int64_t loss_chunk_rows(int64_t vocab, int64_t rows);

@@ -5,8 +5,8 @@ namespace herd::spec {
 // An encoder and a decoder of `layers` layers each, both over `context` tokens: no biases, relu, rms norms, one table
 // of relative positions a stack, which its first layer holds. Decoder layers take (activations, the encoder's output).
 // Source: Raffel et al. 2020, arXiv:1910.10683, section 2.1.
-ModelTable t5_table(const RunFile& run, int64_t micro_batch) {
-  TableBuilder table(run, micro_batch);
+ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const int words = table.add_group("wte", {{"wte.weight", {m.vocab, m.width}, 0}});
   table.add_block(table.embedding(m.vocab, false), {words});

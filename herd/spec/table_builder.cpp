@@ -9,7 +9,7 @@ constexpr int64_t kPieceRows = 2048;  // of large fp16 weights that a product co
 
 }  // namespace
 
-TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
+TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kernels)
     : m_(run.model),
       tp_(run.mesh.tp),
       B_(micro_batch),
@@ -27,6 +27,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch)
   if (run.strategy.precision == "bf16") table_.compute = DType::kBF16;
   if (run.strategy.precision == "fp16") table_.compute = DType::kF16;
   element_ = size_of(table_.compute);
+  in_fp32_ = table_.compute == DType::kF16 && kernels == Kernels::kCpu;
   table_.tp = static_cast<int>(tp_);
   table_.micro_batch = B_;
   table_.tokens = R_;
@@ -89,13 +90,13 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   return block;
 }
 
-int64_t TableBuilder::matrix_bytes() const { return B_ * m_.heads / tp_ * T_ * S_ * (in_fp32() ? 4 : element_); }
+int64_t TableBuilder::matrix_bytes() const { return B_ * m_.heads / tp_ * T_ * S_ * (in_fp32_ ? 4 : element_); }
 
 int64_t TableBuilder::saved_scores() const { return table_.attention == Attention::kMath ? 2 * matrix_bytes() : 0; }
 
 // R rows times a matrix, in fp32: the matrix, its input and its output.
 int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
-  return in_fp32() ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
+  return in_fp32_ ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
 }
 
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
@@ -111,7 +112,7 @@ int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   const int64_t feeds = style.feed == Feed::kRelu ? 1 : style.feed == Feed::kGelu ? 2 : 4;
   const bool flash = table_.attention == Attention::kFlash;
   int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
-  if (in_fp32()) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
+  if (in_fp32_) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
   bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
@@ -172,7 +173,7 @@ BlockShape TableBuilder::head(int dense) const {
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
   block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd;
-  if (in_fp32()) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
+  if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
   block.inner = inner(1, 0, nullptr);
   return block;
 }

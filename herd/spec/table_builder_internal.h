@@ -21,7 +21,7 @@ struct LayerStyle {
 
 class TableBuilder {
  public:
-  TableBuilder(const RunFile& run, int64_t micro_batch);
+  TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kernels);
 
   int add_group(const std::string& name, std::vector<ParameterShape> parameters);
   void add_block(BlockShape block, std::vector<int> groups);
@@ -41,11 +41,10 @@ class TableBuilder {
 
  private:
   int64_t graph_bytes(const LayerStyle& style) const;
-  int64_t matrix_bytes() const;                                   // bytes of an attention's T x T matrices, one a head
-  int64_t saved_scores() const;                                   // those that its graph keeps
-  int64_t attention_scratch(int64_t matrices) const;              // beyond the block's whole graph; may be negative
-  bool in_fp32() const { return table_.compute == DType::kF16; }  // products and attention
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;   // fp32 copies around one; 0 but for fp16
+  int64_t matrix_bytes() const;                                  // bytes of an attention's T x T matrices, one a head
+  int64_t saved_scores() const;                                  // those that its graph keeps
+  int64_t attention_scratch(int64_t matrices) const;             // beyond the block's whole graph; may be negative
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies around one; 0 but for fp16
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
 
   const RunFile::Model& m_;
@@ -53,11 +52,12 @@ class TableBuilder {
   int64_t element_ = 4;  // bytes
   int64_t cp_ = 1;
   bool selective_ = false;  // recompute
+  bool in_fp32_ = false;    // fp16 products and attention
   ModelTable table_;
 };
 
-ModelTable decoder_table(const RunFile& run, int64_t micro_batch);  // gpt, llama
-ModelTable bert_table(const RunFile& run, int64_t micro_batch);
-ModelTable t5_table(const RunFile& run, int64_t micro_batch);
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // gpt, llama
+ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
+ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 
 }  // namespace herd::spec

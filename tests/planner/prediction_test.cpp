@@ -145,6 +145,14 @@ TEST(Equations, ReproduceTheStatesOfGpt3) {
   EXPECT_NEAR(p.device.states / 1e9, 3 * 700, 0.003 * 2100);
 }
 
+TEST(Equations, CountFp16OnADeviceAsBf16_AndItsCopiesInFp32OnACpu) {
+  const auto activations = [](const char* precision, const Cluster& cluster) {
+    return equations(known("gpt2", {std::string("strategy.precision=") + precision}), 1, cluster).device.activations;
+  };
+  EXPECT_EQ(activations("fp16", devices()), activations("bf16", devices()));
+  EXPECT_GT(activations("fp16", small_server(2)), activations("bf16", small_server(2)));
+}
+
 TEST(Equations, ShardStatesAndTrafficByTheZeroStage) {
   for (int stage = 0; stage <= 3; ++stage) {
     const spec::RunFile run =
