@@ -63,8 +63,8 @@ if(HERD_SANITIZE MATCHES "undefined")
 endif()
 
 # Torch's headers cost a source 2 to 4 s even precompiled, for the templates that they instantiate; four sources compiled
-# as one cost hardly more than each alone.
-set(herd_torch_unity UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+# as one cost hardly more than each alone. The debug preset compiles each alone.
+set(herd_torch_unity UNITY_BUILD ${HERD_UNITY} UNITY_BUILD_BATCH_SIZE 4)
 
 # herd_library(NAME): a library whose sources the folders add with herd_sources().
 function(herd_library name)

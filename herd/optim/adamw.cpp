@@ -30,13 +30,6 @@ std::span<const std::string_view> AdamW::state_names() const {
   return kNames;
 }
 
-std::vector<std::pair<std::string_view, double>> AdamW::hyperparameters() const {
-  return {{"beta1", options_.beta1},
-          {"beta2", options_.beta2},
-          {"epsilon", options_.epsilon},
-          {"weight_decay", options_.weight_decay}};
-}
-
 void AdamW::step(const Shard& shard, const StepOptions& options) const {
   check(shard);
   kernels::adamw({.weights = shard.weights.mutable_data_ptr<float>(),

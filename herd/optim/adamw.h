@@ -17,7 +17,6 @@ class AdamW final : public Optimizer {
   explicit AdamW(const AdamWOptions& options);  // throws kBadConfig unless 0 <= betas < 1, epsilon > 0, decay >= 0
   std::string_view name() const override { return "adamw"; }
   std::span<const std::string_view> state_names() const override;
-  std::vector<std::pair<std::string_view, double>> hyperparameters() const override;
   void step(const Shard& shard, const StepOptions& options) const override;
 
  private:

@@ -9,7 +9,6 @@
 #include <memory>
 #include <span>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "herd/kernels/element_range.h"
@@ -37,8 +36,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;                          // "adamw"
   virtual std::span<const std::string_view> state_names() const = 0;  // as checkpoints end their names: "exp_avg"
-  int num_states() const { return static_cast<int>(state_names().size()); }              // fp32 values per weight
-  virtual std::vector<std::pair<std::string_view, double>> hyperparameters() const = 0;  // for the run manifest
+  int num_states() const { return static_cast<int>(state_names().size()); }  // fp32 values per weight
   // Throws kBug where a tensor breaks the rules of Shard.   Threads: any, on disjoint shards.
   virtual void step(const Shard& shard, const StepOptions& options) const = 0;
 

@@ -21,12 +21,6 @@ std::span<const std::string_view> Sgd::state_names() const {
   return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
 }
 
-std::vector<std::pair<std::string_view, double>> Sgd::hyperparameters() const {
-  return {{"momentum", options_.momentum},
-          {"weight_decay", options_.weight_decay},
-          {"nesterov", options_.nesterov ? 1.0 : 0.0}};
-}
-
 void Sgd::step(const Shard& shard, const StepOptions& options) const {
   check(shard);
   kernels::sgd({.weights = shard.weights.mutable_data_ptr<float>(),

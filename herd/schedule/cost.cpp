@@ -31,7 +31,7 @@ class Model {
     add_tiers();
     if (topology.spine_bytes_per_us > 0) spine_ = add_shared("spine", topology.spine_bytes_per_us);
     tasks_.resize(n);
-    for (Rank rank = 0; rank < n; ++rank) note_reads(rank);
+    note_reads();
   }
 
   ScheduleTimes run() {
@@ -55,6 +55,9 @@ class Model {
   }
 
  private:
+  struct Range {
+    int64_t begin, end;
+  };
   struct Piece {
     Rank rank;
     int step, piece;
@@ -85,16 +88,32 @@ class Model {
     }
   }
 
-  // What the rank reads in the memory of its peers where inputs are outputs, too: their owners store to it later.
-  void note_reads(Rank rank) {
+  // What ranks read in the memory of their peers where inputs are outputs, too: its owner stores to it later.
+  void note_reads() {
+    read_by_peers_.resize(all_.size());
     if (!all_[0].in_place) return;
-    for (const Step& step : all_[rank].steps) {
-      for (Slice source : step.sources) {
-        if (source.rank == rank || source.space == Space::kStage) continue;
-        source.space = Space::kOutput;
-        read_by_peers_.push_back(source);
+    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
+      for (const Step& step : all_[rank].steps) {
+        for (const Slice& source : step.sources) {
+          if (source.rank == rank || source.space == Space::kStage) continue;
+          read_by_peers_[source.rank].push_back({source.begin, source.end});
+        }
       }
     }
+    for (std::vector<Range>& reads : read_by_peers_) reads = merged(std::move(reads));
+  }
+
+  static std::vector<Range> merged(std::vector<Range> ranges) {
+    std::sort(ranges.begin(), ranges.end(), [](const Range& a, const Range& b) { return a.begin < b.begin; });
+    std::vector<Range> out;
+    for (const Range& range : ranges) {
+      if (!out.empty() && range.begin <= out.back().end) {
+        out.back().end = std::max(out.back().end, range.end);
+      } else {
+        out.push_back(range);
+      }
+    }
+    return out;
   }
 
   void add_tiers() {
@@ -200,10 +219,11 @@ class Model {
 
   // Whether peers hold lines of this memory because their steps read it.
   bool peers_read(const Slice& target) const {
-    return std::any_of(read_by_peers_.begin(), read_by_peers_.end(), [&](const Slice& read) {
-      return read.rank == target.rank && read.space == target.space && read.begin < target.end &&
-             target.begin < read.end;
-    });
+    if (target.space != Space::kOutput) return false;
+    const std::vector<Range>& reads = read_by_peers_[target.rank];
+    const auto first =
+        std::partition_point(reads.begin(), reads.end(), [&](const Range& read) { return read.end <= target.begin; });
+    return first != reads.end() && first->begin < target.end;
   }
 
   int pieces_of(double message) const {
@@ -288,7 +308,7 @@ class Model {
   std::vector<int> links_;                             // of a torus or mesh: per host, axis and direction
   std::vector<std::vector<int>> tier_up_, tier_down_;  // per tier and group
   int spine_ = -1;
-  std::vector<Slice> read_by_peers_;
+  std::vector<std::vector<Range>> read_by_peers_;  // by owner; elements, sorted, apart from each other
   std::map<std::pair<Rank, LaneId>, int> lanes_;
   std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
   std::vector<sim::Task> tasks_to_add_;

@@ -148,7 +148,7 @@ void check(const Topology& topology) {
     if (h.cache_bytes < 0) fail(i, "cache_bytes >= 0, but cache_bytes = " + std::to_string(h.cache_bytes));
     for (const double rate : {h.core_bytes_per_us, h.memory_bytes_per_us, h.cached_core_bytes_per_us,
                               h.cached_bytes_per_us, h.uplink.bytes_per_us, h.peer_read_factor, h.peer_write_factor,
-                              h.stage_write_factor, h.stage_read_factor, h.message_factor}) {
+                              h.shared_write_factor, h.stage_write_factor, h.stage_read_factor, h.message_factor}) {
       if (!std::isfinite(rate) || rate <= 0) fail(i, "every rate and factor > 0, but one is " + std::to_string(rate));
     }
     for (const double time : {h.signal_us, h.message_us, h.step_us, h.call_us, h.uplink.latency_us}) {

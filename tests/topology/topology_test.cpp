@@ -154,5 +154,15 @@ TEST(TopologyText, NamesTheLineAndTheRule) {
   EXPECT_THAT(message("herd-topology 1\n"), testing::HasSubstr("at least one host"));
 }
 
+TEST(TopologyText, RefusesRatesAndFactorsOfNothing) {
+  for (const char* key : {"core_bytes_per_us", "memory_bytes_per_us", "cached_core_bytes_per_us", "cached_bytes_per_us",
+                          "peer_read_factor", "peer_write_factor", "shared_write_factor", "stage_write_factor",
+                          "stage_read_factor", "message_factor", "uplink_bytes_per_us"}) {
+    const std::string text = "herd-topology 1\nhosts 1 ranks 2 " + std::string(key) + " 0\n";
+    EXPECT_THAT(refusal([&] { parse_topology(text); }, Code::kCorruptFile), testing::HasSubstr("every rate and factor"))
+        << key;
+  }
+}
+
 }  // namespace
 }  // namespace herd
