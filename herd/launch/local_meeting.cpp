@@ -12,23 +12,13 @@
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/launch/descriptor_internal.h"
 
 namespace herd::launch {
 namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-// Closes on scope exit.
-struct Descriptor {
-  int fd = -1;
-  explicit Descriptor(int opened) : fd(opened) {}
-  ~Descriptor() {
-    if (fd >= 0) close(fd);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-};
 
 struct Address {
   sockaddr_un address = {};
