@@ -97,7 +97,7 @@ def pss_bytes(roots):
 
 
 def run(commands, watch):
-    """(milliseconds of each step but a run's first, highest PSS or 0, 0) of commands that run at once."""
+    """(milliseconds of each step but a run's first, highest PSS or 0) of commands that run at once."""
     errors = open(f"{scratch.name}/errors", "w+")
     processes = [subprocess.Popen(c, stdout=subprocess.PIPE, stderr=errors, text=True,
                                   env={**os.environ, "OMP_NUM_THREADS": "1", **e}) for c, e in commands]
@@ -114,10 +114,11 @@ def run(commands, watch):
     if any(p.returncode for p in processes):
         errors.seek(0)
         sys.exit(f"failed: {' '.join(commands[0][0])}\n{errors.read()[-2000:]}")
-    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0], 0
+    return [float(ms) for text in texts for ms in re.findall(r"ms ([\d.]+)", text)[1:]], highest[0]
 
 
 def herd_train(runs, ranks, watch, *overrides):
+    """The same of runs of herd train, and the milliseconds of a step that the last of them predicted."""
     commands, folders = [], []
     for i in range(runs):
         file = f"{scratch.name}/{i}.toml"
@@ -126,7 +127,7 @@ def herd_train(runs, ranks, watch, *overrides):
         folders.append(f"{scratch.name}/run{i}")
         commands.append(([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name=run{i}",
                           *overrides], {}))
-    _, pss, _ = run(commands, watch)
+    _, pss = run(commands, watch)
     times, predicted = [], 0
     for folder in folders:
         with open(f"{folder}/metrics.jsonl") as lines:
@@ -183,8 +184,8 @@ with open(args.out, "a" if args.add else "w") as out:
             note(name, [], contender(True)[1])
     for _ in range(args.rounds):
         for name, contender in contenders.items():
-            ms, _, predicted = contender(False)
-            note(name, ms, 0, predicted)
+            ms, _, *predicted = contender(False)
+            note(name, ms, 0, *predicted)
 
 
 def times(name):

@@ -17,6 +17,7 @@
 #include <new>
 #include <vector>
 
+#include "herd/base/elapsed.h"
 #include "herd/base/median.h"
 #include "herd/kernels/adamw.h"
 #include "herd/kernels/reduce.h"
@@ -104,8 +105,7 @@ class Owner {
     meet();
     const auto begin = std::chrono::steady_clock::now();
     work();
-    board_.ms[kind][rank_][round] =
-        std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin).count();
+    board_.ms[kind][rank_][round] = us_since(begin) / 1e3;
     meet();
   }
 

@@ -31,6 +31,11 @@ struct Rounds {
 };
 Rounds rounds_of(int64_t bytes) { return bytes <= 8 << 20 ? Rounds{16, 5} : Rounds{1, 1}; }
 
+// An empty exchange, too, has an element for each rank.
+int64_t least_bytes(int ranks) {
+  return std::max(ranks > launch::host_cores() ? kLeastByTurns : kLeastBytes, ranks * size_of(DType::kF32));
+}
+
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
 
 double clock_us() {
@@ -58,9 +63,8 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
       streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
-      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()),
-                                 comm.size() > launch::host_cores() ? kLeastByTurns : kLeastBytes, kMostBytes),
-                      64)),
+      bytes_(round_up(
+          std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), least_bytes(comm.size()), kMostBytes), 64)),
       part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
       block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),

@@ -10,9 +10,7 @@ namespace herd::cli {
 
 void write_file(const std::string& path, std::string_view content, std::FILE* say) {
   if (!std::filesystem::exists(path) || std::filesystem::is_regular_file(path)) {
-    AtomicFile file(path);
-    file.write(content);
-    file.commit();
+    write_file_atomically(path, content);
   } else {
     std::ofstream out(path, std::ios::binary);
     out << content;

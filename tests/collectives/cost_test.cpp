@@ -55,6 +55,14 @@ Topology plain_pair() {
   return topology;
 }
 
+// In symmetric memory, each rank's half 40,000 bytes.
+const CollectiveRequest kDirectAllReduce{.collective = Collective::kAllReduce,
+                                         .num_ranks = 2,
+                                         .elements = 20'000,
+                                         .in_place = true,
+                                         .direct = true,
+                                         .same_host = true};
+
 TEST(Cost, BytesOfPeersAndOfTheStageCountByTheirFactors_InTheCache) {
   const CollectiveRequest request{
       .collective = Collective::kAllGather, .num_ranks = 2, .elements = 20'000, .direct = true, .same_host = true};
@@ -73,12 +81,7 @@ TEST(Cost, BytesOfPeersAndOfTheStageCountByTheirFactors_InTheCache) {
 }
 
 TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
-  CollectiveRequest request{.collective = Collective::kAllReduce,
-                            .num_ranks = 2,
-                            .elements = 20'000,
-                            .in_place = true,
-                            .direct = true,
-                            .same_host = true};
+  CollectiveRequest request = kDirectAllReduce;
   Topology topology = plain_pair();
   topology.hosts[0].peer_write_factor = 3;
   // Each rank reads two halves of 40,000 bytes and writes two.
@@ -88,12 +91,7 @@ TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
 }
 
 TEST(Cost, OwnMemoryThatAPeerHasReadIsNoOwnMemoryToWrite) {
-  const CollectiveRequest request{.collective = Collective::kAllReduce,
-                                  .num_ranks = 2,
-                                  .elements = 20'000,
-                                  .in_place = true,
-                                  .direct = true,
-                                  .same_host = true};
+  const CollectiveRequest& request = kDirectAllReduce;
   Topology topology = plain_pair();
   // Two halves of 40,000 bytes are read and one written where it was read; then the peer's half is copied.
   EXPECT_NEAR(time_of("direct_pull", request, topology), 200, 0.01);
