@@ -55,9 +55,6 @@ class Model {
   }
 
  private:
-  struct Range {
-    int64_t begin, end;
-  };
   struct Piece {
     Rank rank;
     int step, piece;

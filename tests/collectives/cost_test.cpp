@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "herd/schedule/builder.h"
 #include "herd/schedule/draw.h"
 #include "herd/topology/presets.h"
 #include "tests/collectives/all_algorithms.h"
@@ -44,9 +45,9 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
   EXPECT_LT(with_cores(2), 2.0 * with_cores(4));
 }
 
-// One rank's work at a time is exact: 2 ranks, no latency, a rate of 1000 bytes/us for a core and none for the cache.
-Topology plain_pair() {
-  Topology topology = one_host(2, 2);
+// Exact: a core a rank, no latency, a rate of 1000 bytes/us for a core and none for the cache.
+Topology plain_host(int ranks) {
+  Topology topology = one_host(ranks, ranks);
   Host& host = topology.hosts[0];
   host.cached_core_bytes_per_us = 1000;
   host.cached_bytes_per_us = 1e9;
@@ -66,15 +67,15 @@ const CollectiveRequest kDirectAllReduce{.collective = Collective::kAllReduce,
 TEST(Cost, BytesOfPeersAndOfTheStageCountByTheirFactors_InTheCache) {
   const CollectiveRequest request{
       .collective = Collective::kAllGather, .num_ranks = 2, .elements = 20'000, .direct = true, .same_host = true};
-  Topology topology = plain_pair();
+  Topology topology = plain_host(2);
   // Each rank copies its own 40,000 bytes and the peer's: 2 bytes moved for each.
   EXPECT_NEAR(time_of("direct_pull", request, topology), 160, 0.01);
   topology.hosts[0].peer_read_factor = 3;
   EXPECT_NEAR(time_of("direct_pull", request, topology), 240, 0.01);
-  EXPECT_NEAR(time_of("direct_push", request, topology), time_of("direct_push", request, plain_pair()), 0.01);
+  EXPECT_NEAR(time_of("direct_push", request, topology), time_of("direct_push", request, plain_host(2)), 0.01);
   topology.hosts[0].call_us = 5;
   EXPECT_NEAR(time_of("direct_pull", request, topology), 245, 0.01);
-  topology = plain_pair();
+  topology = plain_host(2);
   const double staged = time_of("staged", request, topology);
   topology.hosts[0].stage_read_factor = 2;  // the peer's 40,000 bytes, once
   EXPECT_NEAR(time_of("staged", request, topology), staged + 40, 0.01);
@@ -82,7 +83,7 @@ TEST(Cost, BytesOfPeersAndOfTheStageCountByTheirFactors_InTheCache) {
 
 TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
   CollectiveRequest request = kDirectAllReduce;
-  Topology topology = plain_pair();
+  Topology topology = plain_host(2);
   topology.hosts[0].peer_write_factor = 3;
   // Each rank reads two halves of 40,000 bytes and writes two.
   EXPECT_NEAR(time_of("direct_push", request, topology), 160, 0.01);
@@ -92,7 +93,7 @@ TEST(Cost, ATargetThatTheStepHasReadIsNoWriteToAPeersLines) {
 
 TEST(Cost, OwnMemoryThatAPeerHasReadIsNoOwnMemoryToWrite) {
   const CollectiveRequest& request = kDirectAllReduce;
-  Topology topology = plain_pair();
+  Topology topology = plain_host(2);
   // Two halves of 40,000 bytes are read and one written where it was read; then the peer's half is copied.
   EXPECT_NEAR(time_of("direct_pull", request, topology), 200, 0.01);
   topology.hosts[0].shared_write_factor = 3;  // the peer has read the half that its sum is copied to
@@ -100,10 +101,36 @@ TEST(Cost, OwnMemoryThatAPeerHasReadIsNoOwnMemoryToWrite) {
   EXPECT_NEAR(time_of("direct_push", request, topology), 160, 0.01);
 }
 
+TEST(Cost, OwnMemoryIsSharedWhereverAPeerHasReadIt_AlsoBesideSmallerReads) {
+  const auto rank = [](Rank self, const auto& steps) {
+    Schedule header;
+    header.collective = Collective::kAllReduce;
+    header.num_ranks = 3;
+    header.self = self;
+    header.elements = 20'000;
+    header.in_place = true;
+    Builder builder(header);
+    steps(builder);
+    return builder.finish();
+  };
+  const auto reads = [](Range range) {
+    return [range](Builder& b) { b.copy(b.output(range, 0), {b.scratch(range.size())}); };
+  };
+  const std::vector<Schedule> all = {rank(0,
+                                          [](Builder& b) {
+                                            b.copy(b.scratch(1000), {b.output({5000, 6000})});
+                                          }),
+                                     rank(1, reads({0, 10'000})), rank(2, reads({1000, 2000}))};
+  Topology topology = plain_host(3);
+  EXPECT_NEAR(time_schedules(all, topology).steps[0][0].end_us, 8, 0.01);  // 4000 bytes read and written
+  topology.hosts[0].shared_write_factor = 3;
+  EXPECT_NEAR(time_schedules(all, topology).steps[0][0].end_us, 16, 0.01);
+}
+
 TEST(Cost, AMessageOnAHostTakesItsTimeAndItsBytesInTheRings) {
   CollectiveRequest request{
       .collective = Collective::kAllGather, .num_ranks = 2, .elements = 20'000, .same_host = true};
-  Topology topology = plain_pair();
+  Topology topology = plain_host(2);
   // Each rank copies, sends and receives 40,000 bytes.
   EXPECT_NEAR(time_of("ring", request, topology), 240, 0.01);
   topology.hosts[0].message_factor = 3;
