@@ -192,6 +192,15 @@ def times(name):
     return [ms for row in rows if row["contender"] == name for ms in row["ms"]]
 
 
+def over_floor(name):
+    """Of each round the contender's median step over that of the floor's run nearest in time: the middle of the rounds."""
+    timed = [row for row in rows if row["ms"]]
+    middles = [(i, row["contender"], statistics.median(row["ms"])) for i, row in enumerate(timed)]
+    floor = [(i, ms) for i, contender, ms in middles if contender == floors.get(name, "module alone")]
+    ratios = [ms / min(floor, key=lambda other: abs(other[0] - i))[1] for i, contender, ms in middles if contender == name and floor]
+    return f"{statistics.median(ratios):.3f}" if ratios else ""
+
+
 def of_predicted(name):
     """A run's median step over what that run had predicted: the middle of the rounds."""
     shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in rows
@@ -204,8 +213,8 @@ print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its
 for name in dict.fromkeys(row["contender"] for row in rows):
     if not times(name):
         continue
-    median, floor = statistics.median(times(name)), times(floors.get(name, "module alone"))
+    median = statistics.median(times(name))
     print(f"| {name} | {sum(1 for row in rows if row['contender'] == name and row['ms'])} | {median:.0f} | {min(times(name)):.0f} "
           f"| {1e3 * args.ranks * args.batch * args.context / median:.0f} "
-          f"| {median / statistics.median(floor) if floor else 0:.3f} | {of_predicted(name)} "
+          f"| {over_floor(name)} | {of_predicted(name)} "
           f"| {max(row.get('pss_gib', 0) for row in rows if row['contender'] == name):.2f} GiB |")

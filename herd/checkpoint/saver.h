@@ -1,6 +1,6 @@
 // Saves checkpoints while training goes on: save() copies this rank's tensors to memory and returns; a thread of its
-// own then writes the shard, makes it durable, meets the other ranks, and rank 0 writes the manifest last. A replicated
-// tensor is passed by one rank only (rank 0); every element of the global tensor comes from exactly one. Files and
+// own then writes the shard, makes it durable, meets the other ranks, and rank 0 writes the manifest last. Every
+// element of a global tensor comes from exactly one rank: ranks with copies of it pass a range each. Files and
 // their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them: wait() and
 // the next save() throw it (kStorage names file, bytes needed and free, and the rank); earlier checkpoints stay.
 // The copy takes as many bytes of host memory as the tensors and is kept from save to save.

@@ -15,8 +15,8 @@ constexpr char kHelp[] =
 Training does not need it, for each rank reads its part from whichever shards hold it. It helps where each host should
 get no more than its own file, or where one file is wanted.
 Checksums are compared while reading; --out appears when it is whole, or not at all.
-  herd checkpoint reshard runs/mine --ranks 8 --zero 3 --out for-8     shard-00000 .. shard-00007
-  herd checkpoint reshard runs/mine --ranks 1 --zero 0 --out in-one    one file)help";
+  herd checkpoint reshard runs/mine --ranks 8 --out for-8     shard-00000 .. shard-00007
+  herd checkpoint reshard runs/mine --ranks 1 --out in-one    one file)help";
 
 }  // namespace
 
@@ -29,8 +29,8 @@ std::string reshard_checkpoint(convert::ReshardOptions options) {
   }
   return options.out.string() + ": step " + std::to_string(result.step) + ", " + std::to_string(result.files) +
          (result.files == 1 ? " file" : " files") + " as " + std::to_string(options.ranks) +
-         (options.ranks == 1 ? " rank" : " ranks") + " with strategy.zero = " + std::to_string(result.zero) +
-         (options.ranks == 1 ? " saves" : " save") + " them, " + format_bytes(static_cast<double>(result.bytes)) + "\n";
+         (options.ranks == 1 ? " rank saves" : " ranks save") + " them, " +
+         format_bytes(static_cast<double>(result.bytes)) + "\n";
 }
 
 void add_checkpoint_reshard_command(CLI::App& app) {
@@ -39,9 +39,7 @@ void add_checkpoint_reshard_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("reshard", "The shards that another number of ranks would have saved");
   command->add_option("CHECKPOINT", options->source, "a checkpoint, or a run's folder: its newest whole one")
       ->required();
-  command->add_option("--ranks", options->ranks, "ranks that share one copy of the states")->required();
-  command->add_option("--zero", options->zero,
-                      "0: one file with everything; 1, 2, 3: a file for each rank. Default: as its run file says");
+  command->add_option("--ranks", options->ranks, "ranks to write a file for")->required();
   command->add_option("--out", options->out, "the folder to write")->required();
   command->add_flag("--overwrite", *overwrite, "replace a checkpoint that stands at --out");
   command->footer(kHelp);

@@ -1,4 +1,4 @@
-// herd checkpoint reshard CHECKPOINT --ranks N [--zero S] --out DIR: the shards that N ranks would have saved.
+// herd checkpoint reshard CHECKPOINT --ranks N --out DIR: the shards that N ranks would have saved.
 #pragma once
 
 #include <string>

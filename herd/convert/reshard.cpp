@@ -19,9 +19,10 @@ constexpr int kMostRanks = 99999;              // that five digits number
 
 spec::RunFile run_of(const Manifest& manifest) {
   if (manifest.config.empty()) {
-    throw Error(Code::kBadConfig,
-                "the checkpoint holds no run file, so how ranks would share its tensors is not known\n  fix: --zero 0, "
-                "which puts all into one file");
+    throw Error(
+        Code::kBadConfig,
+        "the checkpoint holds no run file, so how ranks would share its tensors is not known\n  fix: --ranks 1, "
+        "which puts all into one file");
   }
   return spec::parse_run_text(manifest.config, kManifestName);
 }
@@ -80,14 +81,13 @@ void copy_pieces(CheckpointReader& reader, const std::vector<ShardPiece>& pieces
 
 }  // namespace
 
-std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ranks, int zero) {
-  if (ranks < 1 || ranks > kMostRanks || zero < 0 || zero > 3) {
-    throw Error(Code::kBadConfig, "no run has " + std::to_string(ranks) + " ranks with ZeRO stage " +
-                                      std::to_string(zero) + "\n  fix: --ranks 1 to " + std::to_string(kMostRanks) +
-                                      ", --zero 0 to 3");
+std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ranks) {
+  if (ranks < 1 || ranks > kMostRanks) {
+    throw Error(Code::kBadConfig,
+                "no run has " + std::to_string(ranks) + " ranks\n  fix: --ranks 1 to " + std::to_string(kMostRanks));
   }
-  std::vector<std::vector<ShardPiece>> shards(static_cast<size_t>(zero == 0 ? 1 : ranks));
-  if (zero == 0 && manifest.config.empty()) {
+  std::vector<std::vector<ShardPiece>> shards(static_cast<size_t>(ranks));
+  if (ranks == 1 && manifest.config.empty()) {
     for (const auto& [name, tensor] : manifest.tensors) add_whole(name, tensor, shards[0]);
     return shards;
   }
@@ -100,11 +100,8 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
   }
   const std::set<std::string> suffixes = suffixes_of(manifest, weights);
   for (const std::string& suffix : suffixes) {
-    for (const auto& group : table.groups) {
-      const int64_t bytes = group.elements() * element;
-      add_group(manifest, group, suffix,
-                shards.size() == 1 ? group.elements() : spec::shard_bytes(bytes, ranks) / element, shards);
-    }
+    for (const auto& group : table.groups)
+      add_group(manifest, group, suffix, spec::shard_bytes(group.elements() * element, ranks) / element, shards);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
     const size_t dot = name.rfind('.');
@@ -117,9 +114,8 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
 Resharded reshard(const ReshardOptions& options, FileSystem& files) {
   CheckpointReader reader(resolve_checkpoint(options.source));
   const Manifest& from = reader.manifest();
-  const int zero = options.zero >= 0 ? options.zero : stated_zero_stage(run_of(from));
-  const auto shards = shards_of(from, options.ranks, zero);
-  Resharded result{.step = from.step, .zero = zero};
+  const auto shards = shards_of(from, options.ranks);
+  Resharded result{.step = from.step};
   int64_t all = 0;
   for (const auto& pieces : shards) {
     for (const ShardPiece& piece : pieces) all += piece.bytes();

@@ -11,6 +11,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/spec/model_states.h"
 
 namespace herd::runtime {
 namespace {
@@ -54,7 +55,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     HERD_CHECK(group->dtype() == groups_.front()->dtype(), group->name() + " has another dtype than the first group");
   const std::string axis = program::shard_axis(step);
   if (!axis.empty()) shards_ = step.mesh.at(axis), shard_ = step.coordinate.at(axis);
-  for (const auto& [name, index] : step.coordinate) first_copy_ = first_copy_ && (name == axis || index == 0);
+  for (const auto& [name, index] : step.coordinate) {
+    if (name == axis) continue;
+    copy_ = copy_ * step.mesh.at(name) + index;
+    copies_ *= step.mesh.at(name);
+  }
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
   allocate(weights_, MemoryLabel::kWeights, comm.size() > 1 && shards_ > 1, comm);
@@ -168,6 +173,14 @@ Part FlatParameters::part(int index) const {
   const int64_t size = memory(program::weight(index, Form::kShard)).numel();
   const int64_t begin = std::min(all, shard_ * size);
   return {begin, std::min(size, all - begin)};
+}
+
+Part FlatParameters::saved_part(int index) const {
+  const auto [begin, all] = part(index);
+  const auto width = static_cast<int64_t>(c10::elementSize(group(index).dtype()));
+  const int64_t size = spec::shard_bytes(all * width, copies_) / width;
+  const int64_t offset = std::min(all, copy_ * size);
+  return {begin + offset, std::min(size, all - offset)};
 }
 
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {

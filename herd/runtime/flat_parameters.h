@@ -54,11 +54,10 @@ class FlatParameters {
   at::Tensor gradient_range(int first, int last) const;
 
   bool sharded() const { return shards_ > 1; }
-  // Of the ranks that hold the same as this one, whether it is the first: the one that saves.
-  bool first_copy() const { return first_copy_; }
   bool keeps_whole_weights() const { return keeps_whole_; }
   // What this rank updates of a group, and its memory: [part(group).count].
   Part part(int group) const;
+  Part saved_part(int group) const;  // of it, what this rank saves: ranks that hold the same cut it like shards
   at::Tensor own_weights(int group) const;
   at::Tensor own_gradient(int group) const;
   at::Tensor own_state(int k, int group) const;
@@ -90,7 +89,7 @@ class FlatParameters {
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;
-  bool first_copy_ = true;
+  int copy_ = 0, copies_ = 1;  // of the ranks that hold the same as this one
   bool keeps_whole_ = true;
   Region weights_, gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1

@@ -28,24 +28,46 @@ void add_pieces(const nn::ParameterGroup& group, const runtime::Part& part, cons
 
 std::string same(const std::string& name) { return name; }
 
-}  // namespace
+using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
 
-std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters) {
+std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
-  for (int g = 0; g < parameters.num_groups(); ++g)
-    add_pieces(parameters.group(g), parameters.part(g),
-               parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g), same, tensors);
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    const runtime::Part part = (parameters.*part_of)(g);
+    const at::Tensor own = parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g);
+    add_pieces(parameters.group(g), part, own.narrow(0, part.begin - parameters.part(g).begin, part.count), same,
+               tensors);
+  }
   return tensors;
 }
 
-std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
-  std::vector<NamedTensor> tensors = own_weights(parameters);
-  for (int k = 0; k < parameters.num_states(); ++k)
-    for (int g = 0; g < parameters.num_groups(); ++g)
+std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
+                                    PartOf part_of) {
+  std::vector<NamedTensor> tensors = weights_of(parameters, part_of);
+  for (int k = 0; k < parameters.num_states(); ++k) {
+    for (int g = 0; g < parameters.num_groups(); ++g) {
+      const runtime::Part part = (parameters.*part_of)(g);
       add_pieces(
-          parameters.group(g), parameters.part(g), parameters.own_state(k, g),
+          parameters.group(g), part,
+          parameters.own_state(k, g).narrow(0, part.begin - parameters.part(g).begin, part.count),
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
+    }
+  }
   return tensors;
+}
+
+}  // namespace
+
+std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters) {
+  return weights_of(parameters, &runtime::FlatParameters::part);
+}
+
+std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  return tensors_of(parameters, optimizer, &runtime::FlatParameters::part);
+}
+
+std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
+  return tensors_of(parameters, optimizer, &runtime::FlatParameters::saved_part);
 }
 
 std::vector<NamedTensor> whole_weights(const models::Model& model) {

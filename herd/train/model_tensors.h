@@ -17,7 +17,9 @@ namespace herd::train {
 // each parameter, without those of which it has none. Weights are the fp32 ones, which a checkpoint of any precision
 // holds.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
-// The weights among them.
+// Of them what this rank saves: all ranks together have every element once.
+std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
+// The weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
 // The weights of a model outside a run, in memory of their own that this attaches.
 std::vector<NamedTensor> whole_weights(const models::Model& model);

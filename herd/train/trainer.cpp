@@ -365,8 +365,6 @@ void Trainer::State::saving(const std::function<void()>& action) const {
 
 void Trainer::State::save(int64_t steps_done) {
   executor->drain();
-  std::vector<NamedTensor> tensors;
-  if (parameters->first_copy()) tensors = own_tensors(*parameters, *optimizer);
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited.begin(), inherited.end());
@@ -378,7 +376,7 @@ void Trainer::State::save(int64_t steps_done) {
   saving([&] {
     saver->save(
         {.step = steps_done, .samples = samples_before(steps_done), .config = spec::to_toml(run), .notes = notes},
-        tensors);
+        saved_tensors(*parameters, *optimizer));
   });
 }
 

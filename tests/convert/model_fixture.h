@@ -28,8 +28,7 @@ inline spec::RunFile small_run(const std::vector<std::string>& more = {}) {
 }
 
 // Saves random weights and moments of `run` in the shards of `ranks` ranks.
-inline std::filesystem::path save_model(const std::filesystem::path& root, const spec::RunFile& run, int ranks = 2,
-                                        int zero = 3) {
+inline std::filesystem::path save_model(const std::filesystem::path& root, const spec::RunFile& run, int ranks = 2) {
   Manifest manifest{
       .herd_version = "0.1.0", .step = 5, .samples = 60, .config = spec::to_toml(run), .notes = {{"ranks", "2"}}};
   std::map<std::string, std::vector<float>> values;
@@ -45,7 +44,7 @@ inline std::filesystem::path save_model(const std::filesystem::path& root, const
   }
   const auto folder = new_checkpoint_folder(root, manifest.step, unsynced_files());
   std::vector<Manifest> parts;
-  const auto shards = shards_of(manifest, ranks, zero);
+  const auto shards = shards_of(manifest, ranks);
   for (size_t rank = 0; rank < shards.size(); ++rank) {
     std::vector<TensorPiece> pieces;
     for (const ShardPiece& piece : shards[rank]) {

@@ -21,7 +21,6 @@ TEST(Reshard, KeepsEveryBit_AndThereAndBackIsTheSameFolder) {
   for (const int ranks : {1, 2, 3, 5, 64}) {
     const auto other = root / ("for" + std::to_string(ranks)), back = root / ("back" + std::to_string(ranks));
     const Resharded done = reshard({.source = two, .out = other, .ranks = ranks}, unsynced_files());
-    EXPECT_EQ(done.zero, 3) << "as its run file says";
     EXPECT_EQ(static_cast<size_t>(done.files), CheckpointReader(other).manifest().files.size());
     CheckpointReader(other).verify();
     for (const auto& [name, tensor] : saved.tensors) EXPECT_EQ(bytes_of(two, name), bytes_of(other, name)) << name;
@@ -30,19 +29,11 @@ TEST(Reshard, KeepsEveryBit_AndThereAndBackIsTheSameFolder) {
   }
 }
 
-TEST(Reshard, TakesAnAxisOfItsOwnForShardsAsStage3) {
-  TemporaryFolder root;
-  const auto hybrid = save_model(root / "runs", small_run({"strategy.zero=0", "mesh.fsdp=2"}), 2, 3);
-  const Resharded done = reshard({.source = hybrid, .out = root / "out", .ranks = 2}, unsynced_files());
-  EXPECT_EQ(done.zero, 3);
-  EXPECT_EQ(contents_of(root / "out"), contents_of(hybrid));
-}
-
 TEST(Reshard, GivesEachRankItsPartOfEachGroup) {
   Manifest manifest{.config = spec::to_toml(small_run())};
   for (const Weight& weight : weights_of(small_run())) manifest.tensors[weight.name] = {DType::kF32, weight.shape, {}};
   manifest.tensors["count"] = {DType::kI64, {}, {}};
-  const auto shards = shards_of(manifest, 3, 2);
+  const auto shards = shards_of(manifest, 3);
   ASSERT_EQ(shards.size(), 3u);
   // wte has 101 * 36 = 3636 elements: ceil(3636 / 48) * 16 = 1216 to a rank
   for (int rank = 0; rank < 3; ++rank) {
@@ -51,7 +42,6 @@ TEST(Reshard, GivesEachRankItsPartOfEachGroup) {
     EXPECT_EQ(first.slice.elements, (IndexRange{rank * 1216, std::min(3636, (rank + 1) * 1216)}));
   }
   EXPECT_EQ(shards[0].back().name, "count");
-  EXPECT_EQ(shards_of(manifest, 3, 0).size(), 1u);
 }
 
 TEST(Reshard, PutsACheckpointWithoutARunFileIntoOneFileOnly) {
@@ -60,9 +50,9 @@ TEST(Reshard, PutsACheckpointWithoutARunFileIntoOneFileOnly) {
   Manifest bare = read_manifest(folder);
   bare.config.clear();
   write_manifest(folder, bare, unsynced_files());
-  EXPECT_ERROR(reshard({.source = folder, .out = root / "out", .ranks = 2, .zero = 3}, unsynced_files()),
-               Code::kBadConfig, "holds no run file", "fix: --zero 0");
-  EXPECT_EQ(reshard({.source = folder, .out = root / "out", .ranks = 1, .zero = 0}, unsynced_files()).files, 1);
+  EXPECT_ERROR(reshard({.source = folder, .out = root / "out", .ranks = 2}, unsynced_files()), Code::kBadConfig,
+               "holds no run file", "fix: --ranks 1");
+  EXPECT_EQ(reshard({.source = folder, .out = root / "out", .ranks = 1}, unsynced_files()).files, 1);
   EXPECT_EQ(load_numbers(root / "out"), load_numbers(folder));
   EXPECT_EQ(bytes_of(root / "out", "count"), bytes_of(folder, "count"));
 }
@@ -71,8 +61,6 @@ TEST(Reshard, RefusesLayoutsThatThereCanNotBe) {
   TemporaryFolder root;
   const auto folder = save_model(root / "runs", small_run());
   EXPECT_ERROR(reshard({.source = folder, .out = root / "out", .ranks = 0}), Code::kBadConfig, "0 ranks", "fix:");
-  EXPECT_ERROR(reshard({.source = folder, .out = root / "out", .ranks = 2, .zero = 4}), Code::kBadConfig, "stage 4",
-               "fix:");
   EXPECT_FALSE(fs::exists(root / "out"));
 }
 

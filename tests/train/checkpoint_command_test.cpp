@@ -31,6 +31,7 @@ std::map<std::string, std::string> contents_of(const fs::path& folder) {
 TEST(CheckpointCommand, ReshardsToTheVeryFilesThatTrainingWrites) {
   for (const std::vector<std::string>& layout :
        {std::vector<std::string>{"strategy.zero=3"},
+        {"strategy.zero=0", "strategy.precision=fp16"},
         {"strategy.zero=1", "strategy.precision=bf16"},
         {"strategy.zero=2", "model.tie_embeddings=false", "optimizer.kind=sgd"}}) {
     RunFolder folder;
@@ -38,10 +39,9 @@ TEST(CheckpointCommand, ReshardsToTheVeryFilesThatTrainingWrites) {
     overrides.insert(overrides.end(), layout.begin(), layout.end());
     ASSERT_EQ(folder.train("run", 3, overrides).status, 0);
     const std::string one = folder.root / "one", three = folder.root / "three";
-    const Ended gathered =
-        checkpoint(folder, {"reshard", folder.root / "run", "--ranks", "1", "--zero", "0", "--out", one});
+    const Ended gathered = checkpoint(folder, {"reshard", folder.root / "run", "--ranks", "1", "--out", one});
     ASSERT_EQ(gathered.status, 0) << gathered.output;
-    EXPECT_THAT(gathered.output, HasSubstr("step 1, 1 file as 1 rank with strategy.zero = 0 saves them"));
+    EXPECT_THAT(gathered.output, HasSubstr("step 1, 1 file as 1 rank saves them"));
     ASSERT_EQ(checkpoint(folder, {"reshard", one, "--ranks", "3", "--out", three}).status, 0);
     EXPECT_EQ(contents_of(three), contents_of(folder.root / "run/checkpoints" / checkpoint_folder_name(1)));
   }

@@ -156,7 +156,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     if (comm.rank() == 0)
       log << s + 1 << ' ' << std::hexfloat << totals[0] / totals[1] << std::defaultfloat << std::endl;
     saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run)},
-               parameters.first_copy() ? own_tensors(parameters, adamw) : std::vector<NamedTensor>());
+               saved_tensors(parameters, adamw));
   }
   saver.wait();
 }
