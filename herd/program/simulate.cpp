@@ -96,6 +96,7 @@ class Simulator {
       engine_.add_task(tasks_[t]);
     }
     times_ = engine_.run().tasks;
+    shown_us_ = step_end(kSteps - 3);
     Simulation out;
     out.step_us = (step_end(kSteps - 1) - step_end(0)) / (kSteps - 1);
     draw(out);
@@ -214,7 +215,6 @@ class Simulator {
   }
 
   void draw(Simulation& out) const {
-    const double begin = step_end(kSteps - 3);
     out.timeline.title = "Predicted training step";
     std::map<std::pair<size_t, Lane>, int> rows;
     for (size_t r = 0; r < programs_.size(); ++r) {
@@ -231,7 +231,8 @@ class Simulator {
         if (op.kind == OpKind::kRelease || time.end_us <= time.start_us) continue;
         const std::string name(op_name(op.kind));
         out.timeline.spans.push_back({rows.at({r, op.lane}), name + " " + subject(op), name,
-                                      std::max(0.0, time.start_us - begin), std::max(0.0, time.end_us - begin)});
+                                      std::max(0.0, time.start_us - shown_us_),
+                                      std::max(0.0, time.end_us - shown_us_)});
       }
     }
   }
@@ -277,9 +278,8 @@ class Simulator {
   void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
     const Op& op = programs_[0].ops[index];
     const sim::TaskTime time = time_of(0, index);
-    const double begin = step_end(kSteps - 3);
     out.memory.push_back({static_cast<int>(index), std::string(op_name(op.kind)) + " " + subject(op),
-                          std::max(0.0, time.start_us - begin), std::max(0.0, time.end_us - begin), bytes});
+                          std::max(0.0, time.start_us - shown_us_), std::max(0.0, time.end_us - shown_us_), bytes});
   }
 
   const std::vector<Program>& programs_;
@@ -295,6 +295,7 @@ class Simulator {
   std::map<std::string, int> received_;
   std::vector<std::vector<int>> done_;
   std::vector<sim::TaskTime> times_;
+  double shown_us_ = 0;  // when the shown step begins
 };
 
 }  // namespace
