@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "herd/base/version.h"
 #include "herd/cli/doctor_checks_internal.h"
 
 namespace herd::cli {
@@ -25,7 +26,7 @@ const char* health_name(Health health) {
 }  // namespace
 
 std::vector<Finding> examine(const DoctorOptions& options) {
-  std::vector<Finding> findings = {{"herd", HERD_VERSION}};
+  std::vector<Finding> findings = {{"herd", version()}};
   look_at_processor(findings);
   look_at_memory(findings, options.measure);
   look_at_kernel(findings);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/version.h"
 #include "herd/cli/bench.h"
 #include "herd/cli/checkpoint.h"
 #include "herd/cli/doctor.h"
@@ -49,6 +50,7 @@ void check_command(const CLI::App& app, const std::string& word) {
 int main(int argc, char** argv) {
   CLI::App app("herd: train large models on many devices", "herd");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("herd ") + herd::version());
   app.get_formatter()->column_width(34);
   // add_x_command(app) lines, in alphabetical order: each registers a subcommand with its callback.
   herd::cli::add_bench_command(app);

@@ -7,19 +7,15 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <map>
 #include <optional>
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/units.h"
+#include "herd/base/version.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/checkpoint/loader.h"
-#include "herd/checkpoint/saver.h"
-#include "herd/convert/convert.h"
-#include "herd/convert/gpt2_folder.h"
 #include "herd/draw/timeline.h"
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
@@ -36,23 +32,20 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
-#include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
 #include "herd/train/batches.h"
 #include "herd/train/calibrate.h"
-#include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
-#include "herd/train/model_tensors.h"
 #include "herd/train/nonfinite.h"
 #include "herd/train/replica_hash.h"
+#include "herd/train/run_checkpoints.h"
 #include "herd/train/run_manifest.h"
 #include "herd/train/run_report.h"
-#include "herd/train/same_model.h"
 #include "herd/train/settle_run.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
@@ -63,13 +56,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using runtime::Clock;
-
-// What a checkpoint says of its tokens goes on with its weights.
-void inherit_notes(const Manifest& manifest, std::map<std::string, std::string>& notes) {
-  for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
-    if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) notes.insert(*note);
-  }
-}
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
 
@@ -108,16 +94,14 @@ struct Trainer::State {
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
-  std::unique_ptr<CheckpointPeers> peers;
-  std::unique_ptr<CheckpointSaver> saver;
+  std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
   double flops_per_step = 0;  // of this rank
   double peak_gflops = 0;
   program::Simulation predicted;
   sim::Timeline measured;                          // of the first steps after the warm-up
   std::vector<program::OpMemory> measured_memory;  // of the last of those
-  std::map<std::string, std::string> inherited;    // notes of the weights' checkpoint: whose tokens they know
-  int64_t first_step = 0, first_sample = 0;        // done before this process
+  Position first;                                  // done before this process
   std::map<std::string, std::string> machine = describe_machine();
 
   std::string choice;  // what strategy.auto took; empty where the run file says all
@@ -131,21 +115,12 @@ struct Trainer::State {
   }
   void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
   // The position in the data before a step: batches of an earlier process may have been of another size.
-  int64_t samples_before(int64_t step) const { return first_sample + (step - first_step) * layout.batch; }
-  void start();
-  std::optional<fs::path> find_checkpoint() const;
-  void resume_from(const fs::path& checkpoint);
-  void take_weights();
+  int64_t samples_before(int64_t step) const { return first.sample + (step - first.step) * layout.batch; }
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
   std::optional<double> validate();
   void save(int64_t steps_done);
-  void saving(const std::function<void()>& action) const;
-  void wait_for_save() const {
-    saving([this] { saver->wait(); });
-  }
-  void say_how_saving_went() const;
   void write_manifest() const;
   void write_report() const;
   TrainResult train();
@@ -212,72 +187,13 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
     s.write("config.toml", spec::to_toml(run));
     s.write("cluster.toml", planner::to_toml(cluster));  // for herd plan --cluster
   }
-  s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
-  s.saver = std::make_unique<CheckpointSaver>(CheckpointSaver::Options{.root = s.folder / "checkpoints",
-                                                                       .keep = static_cast<int>(run.checkpoint.keep),
-                                                                       .herd_version = HERD_VERSION},
-                                              *s.peers);
-  s.start();
+  s.checkpoints =
+      std::make_unique<RunCheckpoints>(run, s.folder / "checkpoints", comm,
+                                       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
+  s.first = s.checkpoints->start();
 }
 
 Trainer::~Trainer() = default;
-
-// Where this run stopped, else with the weights that the run file names, else with what the seed gives.
-void Trainer::State::start() {
-  if (const auto found = find_checkpoint())
-    resume_from(*found);
-  else if (run.model.weights != "none")
-    take_weights();
-}
-
-std::optional<fs::path> Trainer::State::find_checkpoint() const {
-  if (run.checkpoint.resume == "none") return {};
-  if (run.checkpoint.resume == "auto") return find_resumable(folder / "checkpoints", *peers);
-  return peers->from_root(root() ? resolve_checkpoint(run.checkpoint.resume).string() : "");
-}
-
-void Trainer::State::take_weights() {
-  const fs::path path = run.model.weights;
-  if (convert::is_gpt2_folder(path)) {
-    throw Error(Code::kBadConfig, "model.weights = \"" + path.string() + "\" is no checkpoint of herd" +
-                                      "\n  fix: herd checkpoint convert " + path.string() + " --to herd --out FOLDER");
-  }
-  const fs::path checkpoint = peers->from_root(root() ? resolve_checkpoint(path).string() : "");
-  CheckpointReader reader(checkpoint);
-  check_same_model(reader.manifest(), run, checkpoint.string());
-  inherit_notes(reader.manifest(), inherited);
-  std::vector<NamedTensor> tensors = own_weights(*parameters);
-  load_weights(reader, tensors);
-  weights->refresh();
-  say("starts with the weights of " + checkpoint.string());
-}
-
-void Trainer::State::resume_from(const fs::path& checkpoint) {
-  CheckpointReader reader(checkpoint);
-  const auto holds = reader.manifest().notes.find(convert::kHoldsNote);
-  if (holds != reader.manifest().notes.end() && holds->second == convert::kHoldsWeights) {
-    throw Error(Code::kBadConfig, "the checkpoint " + checkpoint.string() + " holds weights alone, so no run resumes " +
-                                      "from it\n  fix: checkpoint.resume = \"none\" and model.weights = \"" +
-                                      checkpoint.string() + "\"");
-  }
-  std::vector<NamedTensor> tensors = own_tensors(*parameters, *optimizer);
-  load_tensors(reader, tensors, tensor_names(*parameters, *optimizer));
-  weights->refresh();
-  inherit_notes(reader.manifest(), inherited);
-  const auto& notes = reader.manifest().notes;
-  const auto note = [&](const char* name, double value) {
-    const auto at = notes.find(name);
-    return at == notes.end() ? value : std::stod(at->second);
-  };
-  if (const auto fresh = bindings->loss_scale()) {
-    bindings->set_loss_scale(optim::LossScale(note("loss_scale", fresh->scale()),
-                                              static_cast<int64_t>(note("loss_scale_good_steps", 0)),
-                                              static_cast<int64_t>(note("loss_scale_skipped", 0))));
-  }
-  first_step = reader.manifest().step;
-  first_sample = reader.manifest().samples;
-  say("resumed from " + checkpoint.string() + ", step " + std::to_string(first_step));
-}
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
   return {read_batches(*data, samples_before(step), layout.batch, layout.micro_batch, comm.rank(), comm.size()),
@@ -317,9 +233,9 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const EndOfStep end = meet_at_end_of_step({.loss_sum = output.loss_sum,
                                              .tokens = output.count,
                                              .stop = StopSignal::requested(),
-                                             .unsaved = saver->failed()},
+                                             .unsaved = checkpoints->failed()},
                                             comm, deadline_of(run));
-  if (end.unsaved) wait_for_save();
+  if (end.unsaved) checkpoints->wait();
   stop = end.stop;
 
   StepRecord record;
@@ -353,40 +269,9 @@ std::optional<double> Trainer::State::validate() {
                    .deadline = deadline_of(run)});
 }
 
-// Throws what went wrong with the last save: what the files refused, in the same words on all ranks.
-void Trainer::State::saving(const std::function<void()>& action) const {
-  try {
-    action();
-  } catch (const Error& error) {
-    if (error.code() == Code::kStorage) throw SharedError(error.code(), error.message());
-    throw;
-  }
-}
-
 void Trainer::State::save(int64_t steps_done) {
   executor->drain();
-  std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm.size())},
-                                              {"threads", std::to_string(at::get_num_threads())}};
-  notes.insert(inherited.begin(), inherited.end());
-  if (const auto& scale = bindings->loss_scale()) {
-    notes["loss_scale"] = std::to_string(scale->scale());
-    notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());
-    notes["loss_scale_skipped"] = std::to_string(scale->skipped());
-  }
-  saving([&] {
-    saver->save(
-        {.step = steps_done, .samples = samples_before(steps_done), .config = spec::to_toml(run), .notes = notes},
-        saved_tensors(*parameters, *optimizer));
-  });
-}
-
-void Trainer::State::say_how_saving_went() const {
-  const CheckpointSaver::Times& times = saver->times();
-  if (times.saves == 0) return;
-  say("saved " + std::to_string(times.saves) + (times.saves == 1 ? " checkpoint" : " checkpoints") +
-      ": training stood still for " + format_us(1e3 * times.stood_ms) + ", writing took " +
-      format_us(1e3 * times.wrote_ms) + " beside it, from " +
-      format_bytes(static_cast<double>(saver->snapshot_bytes())) + " of host memory in rank 0");
+  checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
 }
 
 // Written at the start, so that a run that dies has one, and at the end, when all algorithms are known.
@@ -395,7 +280,7 @@ void Trainer::State::write_manifest() const {
   for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
   }
-  write("run.json", format_run_manifest({.herd_version = HERD_VERSION,
+  write("run.json", format_run_manifest({.herd_version = version(),
                                          .torch_version = TORCH_VERSION,
                                          .ranks = comm.size(),
                                          .threads = at::get_num_threads(),
@@ -439,14 +324,14 @@ TrainResult Trainer::run() {
 TrainResult Trainer::State::train() {
   State& s = *this;
   StopSignal signals;
-  TrainResult result{.steps = s.first_step};
+  TrainResult result{.steps = s.first.step};
   double average_s = 0;
   std::unique_ptr<MetricsWriter> metrics;
   if (s.root()) s.write_manifest();
-  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first_step);
-  for (int64_t step = s.first_step; step < run.train.steps && !result.stopped; ++step) {
+  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first.step);
+  for (int64_t step = s.first.step; step < run.train.steps && !result.stopped; ++step) {
     const int64_t done = step + 1;
-    const bool traced = s.root() && done - s.first_step > 1 && done - s.first_step <= 1 + run.log.trace_steps;
+    const bool traced = s.root() && done - s.first.step > 1 && done - s.first.step <= 1 + run.log.trace_steps;
     s.memory.record(traced);
     StepRecord record = s.run_step(step, result.stopped);
     const bool last = done == run.train.steps;
@@ -474,8 +359,8 @@ TrainResult Trainer::State::train() {
     }
     if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
   }
-  s.wait_for_save();
-  s.say_how_saving_went();
+  s.checkpoints->wait();
+  if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");

@@ -37,6 +37,12 @@ TEST(HerdHelp, OfTrainTeachesTheKeysOfTheRunFile) {
   EXPECT_THAT(help.output(), HasSubstr("  micro_batch = 2 "));
 }
 
+TEST(HerdHelp, SaysItsVersion) {
+  ChildProcess asked({kHerd, "--version"});
+  EXPECT_EQ(asked.wait(), 0);
+  EXPECT_THAT(asked.output(), testing::MatchesRegex("herd [0-9]+\\.[0-9]+\\.[0-9]+\n"));
+}
+
 TEST(HerdHelp, NamesACommandThatThereIsNot) {
   ChildProcess wrong({kHerd, "trian", "run.toml"});
   EXPECT_EQ(wrong.wait(), 2);

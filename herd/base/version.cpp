@@ -1,0 +1,7 @@
+#include "herd/base/version.h"
+
+namespace herd {
+
+const char* version() { return HERD_VERSION; }
+
+}  // namespace herd

@@ -1,0 +1,72 @@
+// How a run saves itself, and where it begins: at its own newest checkpoint, at the one that the run file names, with
+// the weights of another run, or with what the seed gives.
+// Threads: one; collective, but for failed().
+#pragma once
+
+#include <filesystem>
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "herd/checkpoint/saver.h"
+#include "herd/comm/communicator.h"
+#include "herd/optim/optimizer.h"
+#include "herd/runtime/flat_parameters.h"
+#include "herd/runtime/model_bindings.h"
+#include "herd/runtime/whole_weights.h"
+#include "herd/spec/run_file.h"
+
+namespace herd::train {
+
+// How far a run is.
+struct Position {
+  int64_t step = 0;    // optimizer steps done
+  int64_t sample = 0;  // global samples consumed
+};
+
+class RunCheckpoints {
+ public:
+  // Of what it borrows, a checkpoint holds the states and is loaded into them.
+  struct States {
+    runtime::FlatParameters& parameters;
+    runtime::WholeWeights& weights;
+    const optim::Optimizer& optimizer;
+    runtime::ModelBindings& bindings;  // for the loss scale
+  };
+  // In `folder`, one for each save. Borrows `run`, too.
+  RunCheckpoints(const spec::RunFile& run, std::filesystem::path folder, Communicator& comm, const States& states);
+
+  // Loads what the run begins with, and says what that was. Throws as CheckpointReader and load_tensors(); kBadConfig
+  // for weights of another model, or of which no run resumes.
+  Position start();
+
+  // Copies the states; they are written while training goes on. Nothing may be updating them. Here, in wait() and
+  // after failed() a failure is thrown that all ranks have in the same words.
+  void save(const Position& done);
+  void wait();
+  bool failed() const { return saver_.failed(); }  // the save in flight, here: wait() throws at once
+
+  std::string summary() const;  // how long training stood still for it; empty if nothing was saved
+
+ private:
+  std::optional<std::filesystem::path> find() const;
+  Position resume_from(const std::filesystem::path& checkpoint);
+  void take_weights();
+  void inherit_notes(const Manifest& manifest);
+  void saving(const std::function<void()>& action) const;
+  void say(const std::string& text) const;
+  // Of a path that rank 0 sees, for all ranks.
+  std::filesystem::path resolved(const std::filesystem::path& path) const;
+
+  const spec::RunFile& run_;
+  const std::filesystem::path folder_;
+  Communicator& comm_;
+  States states_;
+  std::unique_ptr<CheckpointPeers> peers_;
+  CheckpointSaver saver_;
+  std::map<std::string, std::string> inherited_;  // notes of what the run began with: whose tokens its weights know
+};
+
+}  // namespace herd::train
