@@ -63,9 +63,7 @@ ClusterChannel::ClusterChannel(ClusterTransport& transport, uint64_t id, const s
 ClusterChannel::~ClusterChannel() {
   std::lock_guard lock(transport_.mutex());
   tell_failure();  // before they hear that this rank has left, whoever else tells them why
-  for (int member : remote_) {
-    if (transport_.wire().connected(members_[static_cast<size_t>(member)])) tell_place(member, FrameKind::kLeft);
-  }
+  for (int member : remote_) tell_place(member, FrameKind::kLeft);
   transport_.remove(id_, board(self_).finished.load(std::memory_order_acquire));
 }
 
@@ -184,6 +182,10 @@ void ClusterChannel::arrive(Rank from, const FrameHeader& header, std::span<cons
       return hear_failure(payload);
     case FrameKind::kNote:
       return hear_note(member, payload);
+    case FrameKind::kHello:
+    case FrameKind::kBye:
+    case FrameKind::kHeard:
+      return;  // to the transport
   }
 }
 

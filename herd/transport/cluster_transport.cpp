@@ -1,5 +1,6 @@
 #include "herd/transport/cluster_transport.h"
 
+#include <poll.h>
 #include <sodium.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -23,6 +24,8 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kSilent = 60ms;  // a question that stays unanswered for so long says something
+constexpr auto kFarewell = 1s;  // without an answer to the last word
+constexpr auto kBreath = 10ms;  // at most, while there is nothing to move
 
 // MAC of token (through the secret), job and ranks. 64 bits: nobody gets to try that often.
 uint64_t key_of(const std::string& secret, const std::string& job, Rank from, Rank to) {
@@ -103,6 +106,11 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   wire_->receive_by(
       [this](const FrameHeader& header, std::span<const std::byte> payload) { arrived(header, payload); });
   wire_->connect(std::move(addresses));
+  std::erase_if(everyone, [this](Rank peer) { return shares_host(peer); });
+  presence_ = std::make_unique<Presence>(
+      *wire_, rank(), size(), std::move(everyone), [this](Rank to, FrameKind kind) { return stamp(to, 0, kind); },
+      [this] { move_or_rest(); });
+  presence_->meet(deadline);
   rest_bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (rest_bell_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
   epoll_ = new_epoll({local_->descriptor(), wire_->descriptor()});
@@ -110,9 +118,16 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
 }
 
 ClusterTransport::~ClusterTransport() {
+  presence_->part(kFarewell);
   for (int descriptor : {epoll_, rest_epoll_, rest_bell_}) {
     if (descriptor >= 0) close(descriptor);
   }
+}
+
+void ClusterTransport::move_or_rest() {
+  if (wire_->progress() || !wire_->arm()) return;
+  pollfd network = {wire_->descriptor(), POLLIN, 0};
+  poll(&network, 1, static_cast<int>(kBreath.count()));
 }
 
 std::vector<Rank> ClusterTransport::here(const std::vector<Rank>& members) const {
@@ -185,6 +200,9 @@ void ClusterTransport::arrived(const FrameHeader& header, std::span<const std::b
     warned_ = true;
     return;
   }
+  if (header.kind == FrameKind::kHello || header.kind == FrameKind::kBye || header.kind == FrameKind::kHeard) {
+    return presence_->hear(header);
+  }
   if (header.kind == FrameKind::kPlace || header.kind == FrameKind::kLeft) {
     peers_[static_cast<size_t>(header.from)].asked = {};
   }
@@ -231,7 +249,7 @@ std::chrono::milliseconds ClusterTransport::silent_for(Rank peer) {
 bool ClusterTransport::gone(Rank peer) {
   if (shares_host(peer)) return local_->gone(here({peer})[0]);
   std::lock_guard lock(mutex_);
-  return !wire_->lost(peer).empty();
+  return presence_->left(peer) || !wire_->lost(peer).empty();
 }
 
 PeerState ClusterTransport::state(Rank peer) {
@@ -245,6 +263,7 @@ std::string ClusterTransport::describe(Rank peer) {
   if (shares_host(peer)) return local_->describe(here({peer})[0]);
   const std::string who = "its process on host " + std::to_string(host_of(peer));
   std::lock_guard lock(mutex_);
+  if (presence_->left(peer)) return who + " has ended in good order";
   if (const std::string why = wire_->lost(peer); !why.empty()) return who + " is gone (" + why + ")";
   const auto silent = silent_for(peer);
   if (silent < kSilent) return who + " is alive";

@@ -16,6 +16,7 @@
 #include "herd/transport/courier.h"
 #include "herd/transport/exchange.h"
 #include "herd/transport/local_transport.h"
+#include "herd/transport/presence.h"
 #include "herd/transport/wire.h"
 
 namespace herd::transport {
@@ -34,7 +35,7 @@ struct ClusterOptions {
 
 class ClusterTransport final : public Transport {
  public:
-  // Collective over all ranks.
+  // Collective over all ranks. The destructor tells all others that this rank ends: they know before it returns.
   ClusterTransport(ClusterOptions options, std::unique_ptr<Exchange> exchange, SteadyTime deadline);
   ~ClusterTransport() override;
 
@@ -76,6 +77,7 @@ class ClusterTransport final : public Transport {
     uint64_t key_to = 0, key_from = 0;
     std::chrono::steady_clock::time_point asked{};  // 0: it has answered since
   };
+  void move_or_rest();
   void arrived(const FrameHeader& header, std::span<const std::byte> payload);
   std::chrono::milliseconds silent_for(Rank peer);
   std::vector<Rank> here(const std::vector<Rank>& members) const;  // those on this host, as local_ numbers them
@@ -88,6 +90,7 @@ class ClusterTransport final : public Transport {
   std::unique_ptr<LocalTransport> local_;
   std::mutex mutex_;  // of all that follows
   std::unique_ptr<Wire> wire_;
+  std::unique_ptr<Presence> presence_;
   std::vector<Peer> peers_;  // by rank
   std::map<uint64_t, ClusterChannel*> channels_;
   std::map<uint64_t, uint64_t> closed_;  // to the last operation finished

@@ -157,7 +157,6 @@ class UcxWire final : public Wire {
 
   bool arm() override { return ucp_worker_arm(worker_) == UCS_OK; }
   int descriptor() const override { return descriptor_; }
-  bool connected(Rank peer) const override { return endpoints_[static_cast<size_t>(peer)].made; }
   std::string lost(Rank peer) const override { return endpoints_[static_cast<size_t>(peer)].lost; }
 
  private:
@@ -205,8 +204,7 @@ class UcxWire final : public Wire {
     params.err_handler.arg = &endpoint;
     if (const auto status = ucp_ep_create(worker_, &params, &endpoint.handle); status != UCS_OK) {
       endpoint.handle = nullptr;
-      endpoint.lost = std::string("never reached: ") + ucs_status_string(status) + " from network interface \"" +
-                      options_.interfaces + "\"; HERD_NETWORK names another one";
+      endpoint.lost = ucs_status_string(status);
     }
     return endpoint.handle;
   }

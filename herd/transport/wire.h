@@ -26,6 +26,9 @@ enum class FrameKind : uint8_t {
   kLeft,     // the answer of a rank that has closed the group; also said when it closes it
   kFailure,  // why the group failed
   kNote,     // what the sender says while a failed group agrees who is left
+  kHello,    // the first word between two ranks; of no group, like the two that follow
+  kBye,      // the last word of a rank that ends
+  kHeard,    // the answer to either
 };
 
 struct FrameHeader {
@@ -52,7 +55,7 @@ class Wire {
   virtual ~Wire() = default;                                     // pushes out what is on its way, for a second at most
   virtual std::string address() const = 0;                       // for connect() elsewhere; binary
   virtual std::string description() const = 0;                   // "ucx 1.13.1, tcp over eth0"
-  virtual void connect(std::vector<std::string> addresses) = 0;  // by rank; endpoints are made when they are used
+  virtual void connect(std::vector<std::string> addresses) = 0;  // by rank; an endpoint is made when it is first used
   virtual void receive_by(Handler handler) = 0;
 
   // Both return at once. What is sent to a peer that is gone vanishes.
@@ -65,7 +68,6 @@ class Wire {
   // descriptor() shows input once something arrives after arm() has said true; false: progress() first.
   virtual bool arm() = 0;
   virtual int descriptor() const = 0;
-  virtual bool connected(Rank peer) const = 0;    // an endpoint was made
   virtual std::string lost(Rank peer) const = 0;  // why the connection to the peer ended; "" while it holds
 };
 

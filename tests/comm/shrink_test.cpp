@@ -69,18 +69,8 @@ TEST(Shrink, SurvivorsOfAKillGoOnInTheSameOrder_WithTheirSymmetricMemory) {
   for (Rank rank : {0, 2, 3}) expect_well(ends, rank, "");
 }
 
-// UCX 1.13 ends a process whose peer dies while their connection is being made: here all are made.
-void connect_all(Communicator& comm) {
-  std::vector<int64_t> to(8, 1), from(8);
-  for (int i = 0; i < 2; ++i) comm.all_to_all(to, from);
-}
-
 // Rank 3 dies, and so many microseconds later `victim`: before, in, or after the agreement on who is left of the first.
 void lose_rank_3_then(Communicator& comm, Rank victim, int later_us) {
-  try {
-    connect_all(comm);
-  } catch (const Error&) {
-  }
   // A rank that is still in this barrier when the group fails hears of it there.
   if (comm.rank() == 3) {
     try {
@@ -129,7 +119,6 @@ TEST_F(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
       ForkWorld world(4,
                       [victim](Communicator& comm) {
                         expect_lost([&] {
-                          connect_all(comm);
                           comm.barrier();
                           if (comm.rank() == victim) std::raise(SIGKILL);
                           while (true) comm.barrier();

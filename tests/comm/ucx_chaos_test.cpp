@@ -76,8 +76,6 @@ void run_one(Communicator& comm, const Case& c) {
 
 // The victim is struck in the operation; the barrier errs for those who were through with it before.
 void body(Communicator& comm, const Case& c) {
-  std::vector<float> warm(1000);
-  comm.all_reduce(warm, {.algorithm = "ring"});
   comm.barrier();
   comm::Operation& operation = comm::Access::group(comm).operation();
   if (comm.rank() == c.victim) {
