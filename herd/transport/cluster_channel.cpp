@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "herd/base/check.h"
@@ -156,11 +155,9 @@ void ClusterChannel::refresh_boards(std::chrono::milliseconds patience) {
     return !answered_[static_cast<size_t>(member)] &&
            transport_.wire().lost(members_[static_cast<size_t>(member)]).empty();
   };
-  do {
-    while (transport_.wire().progress()) {
-    }
-    std::this_thread::yield();
-  } while (steady_clock::now() < until && std::any_of(remote_.begin(), remote_.end(), silent));
+  while (transport_.wire().progress()) {
+  }
+  while (steady_clock::now() < until && std::any_of(remote_.begin(), remote_.end(), silent)) transport_.move_or_rest();
 }
 
 void ClusterChannel::arrive(Rank from, const FrameHeader& header, std::span<const std::byte> payload) {

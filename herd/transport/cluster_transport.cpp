@@ -1,6 +1,5 @@
 #include "herd/transport/cluster_transport.h"
 
-#include <poll.h>
 #include <sodium.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
@@ -24,8 +23,7 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr auto kSilent = 60ms;  // a question that stays unanswered for so long says something
-constexpr auto kFarewell = 1s;  // without an answer to the last word
-constexpr auto kBreath = 10ms;  // at most, while there is nothing to move
+constexpr auto kFarewell = 1s;  // that nothing moves, while a last word is not answered
 
 // MAC of token (through the secret), job and ranks. 64 bits: nobody gets to try that often.
 uint64_t key_of(const std::string& secret, const std::string& job, Rank from, Rank to) {
@@ -109,7 +107,7 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   std::erase_if(everyone, [this](Rank peer) { return shares_host(peer); });
   presence_ = std::make_unique<Presence>(
       *wire_, rank(), size(), std::move(everyone), [this](Rank to, FrameKind kind) { return stamp(to, 0, kind); },
-      [this] { move_or_rest(); });
+      [this] { return move_or_rest(); });
   presence_->meet(deadline);
   rest_bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (rest_bell_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
@@ -124,10 +122,10 @@ ClusterTransport::~ClusterTransport() {
   }
 }
 
-void ClusterTransport::move_or_rest() {
-  if (wire_->progress() || !wire_->arm()) return;
-  pollfd network = {wire_->descriptor(), POLLIN, 0};
-  poll(&network, 1, static_cast<int>(kBreath.count()));
+bool ClusterTransport::move_or_rest() {
+  if (wire_->progress()) return true;
+  wire_->wait(10ms);
+  return false;
 }
 
 std::vector<Rank> ClusterTransport::here(const std::vector<Rank>& members) const {

@@ -67,6 +67,7 @@ class ClusterTransport final : public Transport {
   void add(uint64_t id, ClusterChannel& channel);  // takes mutex() itself
   void remove(uint64_t id, uint64_t finished);
   void asked(Rank peer);
+  bool move_or_rest();  // true: moved frames; else waited for some, 10 ms at most
 
  private:
   struct Waiting {  // a frame for a channel that is not open here yet
@@ -77,7 +78,6 @@ class ClusterTransport final : public Transport {
     uint64_t key_to = 0, key_from = 0;
     std::chrono::steady_clock::time_point asked{};  // 0: it has answered since
   };
-  void move_or_rest();
   void arrived(const FrameHeader& header, std::span<const std::byte> payload);
   std::chrono::milliseconds silent_for(Rank peer);
   std::vector<Rank> here(const std::vector<Rank>& members) const;  // those on this host, as local_ numbers them

@@ -10,7 +10,7 @@ namespace herd::transport {
 
 using std::chrono::steady_clock;
 
-Presence::Presence(Wire& wire, Rank rank, int size, std::vector<Rank> peers, Stamp stamp, std::function<void()> rest)
+Presence::Presence(Wire& wire, Rank rank, int size, std::vector<Rank> peers, Stamp stamp, std::function<bool()> rest)
     : wire_(wire),
       rank_(rank),
       peers_(std::move(peers)),
@@ -59,12 +59,9 @@ void Presence::part(std::chrono::milliseconds patience) {
     words_[static_cast<size_t>(peer)].heard = false;
     if (open(peer)) say(peer, FrameKind::kBye);
   }
-  auto until = steady_clock::now() + patience;
-  for (auto left = std::count_if(peers_.begin(), peers_.end(), open); left > 0 && steady_clock::now() < until;) {
-    rest_();
-    const auto now_left = std::count_if(peers_.begin(), peers_.end(), open);
-    if (now_left < left) until = steady_clock::now() + patience;
-    left = now_left;
+  auto moved = steady_clock::now();
+  while (std::any_of(peers_.begin(), peers_.end(), open) && steady_clock::now() < moved + patience) {
+    if (rest_()) moved = steady_clock::now();
   }
 }
 

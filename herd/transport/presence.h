@@ -18,14 +18,14 @@ namespace herd::transport {
 class Presence {
  public:
   using Stamp = std::function<FrameHeader(Rank to, FrameKind kind)>;
-  // `peers`: all ranks, of `size`, on other hosts. `rest` moves the wire, or sleeps until there may be something to
-  // move, some milliseconds at most.
-  Presence(Wire& wire, Rank rank, int size, std::vector<Rank> peers, Stamp stamp, std::function<void()> rest);
+  // `peers`: all ranks, of `size`, on other hosts. `rest` moves the wire and returns true, or sleeps until there may
+  // be something to move, some milliseconds at most.
+  Presence(Wire& wire, Rank rank, int size, std::vector<Rank> peers, Stamp stamp, std::function<bool()> rest);
 
   void hear(const FrameHeader& header);  // of kind kHello, kBye or kHeard
   // Collective. Throws kPeerLost or kTimeout, naming a rank that did not answer.
   void meet(SteadyTime deadline);
-  // Returns once every peer has answered, has said bye itself or is lost; or when none has answered for `patience`:
+  // Returns once every peer has answered, has said bye itself or is lost; or when nothing has moved for `patience`:
   // those that are left are stopped or cut off, and will take this rank for lost.
   void part(std::chrono::milliseconds patience);
   bool left(Rank peer) const { return words_[static_cast<size_t>(peer)].left; }  // it has said bye
@@ -43,7 +43,7 @@ class Presence {
   std::vector<Rank> peers_;
   std::vector<Words> words_;  // by rank
   Stamp stamp_;
-  std::function<void()> rest_;
+  std::function<bool()> rest_;
 };
 
 }  // namespace herd::transport

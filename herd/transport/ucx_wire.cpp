@@ -1,6 +1,7 @@
 // Frames over UCX active messages. Their header is seen before any data moves, and a payload is used straight out of
 // UCX's receive buffer: on TCP that moves more bytes per second than tagged messages, whose long ones take turns
 // (rendezvous), and no peer ever writes into memory of this process that nobody waits for any more.
+#include <poll.h>
 #include <sys/types.h>
 #include <ucp/api/ucp.h>
 #include <ucs/config/global_opts.h>
@@ -24,7 +25,7 @@ using namespace std::chrono_literals;
 constexpr unsigned kMessageId = 7;
 // A long piece arrives in one of these whole, several short ones in one system call.
 constexpr const char* kReceiveBuffer = "256K";
-constexpr auto kFarewell = 1s;  // to push out what is on its way at the end
+constexpr auto kFarewell = 100ms;  // to push out what is on its way at the end
 
 [[noreturn]] void fail(const std::string& what, ucs_status_t status, const WireOptions& options) {
   throw Error(Code::kBadConfig,
@@ -107,7 +108,7 @@ class UcxWire final : public Wire {
     for (void* request : closing) {
       if (request == nullptr || UCS_PTR_IS_ERR(request)) continue;
       while (ucp_request_check_status(request) == UCS_INPROGRESS && steady_clock::now() < until) {
-        ucp_worker_progress(worker_);
+        if (!progress()) wait(10ms);
       }
       ucp_request_free(request);
     }
@@ -156,6 +157,12 @@ class UcxWire final : public Wire {
   }
 
   bool arm() override { return ucp_worker_arm(worker_) == UCS_OK; }
+
+  void wait(std::chrono::milliseconds at_most) override {
+    pollfd network = {descriptor_, POLLIN, 0};
+    if (arm()) poll(&network, 1, static_cast<int>(at_most.count()));
+  }
+
   int descriptor() const override { return descriptor_; }
   std::string lost(Rank peer) const override { return endpoints_[static_cast<size_t>(peer)].lost; }
 

@@ -4,6 +4,7 @@
 // Threads: one at a time (ClusterTransport's lock sees to it).
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -52,7 +53,7 @@ class Wire {
   static constexpr int64_t kCopyBytes = 64 << 10;    // the longest payload that send_copy() takes
   static constexpr int64_t kPieceBytes = 126 << 10;  // the longest that send() takes: it arrives in one buffer
 
-  virtual ~Wire() = default;                                     // pushes out what is on its way, for a second at most
+  virtual ~Wire() = default;                                     // pushes out what is on its way, for 0.1 s at most
   virtual std::string address() const = 0;                       // for connect() elsewhere; binary
   virtual std::string description() const = 0;                   // "ucx 1.13.1, tcp over eth0"
   virtual void connect(std::vector<std::string> addresses) = 0;  // by rank; an endpoint is made when it is first used
@@ -68,7 +69,8 @@ class Wire {
   // descriptor() shows input once something arrives after arm() has said true; false: progress() first.
   virtual bool arm() = 0;
   virtual int descriptor() const = 0;
-  virtual std::string lost(Rank peer) const = 0;  // why the connection to the peer ended; "" while it holds
+  virtual void wait(std::chrono::milliseconds at_most) = 0;  // for something to move, in the calling thread
+  virtual std::string lost(Rank peer) const = 0;             // why the connection to the peer ended; "" while it holds
 };
 
 struct WireOptions {

@@ -30,6 +30,7 @@ class NotedWire final : public Wire {
   bool progress() override { return false; }
   bool arm() override { return false; }
   int descriptor() const override { return -1; }
+  void wait(std::chrono::milliseconds) override {}
   std::string lost(Rank peer) const override { return peer == lost_rank ? "cut" : ""; }
 
   std::vector<std::pair<Rank, FrameKind>> said;
@@ -54,10 +55,11 @@ struct RankOne {
         return header;
       },
       [this] {
-        if (incoming.empty()) return;
+        if (incoming.empty()) return false;
         const auto [from, kind] = incoming.front();
         incoming.pop_front();
         hear(from, kind);
+        return true;
       });
 };
 
