@@ -26,7 +26,7 @@ void expect_well(ForkWorld& world, const std::string& what) {
 }
 
 TEST_F(UcxLeaving, AProgramOfOneOperationNeedsNoBarrierAtItsEnd) {
-  const int rounds = std::getenv("HERD_FULL_TESTS") != nullptr ? 100 : 3;
+  const int rounds = std::getenv("HERD_FULL_TESTS") != nullptr ? 30 : 3;
   for (int round = 0; round < rounds; ++round) {
     for (const char* algorithm : {"ring", "binomial_tree", "double_tree", "circulant"}) {
       ForkWorld world(
