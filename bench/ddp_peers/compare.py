@@ -8,7 +8,9 @@ Contenders, each once a round, in turn:
     train alone    as many independent one-rank runs of `herd train` side by side as there are ranks: the floor of the next
     herd train     one run of all ranks, gradients clipped by their norm as by default
     zero1 .. zero3 the same with strategy.zero = 1 .. 3
-    full, selective   herd train with strategy.recompute = that; its floor is herd train
+    full           herd train with strategy.recompute = "full"; its floor is herd train
+    dropout, selective   herd train with model.dropout = 0.1, the floor of the same with strategy.recompute = "selective"
+                   (without dropout no T x T matrix is kept, and the program is the same)
     bf16 alone, bf16 train, bf16 zero3   the same with strategy.precision = "bf16"
     module alone   the same for a plain torch module in C++, the floor of the two below
     herd ddp       herd::DistributedDataParallel on that module
@@ -16,7 +18,8 @@ Contenders, each once a round, in turn:
     deepspeed bf16     DeepSpeed's ZeRO-3, where --python has it
     torch bf16 alone   as many independent one-rank runs of torch side by side, weights in bf16: the floor of torch's
                        bf16, beside which `bf16 train` stands, too
-The first step of each run is left out. Memory is the sum of the PSS of a contender's processes (side by side: of all of
+The first step of each run is left out. Ranks that work together wait for the slower one at every step, runs side by
+side do not: hence also the ratio to the slower of the floor's runs, step by step. Memory is the sum of the PSS of a contender's processes (side by side: of all of
 them) at its highest, read in a first round that is not timed. Every round goes to --out, one JSON object a line: ranks,
 contender, ms (of each step), predicted_ms (herd train's), pss_gib (first rounds only). With --add the
 file's rounds count too, and where it has a contender's memory there is no first round: a long comparison can be made in
@@ -146,14 +149,16 @@ def torch_run(kind, ranks, watch):
                   "MASTER_PORT": port}) for r in range(args.ranks)], watch)
 
 
+DROPOUT = "model.dropout=0.1"
 BF16 = "strategy.precision=bf16"
 contenders = {
     "train alone": lambda watch: herd_train(args.ranks, 1, watch),
     "herd train": lambda watch: herd_train(1, args.ranks, watch),
     **{f"zero{stage}": lambda watch, stage=stage: herd_train(1, args.ranks, watch, f"strategy.zero={stage}")
        for stage in (1, 2, 3)},
-    **{mode: lambda watch, mode=mode: herd_train(1, args.ranks, watch, f"strategy.recompute={mode}")
-       for mode in ("full", "selective")},
+    "full": lambda watch: herd_train(1, args.ranks, watch, "strategy.recompute=full"),
+    "dropout": lambda watch: herd_train(1, args.ranks, watch, DROPOUT),
+    "selective": lambda watch: herd_train(1, args.ranks, watch, DROPOUT, "strategy.recompute=selective"),
     "bf16 alone": lambda watch: herd_train(args.ranks, 1, watch, BF16),
     "bf16 train": lambda watch: herd_train(1, args.ranks, watch, BF16),
     "bf16 zero3": lambda watch: herd_train(1, args.ranks, watch, BF16, "strategy.zero=3"),
@@ -165,7 +170,7 @@ contenders = {
     "torch bf16 alone": lambda watch: torch_run("bf16", 1, watch),
 }
 floors = {name: "train alone" for name in ("train alone", "herd train", "zero1", "zero2", "zero3")}
-floors |= {name: "herd train" for name in ("full", "selective")}
+floors |= {"full": "herd train", "dropout": "herd train", "selective": "dropout"}
 floors |= {name: "bf16 alone" for name in ("bf16 alone", "bf16 train", "bf16 zero3")}
 floors |= {name: "torch bf16 alone" for name in ("torch bf16 alone", "torch fsdp2_bf16", "deepspeed bf16")}
 if args.only:
@@ -192,10 +197,17 @@ def times(name):
     return [ms for row in rows if row["contender"] == name for ms in row["ms"]]
 
 
-def over_floor(name):
+def slower_run(ms):
+    """Of runs side by side, one after the other in `ms`: each step of whichever took longer."""
+    steps = len(ms) // args.ranks
+    return [max(ms[step::steps]) for step in range(steps)]
+
+
+def over_floor(name, of_floor=lambda ms: ms):
     """Of each round the contender's median step over that of the floor's run nearest in time: the middle of the rounds."""
     timed = [row for row in rows if row["ms"]]
-    middles = [(i, row["contender"], statistics.median(row["ms"])) for i, row in enumerate(timed)]
+    middles = [(i, row["contender"], statistics.median(of_floor(row["ms"]) if row["contender"].endswith("alone") else row["ms"]))
+               for i, row in enumerate(timed)]
     floor = [(i, ms) for i, contender, ms in middles if contender == floors.get(name, "module alone")]
     ratios = [ms / min(floor, key=lambda other: abs(other[0] - i))[1] for i, contender, ms in middles if contender == name and floor]
     return f"{statistics.median(ratios):.3f}" if ratios else ""
@@ -208,13 +220,13 @@ def of_predicted(name):
     return f"{100 * statistics.median(shares):.0f} %" if shares else ""
 
 
-print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its floor | of predicted "
-      "| peak PSS |\n|---|---|---|---|---|---|---|---|")
+print(f"| {args.ranks} ranks | rounds | median ms | min ms | tokens/s | over its floor | over its slower run "
+      "| of predicted | peak PSS |\n|---|---|---|---|---|---|---|---|---|")
 for name in dict.fromkeys(row["contender"] for row in rows):
     if not times(name):
         continue
     median = statistics.median(times(name))
     print(f"| {name} | {sum(1 for row in rows if row['contender'] == name and row['ms'])} | {median:.0f} | {min(times(name)):.0f} "
           f"| {1e3 * args.ranks * args.batch * args.context / median:.0f} "
-          f"| {over_floor(name)} | {of_predicted(name)} "
+          f"| {over_floor(name)} | {over_floor(name, slower_run)} | {of_predicted(name)} "
           f"| {max(row.get('pss_gib', 0) for row in rows if row['contender'] == name):.2f} GiB |")
