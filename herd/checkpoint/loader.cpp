@@ -55,8 +55,9 @@ void check_names(const CheckpointReader& reader, const std::set<std::string>& wa
 
 void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
   const auto& saved = reader.manifest().tensors.at(tensor.name);
-  if (saved.shape != tensor.shape || saved.dtype != dtype_of(tensor.value.scalar_type()))
-    throw_other_kind(reader, tensor, "the [model] and strategy.precision it was saved with");
+  const DType own = dtype_of(tensor.value.scalar_type());
+  if (saved.shape != tensor.shape || (saved.dtype != own && !(is_floating(saved.dtype) && is_floating(own))))
+    throw_other_kind(reader, tensor, "the [model] it was saved with");
 }
 
 // Reads the tensor's slice, through a host tensor of the saved type where its own memory won't do.

@@ -36,7 +36,7 @@ class Optimizer {
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;                          // "adamw"
   virtual std::span<const std::string_view> state_names() const = 0;  // as checkpoints end their names: "exp_avg"
-  int num_states() const { return static_cast<int>(state_names().size()); }  // fp32 values per weight
+  int num_states() const { return static_cast<int>(state_names().size()); }  // per weight; a momentum is the first
   // Throws kBug where a tensor breaks the rules of Shard.   Threads: any, on disjoint shards.
   virtual void step(const Shard& shard, const StepOptions& options) const = 0;
 

@@ -44,11 +44,12 @@ Value whole_of(Value value) {
 
 }  // namespace
 
-FlatParameters::FlatParameters(Groups groups, Communicator& comm, int num_states, uint64_t seed)
-    : FlatParameters(groups, whole_step(groups), comm, num_states, seed) {}
-
-FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm, int num_states,
+FlatParameters::FlatParameters(Groups groups, Communicator& comm, const std::vector<at::ScalarType>& states,
                                uint64_t seed)
+    : FlatParameters(groups, whole_step(groups), comm, states, seed) {}
+
+FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
+                               const std::vector<at::ScalarType>& states, uint64_t seed)
     : groups_(std::move(groups)) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
@@ -83,7 +84,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
   }
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  for (int k = 0; k < num_states; ++k) states_.push_back(at::zeros({state_offsets_.back()}, at::kFloat));
+  for (const at::ScalarType type : states) states_.push_back(at::zeros({state_offsets_.back()}, type));
   if (groups_.front()->dtype() == at::kFloat) return;
   master_ = at::zeros({state_offsets_.back()}, at::kFloat);
   for (int g = 0; g < num_groups(); ++g) group(g).initialize(seed, own_master(g), part(g).begin);

@@ -3,7 +3,7 @@
 //             consecutive groups is one range of memory, and so is the model
 //   shard     this rank's part of a group that is cut over an axis: elements [index * S, (index + 1) * S) of the group
 //             padded to n * S. It lies at its place in the whole where both share a slot, else in a region of shards
-//   states    fp32, of what this rank updates; with 16-bit weights a master copy of them in fp32 too
+//   states    fp32 or bf16, of what this rank updates; with 16-bit weights a master copy of them in fp32 too
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
 // it and gathered from where the update leaves it. All padding is zero and stays so.
@@ -33,12 +33,13 @@ struct Part {
 
 class FlatParameters {
  public:
-  // Allocates what `step` holds of weights and gradients, and `num_states` zeroed fp32 states for each weight that this
+  // Allocates what `step` holds of weights and gradients, and zeroed states of types `states` for each weight that this
   // rank updates. Weights get the groups' initial values for `seed`. What is whole for as long as the run is attached.
   // Collective where comm.size() > 1.
-  FlatParameters(Groups groups, const program::Program& step, Communicator& comm, int num_states, uint64_t seed);
+  FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
+                 const std::vector<at::ScalarType>& states, uint64_t seed);
   // Everything whole.
-  FlatParameters(Groups groups, Communicator& comm, int num_states, uint64_t seed);
+  FlatParameters(Groups groups, Communicator& comm, const std::vector<at::ScalarType>& states, uint64_t seed);
   ~FlatParameters();  // detaches
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;

@@ -20,15 +20,13 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
     const Part own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
     const at::Tensor weights = parameters.own_weights(index), gradient = parameters.own_gradient(index);
-    const at::Tensor exact = parameters.has_master() ? parameters.own_master(index) : weights;
+    const bool mixed = parameters.has_master();
+    const at::Tensor exact = mixed ? parameters.own_master(index) : weights;
     at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
-      optim::Shard shard{part(exact), part(gradient), {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
+      optim::Shard shard{part(exact), {}, {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
       for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.own_state(k, index)));
-      if (parameters.has_master())
-        optim::mixed_step(optimizer, {part(weights), part(gradient), shard}, options);
-      else
-        optimizer.step(shard, options);
+      optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(gradient), std::move(shard)}, options);
     });
     parameters.group(index).mark_weights_written();
   };

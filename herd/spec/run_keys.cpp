@@ -75,6 +75,8 @@ std::vector<Key> make_keys() {
       Key{"optimizer", "betas", HERD_FIELD(optimizer.betas), 0, kBelowOne, false, {}, "decay of AdamW's two moments"},
       number("optimizer", "eps", HERD_FIELD(optimizer.eps), 0, 1, "added to AdamW's denominator", true),
       number("optimizer", "momentum", HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
+      text("optimizer", "momentum_precision", HERD_FIELD(optimizer.momentum_precision), {"fp32", "bf16"},
+           "of AdamW's first moment and of SGD's momentum; bf16 takes 2 bytes a parameter less"),
       number("optimizer", "weight_decay", HERD_FIELD(optimizer.weight_decay), 0, kMany,
              "decoupled; norms, biases and positions are exempt"),
       integer("optimizer", "warmup_steps", HERD_FIELD(optimizer.warmup_steps), 0, "steps of linear rise to lr"),

@@ -1,5 +1,7 @@
 #include "herd/strategies/zero1.h"
 
+#include <numeric>
+
 #include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/spec/model_states.h"
@@ -46,7 +48,8 @@ program::Program Zero1::rewrite(program::Program step) const {
       step.values[part].bytes = shard;
     }
     program::ValueInfo& states = step.values.at(program::state(group));
-    states.bytes = states.bytes / bytes * shard;  // so many bytes of states for a byte of weights
+    const int64_t common = std::gcd(states.bytes, bytes);  // so many bytes of states for so many of weights
+    states.bytes = shard / (bytes / common) * (states.bytes / common);
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {

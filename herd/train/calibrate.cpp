@@ -231,16 +231,13 @@ class Measurements {
     const int64_t count = std::min({kElements, elements() / 2, states()});
     const at::Tensor weights = parameters_.gradients().narrow(0, 0, count),
                      gradient = parameters_.gradients().narrow(0, count, count);
-    const at::Tensor master = parameters_.has_master() ? at::zeros({count}) : weights;
-    optim::Shard shard{.weights = master, .gradient = gradient, .states = {}};
+    const bool mixed = parameters_.has_master();
+    optim::Shard shard{.weights = mixed ? at::zeros({count}) : weights, .gradient = {}, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
     const optim::StepOptions options{.step = 0, .rate = 1e-3};
     together();
     const double us = mean_us([&] {
-      if (parameters_.has_master())
-        optim::mixed_step(optimizer_, {weights, gradient, shard}, options);
-      else
-        optimizer_.step(shard, options);
+      optim::mixed_step(optimizer_, {mixed ? weights : at::Tensor(), gradient, shard}, options);
     });
     for (const at::Tensor& state : shard.states) state.zero_();
     return us / static_cast<double>(count);

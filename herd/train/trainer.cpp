@@ -18,9 +18,6 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/draw/timeline.h"
 #include "herd/models/gpt.h"
-#include "herd/optim/adamw.h"
-#include "herd/optim/learning_rate.h"
-#include "herd/optim/sgd.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
 #include "herd/program/draw.h"
@@ -45,6 +42,7 @@
 #include "herd/train/replica_hash.h"
 #include "herd/train/run_checkpoints.h"
 #include "herd/train/run_manifest.h"
+#include "herd/train/run_optimizer.h"
 #include "herd/train/run_report.h"
 #include "herd/train/settle_run.h"
 #include "herd/train/shared_error.h"
@@ -58,21 +56,6 @@ namespace fs = std::filesystem;
 using runtime::Clock;
 
 double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
-std::unique_ptr<optim::Optimizer> make_optimizer(const spec::RunFile::Optimizer& o) {
-  if (o.kind == "sgd")
-    return std::make_unique<optim::Sgd>(optim::SgdOptions{.momentum = o.momentum, .weight_decay = o.weight_decay});
-  return std::make_unique<optim::AdamW>(
-      optim::AdamWOptions{.beta1 = o.betas[0], .beta2 = o.betas[1], .epsilon = o.eps, .weight_decay = o.weight_decay});
-}
-
-optim::LearningRate learning_rate(const spec::RunFile& run) {
-  return {.peak = run.optimizer.lr,
-          .min = run.optimizer.lr_min,
-          .warmup_steps = run.optimizer.warmup_steps,
-          .total_steps = run.train.steps,
-          .schedule = optim::parse_schedule(run.optimizer.schedule)};
-}
 
 std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
@@ -158,7 +141,8 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   const program::Program& step =
       programs[static_cast<size_t>(std::find(here.begin(), here.end(), comm.rank()) - here.begin())];
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
-  s.parameters = std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, s.optimizer->num_states(), seed);
+  s.parameters =
+      std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
   const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer,
                                                  comm, static_cast<int>(here.size()));

@@ -217,6 +217,18 @@ TEST(Checkpoint, NamesWhatIsMissingExtraOrOfAnotherShape_BeforeTouchingAnything)
   EXPECT_TRUE(same_bits(tensors[1].value, some_tensors(9)[1].value));
 }
 
+TEST(Checkpoint, ConvertsBetweenTypesOfFloatingNumbers) {
+  TemporaryFolder folder;
+  CheckpointReader reader(save_alone(folder.path(), 3));
+  auto tensors = some_tensors(0);
+  tensors[1].value = tensors[1].value.to(at::kBFloat16);
+  tensors[3].value = tensors[3].value.to(at::kFloat);
+  load_tensors(reader, tensors);
+  const auto saved = some_tensors(3);
+  EXPECT_TRUE(same_bits(tensors[1].value, saved[1].value.to(at::kBFloat16)));
+  EXPECT_TRUE(same_bits(tensors[3].value, saved[3].value.to(at::kFloat)));
+}
+
 TEST(Checkpoint, LoadsIntoViewsThatAreNotContiguous) {
   TemporaryFolder folder;
   CheckpointReader reader(save_alone(folder.path(), 3));

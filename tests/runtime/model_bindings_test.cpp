@@ -31,7 +31,7 @@ std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
   Communicator comm = Communicator::create();
   const program::Program step = strategies::compile_step(run, spec::model_table(run, rows), layout, 0);
   const AxisGroups groups(comm, step);
-  FlatParameters parameters(model.groups, step, comm, 0, 1);
+  FlatParameters parameters(model.groups, step, comm, {}, 1);
   std::vector<at::Tensor> found(model.groups.size());
   ModelBindings bindings(
       model.blocks, parameters, groups,

@@ -104,6 +104,9 @@ TEST(Zero, KeepsTheStatesThatTheEquationsState) {
           static_cast<double>(standing_bytes(step, ValueKind::kWeight) + standing_bytes(step, ValueKind::kGradient) +
                               standing_bytes(step, ValueKind::kState));
       EXPECT_EQ(kept, spec::zero_state_bytes(static_cast<double>(model.parameters()), ranks, stage, spec::kFp32Adam));
+      run.optimizer.momentum_precision = "bf16";
+      const Program narrow = compile_step(run, model, spec::resolve(run, ranks), 0);
+      EXPECT_EQ(standing_bytes(narrow, ValueKind::kState) * 8, standing_bytes(step, ValueKind::kState) * 6);
     }
   }
 }

@@ -26,7 +26,7 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
     const program::Program step =
         strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
     const runtime::AxisGroups groups(comm, step);
-    runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), 1);
+    runtime::FlatParameters parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, 1);
     runtime::WholeWeights whole(parameters, groups, step);
     const at::Tensor weights = parameters.weights().clone();
     const auto machine = calibrate(run, layout, model.blocks, parameters, whole, adamw, comm, 2);

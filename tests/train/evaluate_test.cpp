@@ -17,7 +17,7 @@ std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options
   shape.layers = 1, shape.width = 16, shape.heads = 2, shape.context = kContext, shape.vocab = kVocabulary;
   const models::Model model = models::make_model(shape);
   const program::Program step;  // nothing is sharded
-  runtime::FlatParameters parameters(model.groups, comm, 0, 1);
+  runtime::FlatParameters parameters(model.groups, comm, {}, 1);
   const runtime::AxisGroups groups(comm, step);
   runtime::WholeWeights weights(parameters, groups, step);
   return evaluate(model.blocks, weights, *random_samples(kVocabulary, kContext, 3), comm, options);

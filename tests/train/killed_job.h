@@ -112,7 +112,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const auto peers = checkpoint_peers(comm, std::chrono::seconds(30));
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   const runtime::AxisGroups groups(comm, step);
-  runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), seed);
+  runtime::FlatParameters parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, seed);
   runtime::WholeWeights weights(parameters, groups, step);
   runtime::ModelBindings bindings(
       model.blocks, parameters, groups,

@@ -22,6 +22,7 @@
 #include "herd/train/data_source.h"
 #include "herd/train/evaluate.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/run_optimizer.h"
 
 namespace herd::train {
 
@@ -63,7 +64,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const optim::AdamW adamw({});
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
-    runtime::FlatParameters parameters(model.groups, step, comm, adamw.num_states(), seed);
+    runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
     runtime::WholeWeights weights(parameters, groups, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,

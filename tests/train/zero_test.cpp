@@ -142,6 +142,29 @@ TEST(MixedPrecision, TrainsAsOneRankDoes_WithinItsRounding) {
   }
 }
 
+// A momentum of 8 bits moves a weight by a share of 2^-9 more or less than an exact one, to either side: what training
+// gains differs by less than twice that.
+TEST(MixedPrecision, AMomentumOfSixteenBitsTrainsAsAnExactOne_OnAnyRanks) {
+  constexpr int kSteps = 20;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    spec::RunFile plain = run_of({0, 1, 1, "none", true});
+    plain.strategy.precision = precision;
+    const Trained exact = train_in_threads(plain, 1, kSteps);
+    plain.optimizer.momentum_precision = "bf16";
+    const Trained one = train_in_threads(plain, 1, kSteps);
+    EXPECT_NE(one.losses, exact.losses);
+    const double gained = exact.losses.front() / exact.losses.back() - 1;
+    const double rounding = 0x1p-8 * gained + (precision == "bf16" ? 4 * 0x1p-8 : 1e-6);
+    EXPECT_LT(worst_difference(one.losses, exact.losses), rounding) << precision;
+    for (const int zero : {0, 1, 3}) {
+      spec::RunFile run = run_of({zero, 3, 1, "none", true});
+      run.strategy.precision = precision;
+      run.optimizer.momentum_precision = "bf16";
+      EXPECT_LT(worst_difference(train_in_threads(run, 3, kSteps).losses, one.losses), rounding) << precision << zero;
+    }
+  }
+}
+
 TEST(MixedPrecision, AnOverflowSkipsTheStepOnAllRanks_AndHalvesTheScale) {
   for (const int zero : {0, 1, 3}) {
     spec::RunFile run = run_of({zero, 3, 1, "none", true});
@@ -183,6 +206,7 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         run.model.vocab = 64;
         run.model.head_width = 32;
         run.model.ffn = 256;
+        if (micro_batches == 3) run.optimizer.momentum_precision = "bf16";
         const Trained trained = train_in_threads(run, ranks, 2);
         EXPECT_EQ(trained.held.at(MemoryLabel::kWeights), ranks * stated(trained.step, ValueKind::kWeight)) << c.text();
         EXPECT_EQ(trained.held.at(MemoryLabel::kGradients), ranks * stated(trained.step, ValueKind::kGradient));
