@@ -1,5 +1,6 @@
 // Loads a checkpoint into tensors of any layout: each tensor takes its own slice from whichever shards hold it.
-// The bits are those that were saved; between types of floating numbers they are converted. Threads: one at a time per reader.
+// The bits are those that were saved; between types of floating numbers they are converted. Threads: one at a time per
+// reader.
 #pragma once
 
 #include <optional>
@@ -15,11 +16,13 @@ namespace herd {
 
 // Fills the tensors in place. `all_names` are the names that all ranks together load; empty = those of `tensors`.
 // Throws kBadConfig, before any tensor is touched, if a tensor is missing in the checkpoint, if the checkpoint holds
-// tensors that nobody loads (each named), or if a global shape or a kind of numbers differs; kCorruptFile as CheckpointReader.
+// tensors that nobody loads (each named), or if a global shape or a kind of numbers differs; kCorruptFile as
+// CheckpointReader.
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors,
                   const std::set<std::string>& all_names = {});
 
-// Fills the tensors with those of the same names; what else the checkpoint holds stays on disk. Throws kBadConfig, before any tensor is touched, where one is missing or of another global shape.
+// Fills the tensors with those of the same names; what else the checkpoint holds stays on disk. Throws kBadConfig,
+// before any tensor is touched, where one is missing or of another global shape.
 void load_weights(CheckpointReader& reader, std::vector<NamedTensor>& tensors);
 
 // The newest whole checkpoint below `root`, as rank 0 sees it, on every rank; nothing if there is none. Broken newer
