@@ -10,6 +10,8 @@
 namespace herd::cli {
 namespace {
 
+constexpr int64_t kTensorAlignment = 64;  // bytes, as libtorch's allocators give them
+
 double once(int) { return 1; }
 double all_but_own(int n) { return 1.0 * (n - 1) / n; }
 double there_and_back(int n) { return 2.0 * (n - 1) / n; }
@@ -77,8 +79,9 @@ BenchOperation::Memory::Memory(Communicator& comm, int64_t bytes, bool symmetric
     shared_ = comm.allocate_symmetric(std::max<int64_t>(bytes, 8));
     data_ = static_cast<std::byte*>(shared_.data());
   } else {
-    private_.resize(static_cast<size_t>(bytes));
+    private_.resize(static_cast<size_t>(bytes + kTensorAlignment));
     data_ = private_.data();
+    while (reinterpret_cast<uintptr_t>(data_) % kTensorAlignment != 0) ++data_;
   }
 }
 

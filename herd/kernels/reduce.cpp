@@ -91,6 +91,9 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 #include <hwy/cache_control.h>
 
+#include <algorithm>
+#include <vector>
+
 #include "herd/base/check.h"
 
 namespace herd::kernels {
@@ -98,12 +101,48 @@ namespace herd::kernels {
 HWY_EXPORT(reduce_any);
 HWY_EXPORT(target_name);
 
+namespace {
+
+constexpr int64_t kLineBytes = 64, kBlockBytes = 16 << 10;  // a block stays in the core's first cache
+
+bool begin_alike_in_lines(std::span<void* const> targets) {
+  const auto place = [](void* target) { return reinterpret_cast<uintptr_t>(target) % kLineBytes; };
+  return std::all_of(targets.begin(), targets.end(), [&](void* target) { return place(target) == place(targets[0]); });
+}
+
+// Whole lines of one target are parts of two lines of another, which can't be streamed in the same pass: block by
+// block, what is reduced is streamed to each target by itself.
+void stream_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
+  alignas(kLineBytes) std::byte block[kBlockBytes];
+  void* const reduced[] = {block};
+  const int64_t element_bytes = size_of(dtype), most = kBlockBytes / element_bytes;
+  std::vector<const void*> sources(call.sources.size());
+  for (int64_t begin = 0; begin < call.count; begin += most) {
+    const int64_t count = std::min(most, call.count - begin), offset = begin * element_bytes;
+    for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<const std::byte*>(call.sources[i]) + offset;
+    HWY_DYNAMIC_DISPATCH(reduce_any)({reduced, sources, count, call.scale, StoreKind::kCached}, dtype, op);
+    for (void* target : call.targets) {
+      void* const to[] = {static_cast<std::byte*>(target) + offset};
+      const void* const from[] = {block};
+      HWY_DYNAMIC_DISPATCH(reduce_any)
+      ({to, from, count * element_bytes, 1.0, StoreKind::kStream}, DType::kU8, ReduceOp::kMax);
+    }
+  }
+}
+
+}  // namespace
+
 void reduce(std::span<void* const> targets, std::span<const void* const> sources, int64_t count, DType dtype,
             ReduceOp op, double scale, StoreKind store) {
   check_supported(op, dtype);
   HERD_CHECK(!targets.empty() && !sources.empty() && count >= 0, "reduce needs a source and a target");
   HERD_CHECK(scale == 1.0 || is_floating(dtype), "only floating types can be scaled");
-  HWY_DYNAMIC_DISPATCH(reduce_any)({targets, sources, count, scale, store}, dtype, op);
+  const ReduceCall call{targets, sources, count, scale, store};
+  if (store == StoreKind::kStream && !begin_alike_in_lines(targets)) {
+    stream_apart(call, dtype, op);
+  } else {
+    HWY_DYNAMIC_DISPATCH(reduce_any)(call, dtype, op);
+  }
   if (store == StoreKind::kStream) hwy::FlushStream();
 }
 

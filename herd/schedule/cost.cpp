@@ -36,7 +36,10 @@ class Model {
 
   ScheduleTimes run() {
     for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) add_steps(rank);
-    for (auto& [task, after] : later_) tasks_to_add_[task].after.push_back(id_of(after));
+    for (auto& [task, after] : later_) {
+      tasks_to_add_[task].after.push_back(id_of(after));
+      tasks_to_add_[task].latency_from = id_of(after);
+    }
     for (sim::Task& task : tasks_to_add_) engine_.add_task(std::move(task));
     const sim::Outcome outcome = engine_.run();
     ScheduleTimes times{outcome.end_us, {}, {}};

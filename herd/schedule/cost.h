@@ -7,7 +7,8 @@
 //                      receiver sees it, beside signal_us
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out
-//   signal             the host's signal_us until the wait sees it
+//   signal             the host's signal_us until the wait sees it; it passes while the waiting rank does something
+//   else
 // Threads: pure.
 #pragma once
 

@@ -58,7 +58,9 @@ class Run {
 
   void start(int task) {
     outcome_.tasks[task].start_us = now_;
-    latent_.push({now_ + tasks_[task].latency_us, task});
+    const int from = tasks_[task].latency_from;
+    const double since = from < 0 ? now_ : outcome_.tasks[from].end_us;
+    latent_.push({std::max(now_, since + tasks_[task].latency_us), task});
   }
 
   void end(int task) {
@@ -156,6 +158,10 @@ Outcome Engine::run() const {
       HERD_CHECK(before >= 0 && before < num_tasks(),
                  "task " + std::to_string(i) + " follows " + std::to_string(before));
     }
+    const std::vector<int>& after = tasks_[i].after;
+    const int from = tasks_[i].latency_from;
+    HERD_CHECK(from < 0 || std::find(after.begin(), after.end(), from) != after.end(),
+               "task " + std::to_string(i) + " counts from " + std::to_string(from) + ", which it does not follow");
   }
   std::vector<double> capacities;
   for (const Resource& resource : resources_) capacities.push_back(resource.capacity);

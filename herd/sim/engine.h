@@ -28,7 +28,9 @@ struct Use {
 struct Task {
   int lane = -1;  // any number >= 0; -1 = no lane
   double latency_us = 0;
-  double work_us = 0;  // alone, with its resources to itself
+  int latency_from = -1;  // one of `after`: the latency runs from its end, beside what else is waited for; -1 = from
+                          // when dependencies and lane let the task start
+  double work_us = 0;     // alone, with its resources to itself
   std::vector<Use> uses = {};
   std::vector<int> after = {};  // earlier or later tasks that must end first
 };

@@ -7,11 +7,22 @@
 #include "herd/base/error.h"
 
 namespace herd {
+namespace {
+
+// Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
+// by pieces, takes more of them.
+constexpr double kTurnUs = 3, kMessageTurnUs = 1;
+
+}  // namespace
 
 Topology one_host(int ranks, int cores) {
   Host host;
   host.ranks = ranks;
   host.cores = cores;
+  if (ranks > cores) {
+    host.signal_us = kTurnUs;
+    host.message_us = kMessageTurnUs;
+  }
   Topology topology{"one host, " + std::to_string(cores) + " cores", {host}, 0};
   check(topology);
   return topology;

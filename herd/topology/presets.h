@@ -9,7 +9,7 @@
 
 namespace herd {
 
-// Ranks that share one host of so many cores; the other numbers are Host's defaults.
+// Ranks that share one host of so many cores, and wait for turns where they outnumber them. Else Host's defaults.
 Topology one_host(int ranks, int cores);
 
 // Equal hosts below leaf switches; `oversubscription` o >= 1: the spine carries 1/o of what all uplinks together can.

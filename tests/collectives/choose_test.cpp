@@ -5,6 +5,7 @@
 #include <chrono>
 
 #include "herd/base/error.h"
+#include "herd/schedule/names.h"
 #include "herd/schedule/traffic.h"
 #include "herd/topology/presets.h"
 
@@ -42,6 +43,18 @@ TEST(Choose, TakesStagesForOrdinaryMemoryOfOneHost) {
   for (const Candidate& c : choice.candidates) {
     if (c.algorithm.name != "direct_pull") continue;
     EXPECT_EQ(c.why_not, "needs buffers in symmetric memory");
+  }
+}
+
+// Every time that a rank waits there, it gives its core to another one.
+TEST(Choose, WaitsOnceForSmallMessages_WhereRanksOutnumberCores) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllToAll}) {
+    CollectiveRequest request = all_reduce(4, 4 << 10);
+    request.collective = collective;
+    request.in_place = collective == Collective::kAllReduce;
+    EXPECT_EQ(choose(request, one_host(4, 2)).algorithm, "staged") << collective_name(collective);
+    request.elements *= 64;
+    EXPECT_NE(choose(request, one_host(4, 2)).algorithm, "staged") << collective_name(collective);
   }
 }
 

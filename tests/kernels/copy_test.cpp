@@ -10,12 +10,12 @@ namespace herd::kernels {
 namespace {
 
 TEST(Copy, FillsEveryTargetAndNothingAround_AtAnyAlignmentAndSize) {
-  std::vector<uint8_t> source(2000);
+  std::vector<uint8_t> source(41000);
   std::iota(source.begin(), source.end(), uint8_t{1});
   for (StoreKind store : {StoreKind::kCached, StoreKind::kStream}) {
-    for (int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 1000, 1500}) {
+    for (int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 1000, 1500, 40000}) {
       for (size_t shift = 0; shift < 70; shift += 23) {
-        std::vector<std::vector<uint8_t>> memory(3, std::vector<uint8_t>(2000, 0));
+        std::vector<std::vector<uint8_t>> memory(3, std::vector<uint8_t>(41000, 0));
         std::vector<void*> targets;
         for (size_t k = 0; k < memory.size(); ++k) targets.push_back(memory[k].data() + 8 + shift + k);
         copy(targets, source.data() + shift, bytes, store);

@@ -25,6 +25,19 @@ TEST(Engine, ATaskWaitsForWhatItFollows) {
   EXPECT_EQ(engine.run().tasks[c], (TaskTime{5, 6}));
 }
 
+TEST(Engine, ALatencyPassesBesideOtherWaits_WhereItRunsFromOneOfThem) {
+  Engine engine;
+  const int sent = engine.add_task({.lane = 0, .work_us = 1});
+  const int busy = engine.add_task({.lane = 1, .work_us = 5});
+  const int hidden = engine.add_task({.latency_us = 3, .latency_from = sent, .work_us = 1, .after = {sent, busy}});
+  const int seen = engine.add_task({.latency_us = 7, .latency_from = sent, .work_us = 1, .after = {sent, busy}});
+  const int last = engine.add_task({.latency_us = 3, .work_us = 1, .after = {sent, busy}});
+  const Outcome outcome = engine.run();
+  EXPECT_EQ(outcome.tasks[hidden].end_us, 6);
+  EXPECT_EQ(outcome.tasks[seen].end_us, 9);
+  EXPECT_EQ(outcome.tasks[last].end_us, 9);
+}
+
 TEST(Engine, MoreTasksThanCoresShareTheCores) {
   Engine engine;
   const int cores = engine.add_resource("cores", 2);
