@@ -45,19 +45,16 @@ void check_names(const CheckpointReader& reader, const std::set<std::string>& wa
                   "checkpoint.resume = \"none\"");
 }
 
-[[noreturn]] void throw_other_kind(const CheckpointReader& reader, const NamedTensor& tensor, const std::string& fix) {
-  const auto& saved = reader.manifest().tensors.at(tensor.name);
-  throw Error(Code::kBadConfig, "tensor \"" + tensor.name + "\" is " + std::string(dtype_name(saved.dtype)) + " " +
-                                    shape_text(saved.shape) + " in the checkpoint " + reader.folder().string() + ", " +
-                                    std::string(dtype_name(dtype_of(tensor.value.scalar_type()))) + " " +
-                                    shape_text(tensor.shape) + " in this run\n  fix: " + fix);
-}
-
 void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
   const auto& saved = reader.manifest().tensors.at(tensor.name);
   const DType own = dtype_of(tensor.value.scalar_type());
-  if (saved.shape != tensor.shape || (saved.dtype != own && !(is_floating(saved.dtype) && is_floating(own))))
-    throw_other_kind(reader, tensor, "the [model] it was saved with");
+  const bool alike = saved.dtype == own || (is_floating(saved.dtype) && is_floating(own));
+  if (alike && saved.shape == tensor.shape) return;
+  throw Error(Code::kBadConfig,
+              "tensor \"" + tensor.name + "\" is " + std::string(dtype_name(saved.dtype)) + " " +
+                  shape_text(saved.shape) + " in the checkpoint " + reader.folder().string() + ", " +
+                  std::string(dtype_name(own)) + " " + shape_text(tensor.shape) +
+                  " in this run\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
 }
 
 // Reads the tensor's slice, through a host tensor of the saved type where its own memory won't do.
@@ -103,11 +100,7 @@ void load_weights(CheckpointReader& reader, std::vector<NamedTensor>& tensors) {
                                       list_of(missing) +
                                       "\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
   }
-  for (const auto& tensor : tensors) {
-    const auto& saved = reader.manifest().tensors.at(tensor.name);
-    if (saved.shape != tensor.shape || !is_floating(saved.dtype))
-      throw_other_kind(reader, tensor, "the [model] it was saved with (herd checkpoint inspect shows it)");
-  }
+  for (const auto& tensor : tensors) check_kind(reader, tensor);
   for (auto& tensor : tensors) fill(reader, tensor);
 }
 

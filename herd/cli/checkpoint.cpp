@@ -16,7 +16,7 @@ checkpoint of its model. These commands look into checkpoints, and carry them to
   herd checkpoint convert runs/mine --to gpt2 --out gpt2-mine          for Hugging Face's transformers
   herd checkpoint convert gpt2 --to herd --out gpt2-herd               and back; then model.weights=gpt2-herd
   herd checkpoint convert runs/mine --dtype bf16 --out mine-bf16       weights alone, half the bytes
-  herd checkpoint reshard runs/mine --ranks 8 --out for-8     a file for each of 8 ranks)help";
+  herd checkpoint reshard runs/mine --ranks 8 --out for-8              a file for each of 8 ranks)help";
 
 }  // namespace
 

@@ -10,15 +10,20 @@ std::string state_name(const std::string& parameter, const optim::Optimizer& opt
   return parameter + "." + std::string(optimizer.state_names()[static_cast<size_t>(k)]);
 }
 
-// The elements of each parameter of a group that `part` holds, from its memory.
-void add_pieces(const nn::ParameterGroup& group, const runtime::Part& part, const at::Tensor& memory,
+using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
+
+// The elements of each parameter of a group that lie in the rank's part, or in what it saves of it; `memory` holds the
+// part.
+void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf part_of, const at::Tensor& memory,
                 const std::function<std::string(const std::string&)>& name, std::vector<NamedTensor>& out) {
-  for (const nn::Parameter& parameter : group.parameters()) {
+  const int64_t first = parameters.part(group).begin;
+  const runtime::Part part = (parameters.*part_of)(group);
+  for (const nn::Parameter& parameter : parameters.group(group).parameters()) {
     const auto& spec = parameter.spec();
     const int64_t begin = std::max(part.begin, parameter.offset());
     const int64_t end = std::min(part.begin + part.count, parameter.offset() + spec.elements());
     if (begin >= end) continue;
-    const at::Tensor piece = memory.narrow(0, begin - part.begin, end - begin);
+    const at::Tensor piece = memory.narrow(0, begin - first, end - begin);
     if (end - begin == spec.elements())
       out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes)));
     else
@@ -28,31 +33,22 @@ void add_pieces(const nn::ParameterGroup& group, const runtime::Part& part, cons
 
 std::string same(const std::string& name) { return name; }
 
-using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
-
 std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
-  for (int g = 0; g < parameters.num_groups(); ++g) {
-    const runtime::Part part = (parameters.*part_of)(g);
-    const at::Tensor own = parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g);
-    add_pieces(parameters.group(g), part, own.narrow(0, part.begin - parameters.part(g).begin, part.count), same,
-               tensors);
-  }
+  for (int g = 0; g < parameters.num_groups(); ++g)
+    add_pieces(parameters, g, part_of, parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g),
+               same, tensors);
   return tensors;
 }
 
 std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                     PartOf part_of) {
   std::vector<NamedTensor> tensors = weights_of(parameters, part_of);
-  for (int k = 0; k < parameters.num_states(); ++k) {
-    for (int g = 0; g < parameters.num_groups(); ++g) {
-      const runtime::Part part = (parameters.*part_of)(g);
+  for (int k = 0; k < parameters.num_states(); ++k)
+    for (int g = 0; g < parameters.num_groups(); ++g)
       add_pieces(
-          parameters.group(g), part,
-          parameters.own_state(k, g).narrow(0, part.begin - parameters.part(g).begin, part.count),
+          parameters, g, part_of, parameters.own_state(k, g),
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
-    }
-  }
   return tensors;
 }
 

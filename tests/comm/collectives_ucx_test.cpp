@@ -109,7 +109,6 @@ TEST_F(CollectivesUcx, CountWhatTheySend) {
                const uint64_t before = comm.bytes_sent();
                comm.all_reduce(x, {.algorithm = "ring"});
                expect_equal(static_cast<double>(comm.bytes_sent() - before), 2.0 * 3 / 4 * 160000, "bytes");
-               comm.barrier();  // UCX 1.13 takes a peer that leaves while connections are being made for lost
              },
              {.host_of = {0, 1, 0, 1}});
 }

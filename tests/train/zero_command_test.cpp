@@ -27,19 +27,21 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   ASSERT_EQ(folder.train("whole", 1).status, 0);
   const auto expected = metrics_of(folder.root / "whole");
   struct Layout {
-    int stage, ranks;
+    int stage, ranks, fsdp = 1;
+    std::vector<std::string> overrides() const { return zero(stage, {"mesh.fsdp=" + std::to_string(fsdp)}); }
   };
-  const std::pair<Layout, Layout> moves[] = {{{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{2, 4}, {1, 3}}};
+  const std::pair<Layout, Layout> moves[] = {
+      {{3, 3}, {0, 1}}, {{0, 1}, {3, 4}}, {{2, 4}, {1, 3}}, {{3, 4, 2}, {0, 2}}, {{0, 2}, {3, 4, 2}}};
   int index = 0;
   for (const auto& [from, to] : moves) {
     const std::string name = "move" + std::to_string(index++);
-    const Ended first = folder.train(name, from.ranks, zero(from.stage));
+    const Ended first = folder.train(name, from.ranks, from.overrides());
     ASSERT_EQ(first.status, 0) << first.output;
     const fs::path folders = folder.root / name / "checkpoints";
     EXPECT_EQ(CheckpointReader(folders / checkpoint_folder_name(12)).manifest().files.size(),
               static_cast<size_t>(from.ranks));
     fs::remove_all(folders / checkpoint_folder_name(12));
-    const Ended second = folder.train(name, to.ranks, zero(to.stage));
+    const Ended second = folder.train(name, to.ranks, to.overrides());
     ASSERT_EQ(second.status, 0) << second.output;
     EXPECT_THAT(second.output, HasSubstr("resumed from"));
     const auto steps = metrics_of(folder.root / name);
