@@ -17,6 +17,7 @@
 #include "herd/spec/pipeline.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/table.h"
+#include "herd/strategies/zero3.h"
 
 namespace herd::planner {
 namespace {
@@ -182,18 +183,19 @@ class Equations {
   // Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
   struct Visits {
     std::vector<program::PoolUse> weights, gradients;
-    double gathered = 0;  // bytes of weights in one micro-batch
+    std::map<int, int> gathers = {};  // by group, in one micro-batch where it is not kept whole
+    std::set<int> kept = {};          // groups that ZeRO-3 keeps whole
   };
   Visits visits(const Interval& blocks) const {
     Visits out;
+    std::map<int, int> gathers;
     int visit = 0;
-    double bytes = 0;
     const auto pass = [&](size_t b, bool weights) {
       ++visit;
       for (const int g : model_.blocks[b].groups) {
         if (!weights) continue;
         out.weights.push_back({g, visit, visit});
-        bytes += static_cast<double>(shard_of(g) * shards_);
+        ++gathers[g];
       }
     };
     std::map<int, size_t> begun;
@@ -218,12 +220,20 @@ class Equations {
         if (again) pass(b, true);
         differentiate(b, again);
       }
-      if (m == 0) out.gathered = bytes;
+      if (m == 0) out.gathers = gathers;
     }
+    if (zero_ >= 3) out.kept = strategies::kept_whole(out.gathers, strategies::groups_kept_whole(run_));
+    std::erase_if(out.weights, [&](const auto& use) { return out.kept.contains(use.item); });
     std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
       return std::pair(a.first_visit, a.item) < std::pair(b.first_visit, b.item);
     });
     return out;
+  }
+  double gathered_bytes(const Visits& uses) const {  // of weights, in a step
+    double bytes = 0;
+    for (const auto& [g, times] : uses.gathers)
+      bytes += static_cast<double>(shard_of(g) * shards_) * (uses.kept.contains(g) ? 1 : layout_.micro_batches * times);
+    return bytes;
   }
   int64_t shard_of(int group) const { return spec::shard_bytes(weight_bytes(group), shards_); }
   double pool_bytes(const std::vector<program::PoolUse>& uses, int depth) const {
@@ -234,11 +244,12 @@ class Equations {
 
   void remember(const Interval& blocks, int stage, Prediction& out) const {
     const spec::StateBytes bytes = spec::state_bytes(run_);
+    const Visits uses = zero_ >= 2 ? visits(blocks) : Visits{};
     double states = 0;
     for (const int g : groups_of(blocks)) {
       const double whole = static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
       const double part = static_cast<double>(zero_ > 0 ? shard_of(g) : weight_bytes(g));
-      out.device.weights += zero_ >= 3 ? part : whole;
+      out.device.weights += zero_ >= 3 && !uses.kept.contains(g) ? part : whole;
       out.device.gradients += zero_ >= 2 ? part : whole;
       states += part / bytes.weight * bytes.states;
     }
@@ -252,7 +263,6 @@ class Equations {
     out.device.activations = now + (layout_.pp > 1 ? (in_flight - 1) * all : 0);
     out.device.buffers = scratch;
     if (zero_ < 2) return;
-    const Visits uses = visits(blocks);
     const program::SlotRules rules = strategies::slot_rules(run_);
     out.device.buffers += pool_bytes(uses.gradients, rules.gradient_buffers);
     if (zero_ >= 3) out.device.buffers += pool_bytes(uses.weights, rules.gather_buffers);
@@ -324,7 +334,7 @@ class Equations {
       double whole = 0;
       for (const int g : groups_of(blocks))
         whole += static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
-      const double gathered = zero_ == 3 ? m * visits(blocks).gathered : zero_ > 0 ? whole : 0;
+      const double gathered = zero_ == 3 ? gathered_bytes(visits(blocks)) : zero_ > 0 ? whole : 0;
       const double halves = zero_ == 0 ? 2 * whole : reduces * whole + gathered;  // of all-reduces
       sent[axis_] += halves * (n - 1) / n;
       us += price_us(OpKind::kReduce, whole, axis_, shards_, on_cores) * halves / (2 * whole);

@@ -131,7 +131,7 @@ class Candidates {
 
   Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
-    spec::RunFile settled = with_prefetch(changed, ranks_, cluster, budget_);
+    spec::RunFile settled = with_gathers(changed, ranks_, cluster, budget_);
     Prediction prediction = predict(settled, ranks_, cluster);
     return {differences(run_, changed), std::move(settled), std::move(prediction)};
   }
@@ -184,6 +184,58 @@ class Candidates {
   const spec::Layout own_;
 };
 
+// The largest number in [0, most] that `fits`: more fits less, but for `most` itself, and 0 does.
+template <class Fits>
+int64_t largest(int64_t most, const Fits& fits) {
+  if (fits(most)) return most;
+  int64_t fitting = 0;
+  while (most - fitting > 1) {
+    const int64_t middle = (fitting + most) / 2;
+    (fits(middle) ? fitting : most) = middle;
+  }
+  return fitting;
+}
+
+// Numbers that ZeRO-3 spends memory on to save time.
+class Gathers {
+ public:
+  Gathers(spec::RunFile run, int ranks, const Cluster& cluster)
+      : run_(std::move(run)),
+        ranks_(ranks),
+        cluster_(cluster),
+        layout_(spec::resolve_mesh(run_, ranks)),
+        model_(spec::model_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
+
+  int64_t groups() const { return static_cast<int64_t>(model_.groups.size()); }
+  int64_t bytes() const {
+    return budget_peak(strategies::compile_step(run_, model_, layout_, 0), program::Tier::kDevice).bytes;
+  }
+  const spec::RunFile& run() const { return run_; }
+
+  // Sets `number` to the smallest whose step is within 1 % of that with the largest up to `most` that takes `allowed`
+  // bytes, 0 = any.
+  void settle(int64_t& (*number)(spec::RunFile&), int64_t most, int64_t allowed) {
+    const auto step_us = [&](int64_t value) {
+      number(run_) = value;
+      return predict(run_, ranks_, cluster_).step_us;
+    };
+    most = largest(most, [&](int64_t value) {
+      number(run_) = value;
+      return allowed == 0 || bytes() <= allowed;
+    });
+    const double alike = kAlike * step_us(most);
+    const int64_t fewer = largest(most, [&](int64_t less) { return step_us(most - less) <= alike; });
+    number(run_) = most - fewer;
+  }
+
+ private:
+  spec::RunFile run_;
+  const int ranks_;
+  const Cluster& cluster_;
+  const spec::Layout layout_;
+  const spec::ModelTable model_;
+};
+
 std::string text_of(const Rewrite& rewrite, const Prediction& today) {
   const Prediction& p = rewrite.prediction;
   char share[32];
@@ -193,6 +245,16 @@ std::string text_of(const Rewrite& rewrite, const Prediction& today) {
   if (out.empty()) out = "the run as it is";
   return out + ": " + format_bytes(p.device_bound) + " at its peak, a step of " + format_us(p.step_us) +
          " predicted, " + share + " of today's";
+}
+
+// " strategy.prefetch=1 strategy.keep_whole=4", of those that were left to herd and that mean something.
+std::string gathers_text(const spec::RunFile& stated, const spec::RunFile& settled, int ranks) {
+  if (strategies::zero_stage(settled, spec::resolve_mesh(settled, ranks)) < 3) return "";
+  const auto text = [](const char* key, int64_t before, int64_t now) {
+    return before == spec::kAuto ? std::string(" strategy.") + key + "=" + std::to_string(now) : "";
+  };
+  return text("prefetch", stated.strategy.prefetch, settled.strategy.prefetch) +
+         text("keep_whole", stated.strategy.keep_whole, settled.strategy.keep_whole);
 }
 
 }  // namespace
@@ -231,29 +293,30 @@ std::string advice(const Rewrites& rewrites, const Budget& budget) {
   return out;
 }
 
-spec::RunFile with_prefetch(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
-  if (run.strategy.prefetch != spec::kAuto) return run;
+spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
+  const bool ahead = run.strategy.prefetch == spec::kAuto, whole = run.strategy.keep_whole == spec::kAuto;
+  if (!ahead && !whole) return run;
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const bool gathers = gathers_ahead(run, layout) && why_no_program(run, layout).empty();
-  run.strategy.prefetch = 1;
+  const bool gathers = strategies::zero_stage(run, layout) == 3 && why_no_program(run, layout).empty();
+  if (ahead) run.strategy.prefetch = gathers ? 0 : 1;
+  if (whole) run.strategy.keep_whole = 0;
   if (!gathers) return run;
-  std::vector<std::pair<int64_t, double>> times;
-  double best = 0;
-  for (int64_t depth = 0; depth <= kMostAhead; ++depth) {
-    run.strategy.prefetch = depth;
-    const Prediction one = predict(run, ranks, cluster);
-    if (depth > 0 && !budget.holds(one)) break;  // more buffers would not fit either
-    times.emplace_back(depth, one.step_us);
-    best = best == 0 ? one.step_us : std::min(best, one.step_us);
+  Gathers search(std::move(run), ranks, cluster);
+  if (ahead)
+    search.settle([](spec::RunFile& of) -> int64_t& { return of.strategy.prefetch; }, kMostAhead, budget.device);
+  if (whole) {
+    const int64_t allowed = budget.device > 0 ? budget.device : search.bytes();
+    search.settle([](spec::RunFile& of) -> int64_t& { return of.strategy.keep_whole; }, search.groups(), allowed);
   }
-  const auto alike =
-      std::find_if(times.begin(), times.end(), [&](const auto& one) { return one.second <= kAlike * best; });
-  run.strategy.prefetch = alike->first;
-  return run;
+  return search.run();
 }
 
 Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
-  if (!run.strategy.automatic) return {with_prefetch(run, ranks, cluster, budget), ""};
+  if (!run.strategy.automatic) {
+    const spec::RunFile settled = with_gathers(run, ranks, cluster, budget);
+    const std::string gathers = gathers_text(run, settled, ranks);
+    return {settled, gathers.empty() ? "" : "left to herd:" + gathers};
+  }
   const Rewrites rewrites = rewrites_that_fit(run, ranks, cluster, budget);
   if (rewrites.built == 0) {
     throw Error(Code::kBadConfig, "strategy.auto chooses among programs, but " +
@@ -265,7 +328,10 @@ Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, cons
                                        format_bytes(static_cast<double>(budget.device)) + " of device memory" +
                                        advice(rewrites, budget));
   }
-  Settled out{rewrites.fitting[0].run, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today)};
+  const spec::RunFile& taken = rewrites.fitting[0].run;
+  const std::string gathers = gathers_text(run, taken, ranks);
+  Settled out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today) +
+                         (gathers.empty() ? "" : ", with" + gathers)};
   out.run.strategy.automatic = false;
   return out;
 }

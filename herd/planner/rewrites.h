@@ -35,19 +35,23 @@ Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 // What an error about memory ends with: lines that begin with a line break.
 std::string advice(const Rewrites& rewrites, const Budget& budget);
 
-// The run with as many buffers for gathered weights as make its step shortest within the budget: the smallest depth
-// within 1 % of the best. Only where strategy.prefetch is left to herd; 1 where nothing is gathered before use, or the
-// step is too long to simulate.
-spec::RunFile with_prefetch(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
+// The run with ZeRO-3's gathers settled, where they are left to herd: strategy.prefetch, as many buffers for gathered
+// weights as make its step shortest within the budget, then strategy.keep_whole, as many groups kept whole; of either
+// the smallest number within 1 % of the best. Without a device budget groups are kept whole as far as that costs no
+// memory. 1 and 0 where nothing is gathered before use, or the step is too long to simulate.
+spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
 
 // A run file with nothing left to herd.
 struct Settled {
   spec::RunFile run;
-  std::string choice;  // what strategy.auto took and what is predicted of it, one line; empty where it is false
+  // What strategy.auto took and what is predicted of it, and how ZeRO-3 gathers: one line; empty where nothing was left
+  // to herd.
+  std::string choice;
 };
 
-// strategy.auto takes the cheapest rewrite that fits, strategy.prefetch = "auto" its depth. The same for the same
-// arguments. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be built.
+// strategy.auto takes the cheapest rewrite that fits; strategy.prefetch and strategy.keep_whole = "auto" what
+// with_gathers() says. The same for the same arguments. Throws kOverBudget with advice() where nothing fits, kBadConfig
+// where no program can be built.
 Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
 
 }  // namespace herd::planner

@@ -70,8 +70,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   for (int g = 0; g < num_groups(); ++g) {
     const Value whole = program::weight(g);
     const auto info = step.values.find(whole);
-    keeps_whole_ = keeps_whole_ && info != step.values.end() && info->second.persistent;
-    if (keeps_whole_) {
+    keeps_whole_.push_back(info != step.values.end() && info->second.persistent);
+    if (keeps_whole(g)) {
       group(g).initialize(seed, memory(whole).narrow(0, 0, group(g).elements()));
       attach(g);
     } else {
@@ -155,6 +155,11 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
   throw Error(Code::kBug, "group " + group.name() + " is not one of this rank's");
 }
 
+bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
+bool FlatParameters::keeps_whole_weights() const {
+  return std::find(keeps_whole_.begin(), keeps_whole_.end(), false) == keeps_whole_.end();
+}
+
 at::Tensor FlatParameters::memory(const Value& value) const {
   const Region& region = value.kind == ValueKind::kWeight ? weights_ : gradients_;
   const auto place = region.places.find(value);
@@ -207,7 +212,7 @@ void FlatParameters::attach_gradient(int index) {
   if (!one.gradient_attached()) one.attach_gradient(memory(program::gradient(index)).narrow(0, 0, one.elements()));
 }
 void FlatParameters::detach(int index) {
-  if (!keeps_whole_) group(index).detach();
+  if (!keeps_whole(index)) group(index).detach();
 }
 
 }  // namespace herd::runtime

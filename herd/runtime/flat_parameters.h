@@ -55,7 +55,8 @@ class FlatParameters {
   at::Tensor gradient_range(int first, int last) const;
 
   bool sharded() const { return shards_ > 1; }
-  bool keeps_whole_weights() const { return keeps_whole_; }
+  bool keeps_whole(int group) const;  // weights, from step to step
+  bool keeps_whole_weights() const;   // of all groups
   // What this rank updates of a group, and its memory: [part(group).count].
   Part part(int group) const;
   Part saved_part(int group) const;  // of it, what this rank saves: ranks that hold the same cut it like shards
@@ -90,8 +91,8 @@ class FlatParameters {
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;
-  int copy_ = 0, copies_ = 1;  // of the ranks that hold the same as this one
-  bool keeps_whole_ = true;
+  int copy_ = 0, copies_ = 1;      // of the ranks that hold the same as this one
+  std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;

@@ -19,7 +19,7 @@ void WholeWeights::gather(int group) {
 void WholeWeights::take(const nn::Block& block) {
   for (const auto& group : block.groups()) {
     const int index = parameters_.index_of(*group);
-    if (!parameters_.keeps_whole_weights()) gather(index);
+    if (!parameters_.keeps_whole(index)) gather(index);
     parameters_.attach(index);
   }
 }
@@ -27,7 +27,7 @@ void WholeWeights::take(const nn::Block& block) {
 void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
     if (parameters_.has_master()) parameters_.own_weights(group).copy_(parameters_.own_master(group));
-    if (parameters_.sharded() && parameters_.keeps_whole_weights()) gather(group);
+    if (parameters_.sharded() && parameters_.keeps_whole(group)) gather(group);
   }
 }
 

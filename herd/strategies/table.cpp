@@ -64,6 +64,10 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
   return {.gather_buffers = static_cast<int>(ahead) + 1};
 }
 
+int64_t groups_kept_whole(const spec::RunFile& run) {
+  return run.strategy.keep_whole == spec::kAuto ? 0 : run.strategy.keep_whole;
+}
+
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
   return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
 }
@@ -94,7 +98,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& lay
     const int stage = zero_stage(run, layout);
     rows.push_back({std::make_unique<Zero1>(axis), summed, true});
     if (stage >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
-    if (stage >= 3) rows.push_back({std::make_unique<Zero3>(axis), summed, true});
+    if (stage >= 3) rows.push_back({std::make_unique<Zero3>(axis, groups_kept_whole(run)), summed, true});
   }
   if (hybrid)
     rows.push_back({std::make_unique<Replicas>("dp"), {.summed = true, .clipped = false, .released = false}, true});

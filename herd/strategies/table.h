@@ -33,6 +33,9 @@ std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 // (planner/rewrites.h).
 program::SlotRules slot_rules(const spec::RunFile& run);
 
+// Groups whose weights ZeRO-3 keeps whole, at most (zero3.h). A number that is left to herd counts 0, likewise.
+int64_t groups_kept_whole(const spec::RunFile& run);
+
 // The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage,
 // replicas, clip.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);

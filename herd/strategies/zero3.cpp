@@ -1,6 +1,7 @@
 #include "herd/strategies/zero3.h"
 
-#include <set>
+#include <algorithm>
+#include <vector>
 
 #include "herd/program/message.h"
 #include "herd/program/names.h"
@@ -17,33 +18,58 @@ namespace {
 
 bool is_whole_weight(const Value& value) { return is_whole(value, ValueKind::kWeight); }
 
-}  // namespace
-
-std::string Zero3::name() const { return "zero3 on " + axis_; }
-
-program::Program Zero3::rewrite(program::Program step) const {
-  for (auto& [value, info] : step.values) {
-    if (is_whole_weight(value)) info.persistent = false, info.pooled = true;
-  }
-  std::erase_if(step.ops, [&](const Op& op) { return op.kind == OpKind::kGather && op.axis == axis_; });
+// Calls `gather` before each op whose pass needs weights that the pass before has not gathered; `next` after it.
+template <class Ops, class Gather, class Next>
+void each_pass(Ops& ops, const Gather& gather, const Next& next) {
   std::set<int> held;  // groups that the pass before has gathered
-  std::vector<Op> ops;
-  for (Op& op : step.ops) {
+  for (auto& op : ops) {
     std::set<int> used;
     for (const Value& value : op.reads) {
-      if (!is_whole_weight(value)) continue;
-      used.insert(value.index);
-      if (held.contains(value.index)) continue;
-      ops.push_back({.kind = OpKind::kGather,
-                     .lane = program::Lane::kGather,
-                     .reads = {program::weight(value.index, Form::kShard)},
-                     .writes = {value},
-                     .axis = axis_});
+      if (is_whole_weight(value) && used.insert(value.index).second && !held.contains(value.index)) gather(value);
     }
-    const bool passes = op.block >= 0;
-    ops.push_back(std::move(op));
-    if (passes) held = std::move(used);
+    if (op.block >= 0) held = std::move(used);
+    next(op);
   }
+}
+
+}  // namespace
+
+std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count) {
+  std::vector<std::pair<int, int>> order;  // gathers, negative; group
+  for (const auto& [group, times] : gathers) order.emplace_back(-times, group);
+  std::sort(order.begin(), order.end());
+  std::set<int> kept;
+  for (const auto& [times, group] : order) {
+    if (static_cast<int64_t>(kept.size()) < count) kept.insert(group);
+  }
+  return kept;
+}
+
+std::string Zero3::name() const {
+  return "zero3 on " + axis_ + (whole_ > 0 ? ", " + std::to_string(whole_) + " groups whole" : "");
+}
+
+program::Program Zero3::rewrite(program::Program step) const {
+  std::map<int, int> gathers;  // of a step, by group
+  each_pass(
+      step.ops, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
+  const std::set<int> kept = kept_whole(gathers, whole_);
+  for (auto& [value, info] : step.values) {
+    if (is_whole_weight(value) && !kept.contains(value.index)) info.persistent = false, info.pooled = true;
+  }
+  std::erase_if(step.ops, [&](const Op& op) {
+    return op.kind == OpKind::kGather && op.axis == axis_ && !kept.contains(op.writes[0].index);
+  });
+  std::vector<Op> ops;
+  const auto gather = [&](const Value& value) {
+    if (kept.contains(value.index)) return;
+    ops.push_back({.kind = OpKind::kGather,
+                   .lane = program::Lane::kGather,
+                   .reads = {program::weight(value.index, Form::kShard)},
+                   .writes = {value},
+                   .axis = axis_});
+  };
+  each_pass(step.ops, gather, [&](Op& op) { ops.push_back(std::move(op)); });
   step.ops = std::move(ops);
   return step;
 }

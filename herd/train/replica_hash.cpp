@@ -20,6 +20,7 @@ std::string join_ranks(const std::vector<int>& ranks) {
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
   std::vector<int64_t> hashes;
   for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (!parameters.keeps_whole(g)) continue;
     const at::Tensor& weights = parameters.group(g).weights();
     hashes.push_back(
         static_cast<int64_t>(kernels::hash(weights.const_data_ptr(), static_cast<int64_t>(weights.nbytes()))));
@@ -53,9 +54,12 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
 
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step,
                     std::chrono::milliseconds deadline) {
-  if (comm.size() == 1 || !parameters.keeps_whole_weights()) return;
+  if (comm.size() == 1) return;
   std::vector<std::string> groups;
-  for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (parameters.keeps_whole(g)) groups.push_back(parameters.group(g).name());
+  }
+  if (groups.empty()) return;
   std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
   comm.all_gather(mine, all, {.name = "hash of the weights", .deadline = deadline});
   const std::string differences = describe_differences(all, comm.size(), groups);

@@ -10,7 +10,7 @@
 
 namespace herd::train {
 
-// One hash (kernels/hash.h) per group of weights.
+// One hash (kernels/hash.h) per group whose weights this rank keeps whole.
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters);
 
 // Who differs from the majority, per group; the smallest rank's hash decides between equals. hashes_RG: rank by rank.

@@ -8,9 +8,9 @@
 
 namespace herd::train {
 
-// strategy.auto and strategy.prefetch = "auto" (planner/rewrites.h), on the topology that the ranks share: rank 0
-// chooses, all get its choice. Collective. Where nothing fits memory.device_budget, or the run as it stands does not,
-// every rank throws SharedError with what would.
+// strategy.auto, strategy.prefetch and strategy.keep_whole = "auto" (planner/rewrites.h), on the topology that the
+// ranks share: rank 0 chooses, all get its choice. Collective. Where nothing fits memory.device_budget, or the run as
+// it stands does not, every rank throws SharedError with what would.
 planner::Settled settle_run(const spec::RunFile& run, Communicator& comm);
 
 }  // namespace herd::train

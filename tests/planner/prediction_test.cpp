@@ -114,6 +114,21 @@ TEST(Equations, GiveTheBytesOfTheProgram_ForEveryZeroStage) {
   }
 }
 
+TEST(Equations, GiveTheBytesOfTheProgram_HoweverManyGroupsAreKeptWhole) {
+  for (const char* tie : {"model.tie_embeddings=false", "model.tie_embeddings=true"}) {
+    for (const char* whole : {"1", "4", "13"}) {
+      const spec::RunFile run =
+          known("gpt-162m", {"strategy.zero=3", "strategy.keep_whole=" + std::string(whole), tie,
+                             "strategy.recompute=every:4", "train.batch=16", "train.micro_batch=2"});
+      const Prediction by_program = predict(run, 4, devices()), by_equation = equations(run, 4, devices());
+      EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << tie << " " << whole;
+      EXPECT_EQ(by_equation.device.weights, by_program.device.weights) << tie << " " << whole;
+      EXPECT_EQ(by_equation.device.buffers, by_program.device.buffers) << tie << " " << whole;
+      EXPECT_DOUBLE_EQ(by_equation.sent_bytes(), by_program.sent_bytes()) << tie << " " << whole;
+    }
+  }
+}
+
 TEST(Equations, GiveTheBytesOfTheProgram_ForHybridShards) {
   for (const char* zero : {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3"}) {
     const spec::RunFile run = known("gpt2", {zero, "mesh.fsdp=4", "train.batch=32", "train.micro_batch=2"});

@@ -56,6 +56,7 @@ TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
     EXPECT_EQ(one.prediction.device_bound, static_cast<double>(needed(one.run, 2)));
     spec::RunFile again = gpt(one.changes);
     again.strategy.prefetch = one.run.strategy.prefetch;
+    again.strategy.keep_whole = one.run.strategy.keep_whole;
     EXPECT_EQ(again, one.run) << "the changes give the run";
   }
 }
@@ -86,6 +87,7 @@ TEST(Settle, TakesTheFirst_AndLeavesNothingToHerd) {
   const Settled settled = settle(run, 2, small_server(2), budget);
   EXPECT_FALSE(settled.run.strategy.automatic);
   EXPECT_NE(settled.run.strategy.prefetch, spec::kAuto);
+  EXPECT_NE(settled.run.strategy.keep_whole, spec::kAuto);
   EXPECT_LE(needed(settled.run, 2), budget.device);
   EXPECT_THAT(settled.choice, HasSubstr("strategy.auto: strategy.zero="));
   EXPECT_EQ(settle(run, 2, small_server(2), budget).run, settled.run) << "ranks choose alike";
@@ -120,7 +122,7 @@ TEST(Prefetch, IsTheSmallestDepthWithinAHundredthOfTheBest) {
     times.push_back(predict(fixed, 8, slow_network()).step_us);
   }
   const double best = *std::min_element(times.begin(), times.end());
-  const int64_t chosen = with_prefetch(run, 8, slow_network(), {}).strategy.prefetch;
+  const int64_t chosen = with_gathers(run, 8, slow_network(), {}).strategy.prefetch;
   EXPECT_GT(chosen, 0);
   EXPECT_LE(times[static_cast<size_t>(chosen)], 1.01 * best);
   EXPECT_GT(times[static_cast<size_t>(chosen - 1)], 1.01 * best);
@@ -130,9 +132,40 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
   spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
   spec::RunFile none = run;
   none.strategy.prefetch = 0;
-  EXPECT_EQ(with_prefetch(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
+  EXPECT_EQ(with_gathers(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
   run.strategy.prefetch = 5;
-  EXPECT_EQ(with_prefetch(run, 8, slow_network(), {}).strategy.prefetch, 5);
+  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.prefetch, 5);
+}
+
+TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
+  const spec::RunFile run = gpt({"strategy.zero=3", "strategy.prefetch=1", "train.batch=256", "train.micro_batch=8"});
+  spec::RunFile fixed = run;
+  const auto step_us = [&](int64_t whole) {
+    fixed.strategy.keep_whole = whole;
+    return predict(fixed, 8, slow_network()).step_us;
+  };
+  fixed.strategy.keep_whole = 6;
+  const Budget budget{.device = needed(fixed, 8)};
+  const int64_t chosen = with_gathers(run, 8, slow_network(), budget).strategy.keep_whole;
+  EXPECT_GT(chosen, 0);
+  EXPECT_LE(chosen, 6);
+  EXPECT_LE(step_us(chosen), 1.01 * step_us(6));
+  EXPECT_GT(step_us(chosen - 1), 1.01 * step_us(6));
+  EXPECT_LT(step_us(chosen), 0.95 * step_us(0)) << "gathers over a slow network cost time";
+}
+
+TEST(KeepWhole, CostsNoMemoryWithoutABudget_AndIsAsStatedWhereItIs) {
+  spec::RunFile run = gpt({"strategy.zero=3", "strategy.prefetch=1", "train.batch=256", "train.micro_batch=8"});
+  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.keep_whole, 0);
+  run.model.tie_embeddings = true;  // a group of its own size, so its buffer is shared with none
+  spec::RunFile fixed = with_gathers(run, 8, slow_network(), {});
+  EXPECT_EQ(fixed.strategy.keep_whole, 1);
+  const int64_t with_one = needed(fixed, 8);
+  fixed.strategy.keep_whole = 0;
+  EXPECT_LT(with_one, needed(fixed, 8));
+  run.strategy.keep_whole = 3;
+  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.keep_whole, 3);
+  EXPECT_EQ(with_gathers(run, 1, slow_network(), {}).strategy.keep_whole, 3);
 }
 
 }  // namespace

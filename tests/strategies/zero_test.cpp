@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
+#include <set>
 
 #include "herd/program/memory_bound.h"
 #include "herd/program/message.h"
@@ -29,7 +31,7 @@ struct Shape {
   int64_t micro_batches = 1, layers = 2;
   bool tied = false;
   std::string recompute = "none";
-  int64_t prefetch = 1;
+  int64_t prefetch = 1, keep_whole = 0;
 };
 
 spec::RunFile run_of(const Shape& shape) {
@@ -40,6 +42,7 @@ spec::RunFile run_of(const Shape& shape) {
   run.strategy.zero = shape.stage;
   run.strategy.recompute = shape.recompute;
   run.strategy.prefetch = shape.prefetch;
+  run.strategy.keep_whole = shape.keep_whole;
   return run;
 }
 
@@ -73,7 +76,8 @@ TEST(Zero, Proves_ForEveryStageRecomputeAndLayout) {
             for (const int64_t prefetch : {0, 1, 3}) {
               if (prefetch != 1 && stage < 3) continue;
               if (std::getenv("HERD_FULL_TESTS") == nullptr && ++index % 7 != 0) continue;
-              const auto steps = steps_of({stage, ranks, micro_batches, 4, tied, recompute, prefetch});
+              const int64_t keep_whole = stage == 3 ? (index / 7) % 7 : 0;  // of 5 or 6 groups
+              const auto steps = steps_of({stage, ranks, micro_batches, 4, tied, recompute, prefetch, keep_whole});
               EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
             }
           }
@@ -177,6 +181,45 @@ TEST(Zero3, HoldsAsManyGatheredBlocksAsPrefetchAsksFor) {
   }
 }
 
+// Groups: embedding, four blocks, loss. The blocks are gathered twice a micro-batch, so they are kept first.
+TEST(Zero3, GathersAGroupThatItKeepsWholeOnceAStep_AndHoldsAndSendsWhatTheEquationsState) {
+  constexpr int kRanks = 4;
+  for (const int64_t keep_whole : {0, 1, 3, 4, 5, 9}) {
+    const Shape shape{.stage = 3, .ranks = kRanks, .micro_batches = 3, .layers = 4, .keep_whole = keep_whole};
+    spec::RunFile run = run_of(shape);
+    run.model.width = run.model.vocab = run.model.context = 64;  // so that nothing is padding
+    const auto model = spec::model_table(run, 1);
+    const Program step = compile_step(run, model, spec::resolve(run, kRanks), 0);
+    const std::vector<int> order = {1, 2, 3, 4, 0, 5};
+    const std::set<int> kept(order.begin(), order.begin() + std::min<int64_t>(keep_whole, 6));
+    std::map<int, int> gathers;
+    for (const Op& op : step.ops)
+      if (op.kind == OpKind::kGather) ++gathers[op.writes[0].index];
+    double gathered = 0, whole = 0;  // elements
+    for (int group = 0; group < 6; ++group) {
+      EXPECT_EQ(gathers[group], kept.contains(group) ? 1 : group % 5 == 0 ? 3 : 6) << group << " of " << keep_whole;
+      EXPECT_EQ(step.values.at(program::weight(group)).persistent, kept.contains(group));
+      const auto elements = static_cast<double>(model.group_elements(group));
+      gathered += elements * gathers[group];
+      if (kept.contains(group)) whole += elements;
+    }
+    const auto psi = static_cast<double>(model.parameters());
+    EXPECT_DOUBLE_EQ(sent(step), 4 * (gathered + 3 * psi) * (kRanks - 1) / kRanks);
+    const auto standing = standing_bytes(step, ValueKind::kWeight) + standing_bytes(step, ValueKind::kGradient) +
+                          standing_bytes(step, ValueKind::kState);
+    EXPECT_EQ(static_cast<double>(standing),
+              spec::zero_state_bytes(psi, kRanks, 3, spec::kFp32Adam) + 4 * whole * (kRanks - 1) / kRanks);
+  }
+}
+
+TEST(Zero3, WithAllGroupsKeptWhole_IsZero2) {
+  for (const bool tied : {false, true}) {
+    const Shape whole{.stage = 3, .micro_batches = 2, .tied = tied, .keep_whole = 100};
+    const Shape zero2{.stage = 2, .micro_batches = 2, .tied = tied};
+    EXPECT_EQ(to_text(steps_of(whole)[1]), to_text(steps_of(zero2)[1]));
+  }
+}
+
 TEST(Zero, CutsAnythingOverAnyNumberOfRanks_SomeOfThemWithNothing) {
   EXPECT_EQ(spec::shard_bytes(64, 4), 64);  // one line: the first rank has it all
   EXPECT_EQ(spec::shard_bytes(0, 4), 0);
@@ -210,6 +253,35 @@ TEST(ZeroMutants, AMissingGatherIsFound) {
     EXPECT_THAT(finding(steps, shape),
                 testing::AnyOf(HasSubstr("meets another"), HasSubstr("of version -1"), HasSubstr("holds nothing")));
   }
+}
+
+TEST(ZeroMutants, AGroupKeptWholeThatIsNotGathered_OrBeforeItsUpdate_OrTwice_IsFound) {
+  const Shape shape{.stage = 3, .micro_batches = 2, .keep_whole = 2};
+  const auto gather_of_kept = [](Program& step) {
+    return std::find_if(step.ops.begin(), step.ops.end(), [&](const Op& op) {
+      return op.kind == OpKind::kGather && step.values.at(op.writes[0]).persistent;
+    });
+  };
+  auto steps = steps_of(shape);
+  for (Program& step : steps) step.ops.erase(gather_of_kept(step));
+  EXPECT_THAT(finding(steps, shape), HasSubstr("of version -1"));
+  steps = steps_of(shape);
+  for (Program& step : steps) {
+    const auto gather = gather_of_kept(step), update = gather - 2;  // between them a release of the gradient
+    ASSERT_EQ(update->kind, OpKind::kStep);
+    std::iter_swap(update, gather);
+  }
+  EXPECT_NE(finding(steps, shape), "");
+  steps = steps_of(shape);
+  for (Program& step : steps) {
+    const Op copy = *gather_of_kept(step);
+    step.ops.insert(gather_of_kept(step), copy);
+  }
+  EXPECT_THAT(finding(steps, shape), HasSubstr("which nobody has read"));
+  // Its memory given to a group that comes and goes.
+  steps = steps_of(shape);
+  for (Program& step : steps) step.values.at(program::weight(0)).slot = step.values.at(program::weight(1)).slot;
+  EXPECT_THAT(finding(steps, shape), HasSubstr("while it holds"));
 }
 
 TEST(ZeroMutants, ADoubleReduceIsFound) {
@@ -288,6 +360,11 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
     for (int g = 0; g < 5; ++g)
       step.values.at(program::gradient(g, Form::kShard)).slot = step.values.at(program::gradient(4)).slot;
   EXPECT_NE(finding(steps, shape), "");
+}
+
+TEST(Zero3, WritesTheGoldenStep_WithTwoGroupsKeptWhole) {
+  testing_support::expect_golden("tests/strategies/golden/zero3_keep_whole2_dp2_mb2.txt",
+                                 to_text(steps_of({.stage = 3, .micro_batches = 2, .layers = 2, .keep_whole = 2})[0]));
 }
 
 TEST(Zero, WritesTheGoldenSteps) {

@@ -101,6 +101,21 @@ TEST(HybridShards, TrainAsOneRankDoes_TwoByTwo) {
   }
 }
 
+TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
+  for (const int64_t keep_whole : {1, 2, 4, 9}) {
+    const bool tied = keep_whole != 2, hybrid = keep_whole == 4;
+    spec::RunFile run = run_of({3, hybrid ? 4 : 3, keep_whole == 1 ? 1 : 3, keep_whole == 9 ? "none" : "sqrt", tied});
+    spec::RunFile plain = run;
+    run.strategy.keep_whole = keep_whole;
+    if (hybrid) run.mesh.fsdp = 2;
+    plain.strategy = {};
+    plain.train.micro_batch = plain.train.batch;
+    const Trained one = train_in_threads(plain, 1, 20), many = train_in_threads(run, hybrid ? 4 : 3, 20);
+    EXPECT_LT(worst_difference(many.losses, one.losses), 1e-6) << keep_whole;
+    EXPECT_NEAR(many.validation, one.validation, 1e-6 * one.validation) << keep_whole;
+  }
+}
+
 // 16-bit weights, gradients and activations round to eps = 2^-8 (bf16) or 2^-11 (fp16) relative; a sum over ranks or
 // micro-batches rounds once more for each part, and what a step makes of it adds up over steps, while the mean over the
 // batch's tokens evens it out. A few eps of the loss bound all of it: 4 here.
@@ -206,7 +221,7 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         run.model.vocab = 64;
         run.model.head_width = 32;
         run.model.ffn = 256;
-        if (micro_batches == 3) run.optimizer.momentum_precision = "bf16";
+        if (micro_batches == 3) run.optimizer.momentum_precision = "bf16", run.strategy.keep_whole = 2;
         const Trained trained = train_in_threads(run, ranks, 2);
         EXPECT_EQ(trained.held.at(MemoryLabel::kWeights), ranks * stated(trained.step, ValueKind::kWeight)) << c.text();
         EXPECT_EQ(trained.held.at(MemoryLabel::kGradients), ranks * stated(trained.step, ValueKind::kGradient));
