@@ -1,7 +1,5 @@
 #include "herd/cli/bench_bound.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -10,17 +8,13 @@
 #include "herd/base/elapsed.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
+#include "herd/topology/probe.h"
 
 namespace herd::cli {
-namespace {
-
-int64_t last_cache_bytes() { return std::max<int64_t>(sysconf(_SC_LEVEL3_CACHE_SIZE), 8 << 20); }
-
-}  // namespace
 
 MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   const int buffers = shape.inputs + shape.outputs;
-  bytes_ = round_up(4 * last_cache_bytes() / buffers, kPageBytes);
+  bytes_ = round_up(4 * this_host(1).cache_bytes / buffers, kPageBytes);
   message_bytes_ = static_cast<double>(bytes_) / shape.share;
   memory_ = SharedMemory::create("bound", bytes_ * buffers);
   memory_.commit(0, bytes_ * buffers);
