@@ -2,11 +2,11 @@
 """What herd predicts for collectives beside what it measures, algorithm by algorithm.
 
     python bench/explain/compare.py [--build build/release] [--ops all_reduce,...] [--bytes 4KiB,1MiB,64MiB]
-        [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--only shm|wire] [--out explain.jsonl]
+        [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--per-host 1,2] [--only shm|wire] [--out explain.jsonl]
     python bench/explain/compare.py --rows explain.jsonl,.. [--page docs/guide/benchmarks.md]
 
 Ranks of one host over shared memory, in ordinary and in symmetric memory; and, as root, two hosts (network namespaces
-joined by a virtual cable that is limited to --wire) of 1 and 2 ranks. Each line is one run of `herd bench`, whose
+joined by a virtual cable that is limited to --wire; none: as fast as the machine copies) of 1 and 2 ranks. Each line is one run of `herd bench`, whose
 predictions rest on what it measures by turns with the operation: rates and latencies of this host, and the link as it
 was probed when the ranks met. JSONL, then a table: "limit" is 25 % from 1 MiB up where ranks do not outnumber cores,
 else 40 %. Status 1 where a prediction is further off. The second form measures nothing: its table is of lines that
@@ -30,7 +30,8 @@ parser.add_argument("--ops", default="all_reduce,all_gather,reduce_scatter,broad
 parser.add_argument("--bytes", default="4KiB,1MiB,64MiB")
 parser.add_argument("--ranks", default="2,4", help="of one host")
 parser.add_argument("--seconds", default="0.3", help="of bench per line")
-parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way, as tc writes it")
+parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way, as tc writes it; none: no limit")
+parser.add_argument("--per-host", default="1,2", help="ranks of each of the two hosts")
 parser.add_argument("--only", choices=["shm", "wire"])
 parser.add_argument("--out", default="explain.jsonl")
 parser.add_argument("--rows", help="files of earlier calls, instead of measuring")
@@ -83,8 +84,8 @@ def shared_memory():
 
 
 def wire():
-    with two_hosts.TwoHosts(rate=args.wire) as hosts:
-        for ranks in (1, 2):
+    with two_hosts.TwoHosts(rate=None if args.wire == "none" else args.wire) as hosts:
+        for ranks in map(int, args.per_host.split(",")):
             for op in args.ops.split(","):
                 for size in args.bytes.split(","):
                     for algorithm in candidates(op, size, "--ranks", str(2 * ranks), "--topology", f"hosts:2x{ranks}"):
@@ -96,7 +97,7 @@ def wire():
                         text = "\n".join(one.communicate(timeout=300)[0] for one in started)
                         text = "\n".join(line.split("] ", 1)[-1] for line in text.splitlines())
                         for row in lines_of(text):
-                            yield {"where": f"{args.wire}, 2 x {ranks}", **row}
+                            yield {"where": f"{'no limit' if args.wire == 'none' else args.wire}, 2 x {ranks}", **row}
 
 
 def limit_of(row):

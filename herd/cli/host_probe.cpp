@@ -10,6 +10,7 @@
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
+#include "herd/comm/link_probe.h"
 #include "herd/kernels/copy.h"
 #include "herd/launch/cores.h"
 
@@ -81,6 +82,9 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
     if (next < 0 && i > 0) next = rank;
     if (rank < comm.rank()) first_here_ = false;
   }
+  const std::vector<int>& hosts = comm::Access::group(comm).hosts();
+  const int num_hosts = hosts.empty() ? 1 : 1 + *std::max_element(hosts.begin(), hosts.end());
+  if (num_hosts > 1) host_bytes_ = std::max<int64_t>(1, message_bytes / num_hosts);
   crowded_ = here_ > launch::host_cores();
   if (crowded_) {  // ranks that take turns on a core copy more than a piece in a turn
     part_bytes_ = bytes_;
@@ -193,6 +197,17 @@ void HostProbe::sample() {
       }
     }
   }
+  if (host_bytes_ > 0) sample_link();
+}
+
+void HostProbe::sample_link() {
+  std::array<double, 4> said = {};
+  if (const auto link = comm::probe_links(comm::Access::group(comm_), host_bytes_)) {
+    said = {link->latency_us, 1 / link->bytes_per_us, link->message_us,
+            link->core_bytes_per_us > 0 ? 1 / link->core_bytes_per_us : 0};
+  }
+  comm_.broadcast(said, 0);
+  for (size_t i = 0; i < said.size(); ++i) link_[i].push_back(said[i]);
 }
 
 // What an exchange takes beyond the model's other terms: for each message, and for each of its bytes in the rings.
@@ -228,13 +243,17 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.memory_bytes_per_us = host.cached_bytes_per_us = all;
     host.core_bytes_per_us = host.cached_core_bytes_per_us = std::max(2 * bytes / us[kAlone], 1 / one);
     host.stage_write_factor = factor(us[kWriteStage] / stage);
-    const double round = std::max(0.0, barrier / rounds - 2 * host.step_us);
+    const double steps = 2 * host.step_us;
+    double round = std::max(0.0, barrier / rounds - steps);
     if (topology.hosts.size() > 1) {
-      host.uplink.latency_us = round;
+      const double core_us = median(link_[3]);
+      host.uplink = {median(link_[0]), 1 / median(link_[1]), median(link_[2]), core_us > 0 ? 1 / core_us : 0};
+      // In a round of a barrier each rank sends one message, and receives one.
+      round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
     } else {
-      host.signal_us = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
-      host.call_us = std::max(0.0, barrier - rounds * (host.signal_us + 2 * host.step_us));
+      host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
     }
+    host.call_us = std::max(0.0, barrier - rounds * (round + steps));
     if (peer_source_ == nullptr) continue;
     host.peer_read_factor = factor(us[kReadPeer] / bytes);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);

@@ -7,6 +7,8 @@
 //   stage          written past the cache after a peer read it, and read after a peer wrote it
 //   messages       exchanged among all ranks: empty ones, and as long as those of the operation
 //   signals        barriers, and core_distance.h's round trip
+//   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
+//                  bursts pass is another one for short messages
 // Threads: one at a time; collective.
 #pragma once
 
@@ -24,7 +26,7 @@ class HostProbe {
  public:
   HostProbe(Communicator& comm, int64_t message_bytes, bool in_place);
   void sample();
-  // The topology with its hosts as the medians of the samples say, and the latency between them; the same on all ranks.
+  // The topology with its hosts and uplinks as the medians of the samples say; the same on all ranks.
   // `core_ns`: core_distance.h's round trip, 0 where it has none. REQUIRES a sample.
   Topology applied_to(Topology topology, double core_ns) const;
 
@@ -49,6 +51,7 @@ class HostProbe {
   void run(Kind kind, int64_t offset);
   double once(Kind kind, int64_t offset);
   void exchange(int64_t elements);
+  void sample_link();
   void apply_messages(Topology& topology, double one, double us_empty, double us_long) const;
 
   Communicator& comm_;
@@ -62,11 +65,13 @@ class HostProbe {
   int64_t part_bytes_;      // of one rank's part of the message
   int64_t stage_bytes_;     // of a piece that staged algorithms cut it into
   int64_t block_;           // elements of fp32 that each rank gives each other one as a message
+  int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
   SharedMemory sink_;       // private
   SymmetricMemory source_, stage_;
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
   std::array<std::vector<double>, kKinds> us_;
+  std::array<std::vector<double>, 4> link_;  // latency, us a byte, message_us, us a byte of a core
 };
 
 }  // namespace herd::cli

@@ -108,6 +108,7 @@ double estimate_us(const Schedule& s, const Topology& topology, const std::vecto
     if (step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce) {
       us += latency_us(topology, other, own);
     }
+    if (other != own && step.kind == StepKind::kSend) us += host.uplink.message_us;  // a receiver's is in the latency
     if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
       const auto hops = static_cast<double>(route(topology, own, other).size());
       us += hops * static_cast<double>(step.sources[0].size() * size_of(s.dtype)) / host.uplink.bytes_per_us;

@@ -4,94 +4,200 @@
 #include <array>
 #include <chrono>
 #include <limits>
+#include <memory>
+#include <utility>
 #include <vector>
 
-#include "herd/base/elapsed.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr int kTag = std::numeric_limits<int>::min() + 1;
+constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLeastLastBytes = 1 << 20, kLastBytes = 4 << 20;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
 constexpr int kTries = 2;  // of the size that is long enough: one that was interrupted looks long, and is not
-constexpr int64_t kFirstBytes = 64 << 10, kLastBytes = 4 << 20;
+constexpr int kBurstTries = 4, kFirstBurst = 8, kLastBurst = 128;
+constexpr double kBurstLatencies = 4;  // a burst that takes as long is bound by the cores
 
-// One end of a probe.
-class End {
+enum class Ask : int64_t { kEnd, kPings, kBurst, kHalves, kExchanges };
+struct Question {
+  Ask ask = Ask::kEnd;
+  int64_t bytes = 0;  // of a message
+  int64_t times = 0;  // kBurst: messages; kExchanges: how often
+};
+
+std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
+
+double lower_quartile(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values[values.size() / 4];
+}
+
+double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
+
+void burst(ProbeWire& wire, int64_t messages) {
+  std::array<std::byte, kShortBytes> bytes{};
+  for (int64_t i = 0; i < messages; ++i) wire.send(bytes);
+  for (int64_t i = 0; i < messages; ++i) wire.receive(bytes);
+}
+
+// Of messages of so many bytes, each sent as one comes; one time each.
+std::vector<double> exchanges_us(ProbeWire& wire, int64_t bytes, int64_t times) {
+  std::vector<std::byte> out(static_cast<size_t>(bytes)), in(out.size());
+  std::vector<double> us;
+  for (int64_t i = 0; i < times; ++i) {
+    const double begin = wire.now_us();
+    wire.exchange(out, in);
+    us.push_back(wire.now_us() - begin);
+  }
+  return us;
+}
+
+// The end that asks.
+class Asker {
  public:
-  End(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
+  explicit Asker(ProbeWire& wire) : wire_(wire) {}
 
-  LinkProbe ask() {
-    LinkProbe probe{short_us(), 0, 0};
-    std::array<double, 2> took = {0, 0};  // us: the whole message, its second half
-    int64_t bytes = kFirstBytes / 2;
-    double half_us = 0;
-    for (int tries = 0; tries < kTries;) {
-      if (tries == 0) bytes *= 2;
-      send(&bytes, 1, DType::kI64);
-      std::vector<std::byte> half(static_cast<size_t>(bytes / 2));
-      for (int i = 0; i < 2; ++i) send(half.data(), bytes / 2, DType::kU8);
-      receive(took.data(), 2, DType::kF64);
-      half_us = tries == 0 ? took[1] : std::min(half_us, took[1]);
-      tries = took[0] >= kLongUs || bytes == kLastBytes ? tries + 1 : 0;
+  LinkProbe ask(int64_t message_bytes) {
+    LinkProbe probe;
+    pings_us(kShortBytes, kMinPings);  // they make the connection
+    probe.short_us = lower_quartile(pings_us(kShortBytes, kMaxPings));
+    probe.message_us = message_us(probe.short_us);
+    if (message_bytes > 0 && message_bytes < kFirstBytes) {
+      short_messages(probe, std::max(message_bytes, 2 * kShortBytes));
+    } else {
+      long_messages(probe, message_bytes > 0 ? std::clamp(2 * message_bytes, kLeastLastBytes, kLastBytes) : kLastBytes);
     }
-    int64_t end = 0;
-    send(&end, 1, DType::kI64);
-    probe.long_bytes = bytes / 2;
-    probe.long_us = probe.short_us + std::max(half_us, 1e-3);
+    question({Ask::kEnd});
     return probe;
   }
 
-  void answer() {
-    for (int64_t again = 1; again != 0;) {
-      receive(&again, 1, DType::kI64);
-      send(&again, 1, DType::kI64);
+ private:
+  void question(Question question) { wire_.send(bytes_of(question)); }
+
+  std::vector<double> pings_us(int64_t bytes, size_t at_most) {
+    question({Ask::kPings, bytes});
+    std::vector<std::byte> ping(static_cast<size_t>(bytes));
+    std::vector<double> us;
+    const double begin = wire_.now_us();
+    for (bool again = true; again;) {
+      again = us.size() + 1 < kMinPings || (us.size() + 1 < at_most && wire_.now_us() - begin < kPingsUs);
+      ping[0] = std::byte{again};
+      const double sent = wire_.now_us();
+      wire_.send(ping);
+      wire_.receive(ping);
+      us.push_back((wire_.now_us() - sent) / 2);
     }
-    while (true) {
-      int64_t bytes = 0;
-      receive(&bytes, 1, DType::kI64);
-      if (bytes == 0) return;
+    return us;
+  }
+
+  double message_us(double short_us) {
+    for (int64_t messages = kFirstBurst;; messages *= 2) {
+      std::vector<double> us;
+      for (int i = 0; i < kBurstTries; ++i) {
+        question({Ask::kBurst, kShortBytes, messages});
+        const double begin = wire_.now_us();
+        burst(wire_, messages);
+        us.push_back(wire_.now_us() - begin);
+      }
+      if (least(us) >= kBurstLatencies * short_us || messages == kLastBurst) {
+        return least(us) / static_cast<double>(2 * messages);
+      }
+    }
+  }
+
+  void short_messages(LinkProbe& probe, int64_t bytes) {
+    // What few bytes add is little beside what other programs add: the least of each. Not of the exchanges, which tell
+    // whether a limited link lets so many pass again and again.
+    const auto ping = [&](int64_t each) { return least(pings_us(each, kMaxPings)); };
+    const auto exchange = [&](int64_t each) {
+      question({Ask::kExchanges, each, kMaxPings});
+      return lower_quartile(exchanges_us(wire_, each, kMaxPings));
+    };
+    probe.long_bytes = bytes - kShortBytes;
+    probe.long_us = probe.short_us + std::max(1e-3, ping(bytes) - ping(kShortBytes));
+    probe.both_us = probe.short_us + std::max(0.0, exchange(bytes) - exchange(kShortBytes));
+  }
+
+  void long_messages(LinkProbe& probe, int64_t last_bytes) {
+    std::array<double, 2> took = {0, 0};  // us: the whole message, its second half
+    int64_t bytes = kFirstBytes / 2;
+    double half_us = 0, both_us = std::numeric_limits<double>::infinity();
+    for (int tries = 0; tries < kTries;) {
+      if (tries == 0) bytes *= 2;
+      question({Ask::kHalves, bytes});
       std::vector<std::byte> half(static_cast<size_t>(bytes / 2));
-      const auto begin = steady_clock::now();
-      receive(half.data(), bytes / 2, DType::kU8);
-      const auto middle = steady_clock::now();
-      receive(half.data(), bytes / 2, DType::kU8);
-      const double whole_us = us_since(begin), half_us = us_since(middle);
-      // A rank that was interrupted in the first half finds the second one there already.
-      std::array<double, 2> took = {whole_us, std::max(half_us, whole_us / 2)};
-      send(took.data(), 2, DType::kF64);
+      for (int i = 0; i < 2; ++i) wire_.send(half);
+      wire_.receive(bytes_of(took));
+      half_us = tries == 0 ? took[1] : std::min(half_us, took[1]);
+      tries = took[0] >= kLongUs || bytes >= last_bytes ? tries + 1 : 0;
     }
+    for (int i = 0; i < kTries; ++i) {
+      question({Ask::kExchanges, bytes / 2, 2});
+      const std::vector<double> us = exchanges_us(wire_, bytes / 2, 2);
+      both_us = std::min(both_us, second_half_us(us[0] + us[1], us[1]));
+    }
+    probe.long_bytes = bytes / 2;
+    probe.long_us = probe.short_us + std::max(half_us, 1e-3);
+    probe.both_us = probe.short_us + both_us;
+  }
+
+  ProbeWire& wire_;
+};
+
+void answer_pings(ProbeWire& wire, int64_t bytes) {
+  std::vector<std::byte> ping(static_cast<size_t>(bytes));
+  for (bool again = true; again;) {
+    wire.receive(ping);
+    again = ping[0] != std::byte{0};
+    wire.send(ping);
+  }
+}
+
+void answer_halves(ProbeWire& wire, int64_t bytes) {
+  std::vector<std::byte> half(static_cast<size_t>(bytes / 2));
+  const double begin = wire.now_us();
+  wire.receive(half);
+  const double middle = wire.now_us();
+  wire.receive(half);
+  const double end = wire.now_us();
+  std::array<double, 2> took = {end - begin, second_half_us(end - begin, end - middle)};
+  wire.send(bytes_of(took));
+}
+
+// Over the world's lanes, point to point.
+class GroupWire final : public ProbeWire {
+ public:
+  GroupWire(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
+  void send(std::span<std::byte> bytes) override { send_now(world_, buffer(bytes), peer_, kTag, options_); }
+  void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kTag, options_); }
+  // A long message's receive is posted first, as collectives do, by way of the progress thread.
+  void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
+    if (static_cast<int64_t>(in.size()) < kFirstBytes) {
+      send(out);
+      return receive(in);
+    }
+    const auto receiving = std::make_shared<Task>();
+    fill_transfer(*receiving, world_, TaskKind::kReceive, buffer(in), peer_, kTag, options_);
+    receiving->issued = std::chrono::steady_clock::now();
+    world_.engine().start(receiving);
+    send(out);
+    world_.engine().wait(*receiving);
+  }
+  double now_us() override {
+    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
   }
 
  private:
-  double short_us() {
-    std::vector<double> us;
-    const auto begin = steady_clock::now();
-    for (int64_t again = 1; again != 0;) {
-      again = us.size() < kMinPings || (us.size() < kMaxPings && us_since(begin) < kPingsUs);
-      const auto sent = steady_clock::now();
-      send(&again, 1, DType::kI64);
-      receive(&again, 1, DType::kI64);
-      us.push_back(us_since(sent) / 2);
-    }
-    us.erase(us.begin());  // it made the connection
-    std::sort(us.begin(), us.end());
-    return us[us.size() / 4];
-  }
-
-  void send(void* data, int64_t count, DType dtype) {
-    send_now(world_, {data, count, dtype}, peer_, kTag, {.name = "link probe"});
-  }
-  void receive(void* data, int64_t count, DType dtype) {
-    receive_now(world_, {data, count, dtype}, peer_, kTag, {.name = "link probe"});
+  static Buffer buffer(std::span<std::byte> bytes) {
+    return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
   }
 
   GroupState& world_;
   Rank peer_;
+  OpOptions options_ = {.name = "link probe"};
 };
 
 // The first rank of each host.
@@ -105,31 +211,52 @@ std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
 
 }  // namespace
 
-std::optional<LinkProbe> probe_links(GroupState& world) {
+LinkProbe ask(ProbeWire& wire, int64_t message_bytes) { return Asker(wire).ask(message_bytes); }
+
+void answer(ProbeWire& wire) {
+  for (Question question;;) {
+    wire.receive(bytes_of(question));
+    switch (question.ask) {
+      case Ask::kPings:
+        answer_pings(wire, question.bytes);
+        break;
+      case Ask::kBurst:
+        burst(wire, question.times);
+        break;
+      case Ask::kHalves:
+        answer_halves(wire, question.bytes);
+        break;
+      case Ask::kExchanges:
+        exchanges_us(wire, question.bytes, question.times);
+        break;
+      case Ask::kEnd:
+        return;
+    }
+  }
+}
+
+std::optional<Link> probe_links(GroupState& world, int64_t message_bytes) {
   const std::vector<Rank> first = first_ranks(world.hosts());
   if (first.size() < 2) return std::nullopt;
   std::vector<std::pair<Rank, Rank>> pairs;  // who asks, who answers
   for (size_t host = 0; host + 1 < first.size(); host += 2) pairs.push_back({first[host], first[host + 1]});
   if (first.size() % 2 != 0) pairs.push_back({first.back(), first[first.size() - 2]});
-  std::optional<LinkProbe> slowest;
+  Link slowest;
   for (const auto& [asks, answers] : pairs) {
-    LinkProbe probe;
-    if (world.rank() == answers) End(world, asks).answer();
-    if (world.rank() == asks) probe = End(world, answers).ask();
-    std::array<double, 3> said = {probe.short_us, probe.long_us, static_cast<double>(probe.long_bytes)};
-    if (world.rank() == asks && asks != 0) send_now(world, {said.data(), 3, DType::kF64}, 0, kTag, {});
-    if (world.rank() == 0) slowest = slowest ? slowest : probe;
+    if (world.rank() == answers) {
+      GroupWire wire(world, asks);
+      answer(wire);
+    }
+    if (world.rank() != asks) continue;
+    GroupWire wire(world, answers);
+    slowest = link_of(ask(wire, message_bytes));
+    if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
   }
   if (world.rank() != 0) return std::nullopt;
   for (size_t i = 1; i < pairs.size(); ++i) {
-    std::array<double, 3> said = {};
-    receive_now(world, {said.data(), 3, DType::kF64}, pairs[i].first, kTag, {});
-    const double rate = said[2] / (said[1] - said[0]),
-                 least = static_cast<double>(slowest->long_bytes) / (slowest->long_us - slowest->short_us);
-    const double bytes = std::min(rate, least) * 1e3;  // in a millisecond
-    slowest->short_us = std::max(slowest->short_us, said[0]);
-    slowest->long_bytes = static_cast<int64_t>(bytes);
-    slowest->long_us = slowest->short_us + 1e3;
+    Link said;
+    GroupWire(world, pairs[i].first).receive(bytes_of(said));
+    slowest = slower(slowest, said);
   }
   return slowest;
 }

@@ -1,20 +1,42 @@
 // How long messages take between hosts, measured when a world is made: the first ranks of hosts 2k and 2k + 1 time a
 // few of each other's, all such pairs at once; where hosts are odd in number, the last one then asks its neighbour.
-//   short  the lower quartile of up to 60 round trips of 8 bytes, halved
-//   long   messages that double from 64 KiB until one takes 4 ms (or has 4 MiB): the rate of its second half, since the
-//          first may pass a limited link in a burst
-// About 10 ms, where a rank has a core. Threads: the world's calling thread.
+//   short    the lower quartile of up to 60 round trips of 8 bytes, halved
+//   message  the least of several bursts: both ends send so many short ones that their cores, not the latency, take
+//            the time, and then receive as many
+//   long     messages that double from 64 KiB until one takes 4 ms (or has 4 MiB): its second half, since the first may
+//            pass a limited link in a burst
+//   both     the same, as both ends send such a message
+// About 20 ms, where a rank has a core. Threads: the world's calling thread.
 #pragma once
 
+#include <cstddef>
 #include <optional>
+#include <span>
 
 #include "herd/comm/group_state.h"
 #include "herd/topology/probe.h"
 
 namespace herd::comm {
 
-// Collective over the world, before its other operations. On rank 0 the slowest of all links (the greatest latency, the
-// least rate); nothing on other ranks, and where there is one host. Throws the group's error.
-std::optional<LinkProbe> probe_links(GroupState& world);
+// What a probe needs of the way to the other end.
+class ProbeWire {
+ public:
+  virtual ~ProbeWire() = default;
+  virtual void send(std::span<std::byte> bytes) = 0;
+  virtual void receive(std::span<std::byte> bytes) = 0;
+  // Sends and receives as much, both ends at once.
+  virtual void exchange(std::span<std::byte> out, std::span<std::byte> in) = 0;
+  virtual double now_us() = 0;
+};
+
+// The two ends. `message_bytes` > 0: as messages of so many bytes pass, which a link that lets bursts pass treats
+// unlike long ones. Below 64 KiB they are timed by themselves; else the longest has a MiB, or twice as much as they
+// have.
+LinkProbe ask(ProbeWire& wire, int64_t message_bytes = 0);
+void answer(ProbeWire& wire);
+
+// Collective over the world, before its other operations, or while it has none. On rank 0 the slowest of all links, not
+// rounded; nothing on other ranks, and where there is one host. Throws the group's error.
+std::optional<Link> probe_links(GroupState& world, int64_t message_bytes = 0);
 
 }  // namespace herd::comm

@@ -19,7 +19,7 @@ constexpr int kTag = std::numeric_limits<int>::min();
 
 struct Said {  // by rank 0 to each other rank; then `text_bytes` of text: the tuning, or why there is none
   int64_t cores = 1;
-  double latency_us = 0, bytes_per_us = 0;
+  Link between = {};
   int64_t error = -1;  // a Code
   int64_t text_bytes = 0;
 };
@@ -38,12 +38,12 @@ std::string read_own_tuning(const std::string& file) {
 }  // namespace
 
 void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& facts) {
-  const std::optional<LinkProbe> probe = probe_links(world);
+  const std::optional<Link> probed = probe_links(world);
   Said said;
   std::string text;
   if (world.rank() == 0) {
-    if (probe) facts.between = link_of(*probe);
-    said = {launch::host_cores(), facts.between.latency_us, facts.between.bytes_per_us, -1, 0};
+    if (probed) facts.between = rounded(*probed);
+    said = {launch::host_cores(), facts.between, -1, 0};
     try {
       text = read_own_tuning(tuning_file);
     } catch (const Error& error) {
@@ -62,7 +62,7 @@ void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& 
   }
   if (said.error >= 0) throw Error(static_cast<Code>(said.error), text);
   facts.cores = static_cast<int>(said.cores);
-  facts.between = {said.latency_us, said.bytes_per_us};
+  facts.between = said.between;
   if (!text.empty()) facts.tuning = parse_tuning(text);
 }
 

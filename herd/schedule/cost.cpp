@@ -12,7 +12,7 @@ namespace herd {
 namespace {
 
 constexpr int64_t kMessagePieceBytes = 64 << 10;
-constexpr int kMaxMessagePieces = 4;
+constexpr int kMaxMessagePieces = 4, kMaxFarPieces = 8;  // on a host; between hosts, where cores limit it
 
 struct Rates {  // of one host, for this message
   double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;
@@ -176,9 +176,9 @@ class Model {
   double bytes(const Slice& slice) const { return static_cast<double>(slice.size() * size_of(all_[0].dtype)); }
 
   // Work of the rank's thread that moves so many bytes; a message's header costs as much as another step.
-  sim::Task cpu(Rank rank, double moved, int steps = 1) const {
+  sim::Task cpu(Rank rank, double moved, int steps = 1, double more_us = 0) const {
     const int h = host_of_[rank];
-    const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core;
+    const double work = steps * topology_.hosts[h].step_us + moved / rates_[h].core + more_us;
     sim::Task task;
     task.work_us = work;
     task.uses = {{threads_[rank], 1}, {cores_[h], 1}};
@@ -226,9 +226,11 @@ class Model {
     return first != reads.end() && first->begin < target.end;
   }
 
-  int pieces_of(double message) const {
-    return static_cast<int>(
-        std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1, kMaxMessagePieces));
+  // Pieces overlap: while one is copied out, the next is on its way.
+  int pieces_of(double message, int from, int to) const {
+    const bool cores_limit = from != to && topology_.hosts[from].uplink.core_bytes_per_us > 0;
+    return static_cast<int>(std::clamp<int64_t>(static_cast<int64_t>(message) / kMessagePieceBytes, 1,
+                                                cores_limit ? kMaxFarPieces : kMaxMessagePieces));
   }
 
   void add_steps(Rank rank) {
@@ -274,28 +276,45 @@ class Model {
       case StepKind::kReceiveReduce:
         break;
     }
-    const bool near = host_of_[step.peer] == host_of_[rank];
+    const int from = host_of_[step.peer], to = host_of_[rank];
     const double message = bytes(step.targets[0]), own = step.kind == StepKind::kReceive ? 1 : 2;
-    const int count = pieces_of(message);
-    sim::Task task = cpu(rank, (own + (near ? rates_[host_of_[rank]].message : 1)) * message / count, 2);
-    std::vector<sim::Task> tasks(count, task);
-    tasks[0].latency_us =
-        near ? host.signal_us + host.message_us : latency_between(host_of_[step.peer], host_of_[rank]);
+    const int count = pieces_of(message, from, to);
+    if (from != to) return far_receive_tasks(rank, message / count, own, count, latency_between(from, to));
+    std::vector<sim::Task> tasks(count, cpu(rank, (own + rates_[to].message) * message / count, 2));
+    tasks[0].latency_us = host.signal_us + host.message_us;
+    return tasks;
+  }
+
+  // What the rank's core does for a message from another host; the way out of its network's memory is part of what
+  // was measured as core_bytes_per_us.
+  std::vector<sim::Task> far_receive_tasks(Rank rank, double piece, double own, int count, double latency_us) const {
+    const Link& link = topology_.hosts[host_of_[rank]].uplink;
+    const double core = link.core_bytes_per_us;
+    const double moved = core > 0 ? (own - 1) * piece : (own + 1) * piece, core_us = core > 0 ? piece / core : 0;
+    std::vector<sim::Task> tasks(count, cpu(rank, moved, 2, core_us));
+    tasks[0] = cpu(rank, moved, 2, core_us + link.message_us);
+    for (sim::Task& task : tasks) task.latency_us = std::max(0.0, latency_us - link.message_us);
     return tasks;
   }
 
   std::vector<sim::Task> send_tasks(Rank rank, const Step& step) const {
     const int from = host_of_[rank], to = host_of_[step.peer];
     const double message = bytes(step.sources[0]);
-    const int count = pieces_of(message);
+    const int count = pieces_of(message, from, to);
     if (from == to) return std::vector<sim::Task>(count, cpu(rank, (1 + rates_[from].message) * message / count, 2));
-    const double rate = topology_.hosts[from].uplink.bytes_per_us;
+    const Link& link = topology_.hosts[from].uplink;
+    const double piece = message / count, core_us = link.core_bytes_per_us > 0 ? piece / link.core_bytes_per_us : 0;
     sim::Task task;
-    task.latency_us = 0;
-    task.work_us = topology_.hosts[from].step_us + message / count / rate;
-    const double used = message / count / task.work_us;
-    for (const int resource : resources_between(from, to)) task.uses.push_back({resource, used});
-    return std::vector<sim::Task>(count, task);
+    task.work_us = topology_.hosts[from].step_us + std::max(piece / link.bytes_per_us, core_us);
+    if (piece > 0) {
+      for (const int resource : resources_between(from, to)) task.uses.push_back({resource, piece / task.work_us});
+    }
+    for (const int resource : {threads_[rank], cores_[from]}) {
+      if (core_us > 0) task.uses.push_back({resource, core_us / task.work_us});
+    }
+    std::vector<sim::Task> tasks(count, task);
+    if (link.message_us > 0) tasks.push_back(cpu(rank, 0, 0, link.message_us));  // its receiver does not wait for this
+    return tasks;
   }
 
   std::span<const Schedule> all_;

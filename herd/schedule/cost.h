@@ -6,7 +6,8 @@
 //   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces; message_us until its
 //                      receiver sees it, beside signal_us
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
-//                      route on a torus or mesh; then a copy out
+//                      route on a torus or mesh; then a copy out. Both ends' cores for message_us, and for its bytes
+//                      where the uplink says what a core passes (topology.h: Link)
 //   signal             the host's signal_us until the wait sees it; it passes while the waiting rank does something
 //   else
 // Threads: pure.

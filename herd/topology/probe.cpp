@@ -11,6 +11,11 @@
 #include "herd/base/error.h"
 
 namespace herd {
+namespace {
+
+constexpr double kCoresLimit = 1.25;  // both ways over one way
+
+}  // namespace
 
 double rounded(double value) {
   if (!(value > 0) || !std::isfinite(value)) return 0;
@@ -28,8 +33,26 @@ Link link_of(const LinkProbe& probe) {
                                       std::to_string(probe.long_us) + " us, and " + std::to_string(probe.short_us) +
                                       " us");
   }
-  return {rounded(probe.short_us), rounded(static_cast<double>(probe.long_bytes) / (probe.long_us - probe.short_us))};
+  const auto bytes = static_cast<double>(probe.long_bytes);
+  const double one_way = probe.long_us - probe.short_us, both = probe.both_us - probe.short_us;
+  const double core = both > kCoresLimit * one_way ? 2 * bytes / both : 0;
+  return {probe.short_us, bytes / one_way, std::min(probe.message_us, probe.short_us), core};
 }
+
+Link slower(const Link& a, const Link& b) {
+  const bool limited = a.core_bytes_per_us > 0 && b.core_bytes_per_us > 0;
+  return {std::max(a.latency_us, b.latency_us), std::min(a.bytes_per_us, b.bytes_per_us),
+          std::max(a.message_us, b.message_us),
+          limited ? std::min(a.core_bytes_per_us, b.core_bytes_per_us)
+                  : std::max(a.core_bytes_per_us, b.core_bytes_per_us)};
+}
+
+Link rounded(const Link& link) {
+  return {rounded(link.latency_us), rounded(link.bytes_per_us), rounded(link.message_us),
+          rounded(link.core_bytes_per_us)};
+}
+
+double second_half_us(double whole_us, double second_us) { return std::max(second_us, whole_us / 2); }
 
 std::string machine_name() {
   std::ifstream file("/proc/cpuinfo");

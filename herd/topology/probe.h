@@ -15,13 +15,24 @@ namespace herd {
 // off; 0 for what is not above 0.
 double rounded(double value);
 
-// What a message of few bytes and one of many took from one rank to another, one way.
+// What messages between two ranks took.
 struct LinkProbe {
-  double short_us = 0;
-  double long_us = 0;
+  double short_us = 0;    // one of few bytes, one way
+  double message_us = 0;  // each of many short ones that pass both ways at once, on either end's core
+  double long_us = 0;     // one of long_bytes, one way
+  double both_us = 0;     // the same while another comes the other way; 0 = not measured
   int64_t long_bytes = 0;
 };
-Link link_of(const LinkProbe& probe);  // rounded. REQUIRES long_us > short_us
+// Both ways at once take one way's time where the link is the limit, and up to twice that where cores are: from a
+// quarter more on, core_bytes_per_us = 2 long_bytes / (both_us - short_us). Throws kBadConfig but where
+// long_us > short_us.
+Link link_of(const LinkProbe& probe);
+Link slower(const Link& a, const Link& b);  // the greater times, the lesser rates
+Link rounded(const Link& link);             // each of its figures
+
+// How long a second half took of a message that took whole_us and was received in two: a receiver that was interrupted
+// in the first half finds the second one there already, so no less than half of the whole.
+double second_half_us(double whole_us, double second_us);
 
 // "AMD EPYC, 2 cores": what a file of measured times is true of.
 std::string machine_name();

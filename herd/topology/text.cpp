@@ -35,7 +35,9 @@ const Key kKeys[] = {{"ranks", &Host::ranks},
                      {"step_us", &Host::step_us},
                      {"call_us", &Host::call_us},
                      {"uplink_latency_us", &Link::latency_us},
-                     {"uplink_bytes_per_us", &Link::bytes_per_us}};
+                     {"uplink_bytes_per_us", &Link::bytes_per_us},
+                     {"uplink_message_us", &Link::message_us},
+                     {"uplink_core_bytes_per_us", &Link::core_bytes_per_us}};
 
 template <typename H>
 auto& member_of(H& host, double Link::*member) {

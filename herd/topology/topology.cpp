@@ -151,8 +151,16 @@ void check(const Topology& topology) {
                               h.shared_write_factor, h.stage_write_factor, h.stage_read_factor, h.message_factor}) {
       if (!std::isfinite(rate) || rate <= 0) fail(i, "every rate and factor > 0, but one is " + std::to_string(rate));
     }
-    for (const double time : {h.signal_us, h.message_us, h.step_us, h.call_us, h.uplink.latency_us}) {
+    for (const double time :
+         {h.signal_us, h.message_us, h.step_us, h.call_us, h.uplink.latency_us, h.uplink.message_us}) {
       if (!std::isfinite(time) || time < 0) fail(i, "every time >= 0, but one is " + std::to_string(time));
+    }
+    if (h.uplink.message_us > h.uplink.latency_us) {
+      fail(i, "uplink_message_us is a part of uplink_latency_us, but " + std::to_string(h.uplink.message_us) + " > " +
+                  std::to_string(h.uplink.latency_us));
+    }
+    if (!std::isfinite(h.uplink.core_bytes_per_us) || h.uplink.core_bytes_per_us < 0) {
+      fail(i, "uplink_core_bytes_per_us >= 0, but it is " + std::to_string(h.uplink.core_bytes_per_us));
     }
   }
   check_fabric(topology);

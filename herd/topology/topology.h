@@ -10,9 +10,15 @@
 
 namespace herd {
 
+// A message alone takes latency_us, and its bytes the longer of the link's time and a core's. Where several pass, each
+// keeps its sender's core for message_us after it has left, and of its latency the last message_us are its receiver's:
+// a rank that sends one and receives one at the same time needs at least 2 message_us (LogGP with overheads that the
+// latency holds: Alexandrov et al. 1995, doi:10.1145/215399.215427).
 struct Link {
   double latency_us = 0;
   double bytes_per_us = 0;
+  double message_us = 0;         // what each end's core does for a message, whatever it holds
+  double core_bytes_per_us = 0;  // what a core sends, or receives and copies out; 0 = the link alone is the limit
   bool operator==(const Link&) const = default;
 };
 
@@ -45,7 +51,7 @@ struct Host {
 // Switches above the hosts, innermost first: groups of `size` hosts (or of the groups below) share one way up.
 struct Tier {
   int size = 1;
-  Link uplink = {};  // each way, of the whole group; its latency is added to messages that go up
+  Link uplink = {};  // each way, of the whole group: its latency is added to messages that go up, its rate shared
   bool operator==(const Tier&) const = default;
 };
 

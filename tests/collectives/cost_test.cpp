@@ -143,6 +143,34 @@ TEST(Cost, AMessageOnAHostTakesItsTimeAndItsBytesInTheRings) {
   EXPECT_NEAR(time_of("binomial", request, topology), empty + 7, 0.01);
 }
 
+// Two hosts of one rank, nothing but this uplink takes time.
+Topology joined_by(const Link& uplink) {
+  Host host;
+  host.cached_core_bytes_per_us = host.cached_bytes_per_us = host.core_bytes_per_us = host.memory_bytes_per_us = 1e12;
+  host.step_us = 0;
+  host.uplink = uplink;
+  return spine_leaf(2, host);
+}
+
+TEST(Cost, AMessageBetweenHostsCostsBothCores_InsideItsLatencyWhereItIsAlone) {
+  const CollectiveRequest one_way{.collective = Collective::kBroadcast, .num_ranks = 2, .elements = 1},
+      both_ways{.collective = Collective::kAllGather, .num_ranks = 2, .elements = 2};
+  EXPECT_NEAR(time_of("binomial", one_way, joined_by({10, 1e9, 7, 0})), 10, 0.01);
+  EXPECT_NEAR(time_of("ring", both_ways, joined_by({10, 1e9, 4, 0})), 10, 0.01);  // 4 + 4 hide in it
+  EXPECT_NEAR(time_of("ring", both_ways, joined_by({10, 1e9, 7, 0})), 14, 0.01);  // each sends one and receives one
+}
+
+TEST(Cost, BytesBetweenHostsCostTheCoresThatPassThem) {
+  const CollectiveRequest one_way{.collective = Collective::kBroadcast, .num_ranks = 2, .elements = 200'000},
+      both_ways{.collective = Collective::kAllGather, .num_ranks = 2, .elements = 400'000};
+  // 800,000 bytes each way. One way they are received an eighth later than they are sent.
+  EXPECT_NEAR(time_of("binomial", one_way, joined_by({10, 1e9, 0, 1'000})), 800 + 100 + 10, 0.1);
+  EXPECT_NEAR(time_of("binomial", one_way, joined_by({10, 100, 0, 1'000})), 8'000 + 100 + 10, 0.1);  // the link's time
+  const double both = time_of("ring", both_ways, joined_by({10, 1e9, 0, 1'000}));
+  EXPECT_GE(both, 1'600);
+  EXPECT_LE(both, 1'600 + 100 + 10);
+}
+
 TEST(Cost, EveryScheduleHasTimesForEveryStep) {
   for (const AlgorithmInfo& info : every_algorithm()) {
     if (is_composition(info)) continue;

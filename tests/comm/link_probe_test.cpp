@@ -3,17 +3,57 @@
 #include <gtest/gtest.h>
 
 #include <stdexcept>
+#include <thread>
 
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/topology/text.h"
 #include "tests/comm/needs_ucx.h"
+#include "tests/comm/simulated_cable.h"
 
 namespace herd::comm {
 namespace {
 
 void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
+}
+
+// What a probe of this cable finds; `interrupted_us` as End has it, of the end that answers.
+Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0) {
+  testing_support::SimulatedCable simulated(cable);
+  std::thread other([&] {
+    testing_support::SimulatedCable::End end(simulated, 1);
+    end.interrupt_between_halves(interrupted_us);
+    answer(end);
+  });
+  testing_support::SimulatedCable::End end(simulated, 0);
+  const LinkProbe probe = ask(end, message_bytes);
+  other.join();
+  return link_of(probe);
+}
+
+TEST(LinkProbe, FindsWhatASimulatedCableHas_WhereTheCableIsTheLimit) {
+  for (const Link& cable : {Link{10, 100, 4, 0}, Link{50, 1'000, 1, 0}, Link{10, 100, 9, 5'000}}) {
+    for (const int64_t bytes : {0, 2'048, 256 << 10}) {
+      const Link found = probed(cable, bytes);
+      EXPECT_NEAR(found.latency_us, cable.latency_us, 0.1);  // its 8 bytes pass, too
+      EXPECT_NEAR(found.bytes_per_us, cable.bytes_per_us, 0.05 * cable.bytes_per_us);
+      EXPECT_NEAR(found.message_us, cable.message_us, 0.1 + 0.01 * cable.message_us);
+      EXPECT_EQ(found.core_bytes_per_us, 0);
+    }
+  }
+}
+
+TEST(LinkProbe, FindsWhatACorePasses_WhereItIsTheLimit) {
+  const Link found = probed({10, 100'000, 4, 1'000});
+  EXPECT_NEAR(found.bytes_per_us, 1'000, 10);  // one way, the core is the link
+  EXPECT_NEAR(found.core_bytes_per_us, 1'000, 10);
+}
+
+TEST(LinkProbe, TakesNoLinkForFaster_WhenItsReceiverIsInterruptedBetweenTheHalves) {
+  const Link found = probed({10, 100, 4, 0}, 0, 50'000);
+  EXPECT_LT(found.bytes_per_us, 100);  // the second half was there already
+  EXPECT_GT(found.bytes_per_us, 1);
 }
 
 using LinkProbing = testing_support::NeedsUcx;
@@ -25,26 +65,28 @@ TEST_F(LinkProbing, TellsRankZeroTheSlowestLink_WithEvenlyAndOddlyManyHosts) {
                  const auto probe = probe_links(Access::group(comm));
                  require(probe.has_value() == (comm.rank() == 0), "rank 0 hears it, nobody else");
                  if (!probe) return;
-                 require(probe->short_us > 0.5 && probe->short_us < 50'000,
-                         "a round trip of " + std::to_string(probe->short_us));
-                 const double rate = static_cast<double>(probe->long_bytes) / (probe->long_us - probe->short_us);
-                 require(rate > 1 && rate < 100'000, "a rate of " + std::to_string(rate) + " bytes/us");
+                 require(probe->latency_us > 0.5 && probe->latency_us < 50'000,
+                         "a latency of " + std::to_string(probe->latency_us));
+                 require(probe->message_us > 0.01 && probe->message_us <= probe->latency_us,
+                         "a message of " + std::to_string(probe->message_us));
+                 require(probe->bytes_per_us > 1 && probe->bytes_per_us < 100'000,
+                         "a rate of " + std::to_string(probe->bytes_per_us) + " bytes/us");
                },
                {.host_of = hosts});
   }
 }
 
 TEST_F(LinkProbing, EveryRankHasTheSameTopologyOfRoundNumbers) {
-  run_forked(4,
-             [](Communicator& comm) {
-               const Link link = parse_topology(comm.topology()).hosts[0].uplink;
-               require(link.latency_us == rounded(link.latency_us) && link.bytes_per_us == rounded(link.bytes_per_us),
-                       "round");
-               std::vector<double> all(8);
-               comm.all_gather(std::vector{link.latency_us, link.bytes_per_us}, all);
-               for (size_t i = 2; i < all.size(); ++i) require(all[i] == all[i % 2], "the same on all ranks");
-             },
-             {.host_of = {0, 0, 1, 1}});
+  run_forked(
+      4,
+      [](Communicator& comm) {
+        const Link link = parse_topology(comm.topology()).hosts[0].uplink;
+        require(link == rounded(link), "round");
+        std::vector<double> all(16);
+        comm.all_gather(std::vector{link.latency_us, link.bytes_per_us, link.message_us, link.core_bytes_per_us}, all);
+        for (size_t i = 4; i < all.size(); ++i) require(all[i] == all[i % 4], "the same on all ranks");
+      },
+      {.host_of = {0, 0, 1, 1}});
 }
 
 TEST_F(LinkProbing, HasNothingToMeasureOnOneHost) {

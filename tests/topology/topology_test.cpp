@@ -79,9 +79,28 @@ TEST(Probe, RoundsSoThatNoiseDoesNotShow) {
   EXPECT_DOUBLE_EQ(rounded(0.032), 0.0315);
   EXPECT_DOUBLE_EQ(rounded(9.2), 10);
   EXPECT_EQ(rounded(0), 0);
-  const Link link = link_of({.short_us = 52, .long_us = 8'600, .long_bytes = 1 << 20});
+  const Link link = rounded(link_of({.short_us = 52, .long_us = 8'600, .long_bytes = 1 << 20}));
   EXPECT_EQ(link, (Link{50, 125}));
-  EXPECT_EQ(link_of({.short_us = 47, .long_us = 8'350, .long_bytes = 1 << 20}), link);
+  EXPECT_EQ(rounded(link_of({.short_us = 47, .long_us = 8'350, .long_bytes = 1 << 20})), link);
+}
+
+TEST(Probe, CoresLimitALinkWhereBothWaysTakeAQuarterLongerThanOne) {
+  LinkProbe probe{.short_us = 10, .message_us = 4, .long_us = 1'010, .both_us = 1'260, .long_bytes = 1'000'000};
+  EXPECT_EQ(link_of(probe), (Link{10, 1'000, 4, 0}));  // 1250 us are not above 1.25 of 1000
+  probe.both_us = 2'010;
+  EXPECT_EQ(link_of(probe), (Link{10, 1'000, 4, 1'000}));
+  probe.message_us = 12;  // the latency holds it
+  EXPECT_EQ(link_of(probe).message_us, 10);
+}
+
+TEST(Probe, TheSlowerOfTwoLinksHasTheGreaterTimesAndTheLesserRates) {
+  EXPECT_EQ(slower({10, 2'000, 1, 500}, {5, 1'000, 4, 600}), (Link{10, 1'000, 4, 500}));
+  EXPECT_EQ(slower({10, 2'000, 1, 0}, {5, 1'000, 4, 600}), (Link{10, 1'000, 4, 600}));  // 0: no limit
+}
+
+TEST(Probe, ASecondHalfThatWasThereAlreadyTookNoLessThanHalfOfTheWhole) {
+  EXPECT_EQ(second_half_us(1'000, 700), 700);
+  EXPECT_EQ(second_half_us(1'000, 3), 500);  // the receiver was interrupted while the first half came
 }
 
 TEST(Probe, AssemblesHostsAsTheirRanksRun) {

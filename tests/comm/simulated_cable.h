@@ -1,0 +1,89 @@
+// Two ends of a cable with a clock of their own each, for probes: what a message takes is exact, and nothing waits for
+// real. An end's clock goes on with what its core does, and to a message's arrival when it receives it.
+// Threads: one per end.
+#pragma once
+
+#include <algorithm>
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <vector>
+
+#include "herd/comm/link_probe.h"
+#include "herd/topology/topology.h"
+
+namespace herd::testing_support {
+
+class SimulatedCable {
+ public:
+  explicit SimulatedCable(const Link& link) : link_(link) {}
+
+  class End final : public comm::ProbeWire {
+   public:
+    End(SimulatedCable& cable, int side) : cable_(cable), side_(side) {}
+
+    // After each first of two long messages, as a receiver that the machine takes the core from.
+    void interrupt_between_halves(double us) { interrupted_us_ = us; }
+
+    void send(std::span<std::byte> bytes) override {
+      const Link& link = cable_.link_;
+      const auto size = static_cast<double>(bytes.size());
+      const double core_us = link.core_bytes_per_us > 0 ? size / link.core_bytes_per_us : 0;
+      const double first_us = std::max(free_us_, now_us_), after_us = link.latency_us - link.message_us;
+      free_us_ = std::max(first_us + size / link.bytes_per_us, now_us_ + core_us);
+      now_us_ += core_us + link.message_us;
+      cable_.put(side_, {first_us + after_us, free_us_ + after_us, {bytes.begin(), bytes.end()}});
+    }
+
+    void receive(std::span<std::byte> bytes) override {
+      const Message message = cable_.take(1 - side_);
+      const Link& link = cable_.link_;
+      now_us_ = std::max(now_us_, message.first_us);
+      if (link.core_bytes_per_us > 0) now_us_ += static_cast<double>(bytes.size()) / link.core_bytes_per_us;
+      now_us_ = std::max(now_us_, message.last_us) + link.message_us;
+      std::copy(message.bytes.begin(), message.bytes.end(), bytes.begin());
+      if (bytes.size() >= kLong && ++long_ones_ % 2 == 1) now_us_ += interrupted_us_;
+    }
+
+    void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
+      send(out);
+      receive(in);
+    }
+
+    double now_us() override { return now_us_; }
+
+   private:
+    static constexpr size_t kLong = 32 << 10;
+    SimulatedCable& cable_;
+    int side_;
+    double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0;  // free_us_: when its way out has passed all
+    int long_ones_ = 0;
+  };
+
+ private:
+  struct Message {
+    double first_us = 0, last_us = 0;  // when its bytes arrive; they are copied out meanwhile
+    std::vector<std::byte> bytes;
+  };
+
+  void put(int side, Message message) {
+    const std::lock_guard lock(mutex_);
+    under_way_[side].push_back(std::move(message));
+    changed_.notify_all();
+  }
+
+  Message take(int side) {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return !under_way_[side].empty(); });
+    Message message = std::move(under_way_[side].front());
+    under_way_[side].pop_front();
+    return message;
+  }
+
+  Link link_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::deque<Message> under_way_[2];
+};
+
+}  // namespace herd::testing_support
