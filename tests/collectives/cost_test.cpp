@@ -40,6 +40,7 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
     Topology topology = one_host(4, cores);
     topology.hosts[0].cached_bytes_per_us = 1e6;  // no limit
     topology.hosts[0].signal_us = Host{}.signal_us;
+    topology.hosts[0].call_us = 0;
     return time_of("direct_push", request, topology);
   };
   EXPECT_GT(with_cores(2), 1.9 * with_cores(4));
