@@ -4,6 +4,7 @@
 #include "herd/nn/language_model_head.h"
 #include "herd/nn/token_embedding.h"
 #include "herd/nn/transformer_block.h"
+#include "herd/spec/frozen.h"
 
 namespace herd::models {
 namespace {
@@ -12,6 +13,7 @@ using nn::Init;
 using nn::NormKind;
 using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
+using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
 constexpr double kDeviation = 0.02;
 
@@ -36,25 +38,35 @@ class GptBuilder {
   }
 
  private:
-  std::shared_ptr<nn::ParameterGroup> add_group(const std::string& name, std::vector<ParameterSpec> specs) {
-    model_.groups.push_back(
-        std::make_shared<nn::ParameterGroup>(name, std::move(specs), options_.dtype, options_.device));
-    return model_.groups.back();
+  // One group, or two where some of its parameters are frozen: what is trained first, as spec's freeze() has them.
+  Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs) {
+    std::vector<ParameterSpec> trained, frozen;
+    for (const ParameterSpec& spec : specs)
+      (spec::is_frozen(shape_.frozen, spec.name) ? frozen : trained).push_back(spec);
+    const std::string frozen_name = trained.empty() ? name : spec::frozen_group_name(name);
+    Groups added;
+    if (!trained.empty())
+      added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), options_.dtype, options_.device));
+    if (!frozen.empty())
+      added.push_back(
+          std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), options_.dtype, options_.device, true));
+    append(model_.groups, added);
+    return added;
   }
+  static void append(Groups& to, const Groups& more) { to.insert(to.end(), more.begin(), more.end()); }
 
   void add_embedding() {
-    std::vector<ParameterSpec> tokens = {{"wte.weight", {shape_.vocab, shape_.width}, true, Init::kNormal, kDeviation}};
+    const ParameterSpec tokens = {"wte.weight", {shape_.vocab, shape_.width}, true, Init::kNormal, kDeviation};
     const ParameterSpec positions = {"wpe.weight", {shape_.context, shape_.width}, false, Init::kNormal, kDeviation};
-    std::vector<std::shared_ptr<nn::ParameterGroup>> groups;
+    Groups groups;
     if (shape_.tie_embeddings) {
-      groups = {add_group("wte", std::move(tokens)), add_group("wpe", {positions})};
+      groups = tied_ = add_group("wte", {tokens});
+      append(groups, add_group("wpe", {positions}));
     } else {
-      tokens.push_back(positions);
-      groups = {add_group("embedding", std::move(tokens))};
+      groups = add_group("embedding", {tokens, positions});
     }
-    nn::Parameter& wte = groups.front()->find("wte.weight");
-    model_.blocks.push_back(
-        std::make_shared<nn::TokenEmbedding>(groups, wte, groups.back()->find("wpe.weight"), shape_.dropout));
+    model_.blocks.push_back(std::make_shared<nn::TokenEmbedding>(groups, nn::find(groups, "wte.weight"),
+                                                                 nn::find(groups, "wpe.weight"), shape_.dropout));
   }
 
   void add_transformer(const std::string& name) {
@@ -64,31 +76,31 @@ class GptBuilder {
                                      .norm = norm_,
                                      .dropout = shape_.dropout,
                                      .recompute_attention = options_.recompute_attention};
-    const auto group = add_group(name, nn::transformer_parameters(name + ".", block, shape_.layers));
-    model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, group, name + ".", block));
+    const Groups groups = add_group(name, nn::transformer_parameters(name + ".", block, shape_.layers));
+    model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", block));
   }
 
   void add_head() {
     std::vector<ParameterSpec> specs = {{"ln_f.weight", {shape_.width}, false, Init::kOnes}};
     if (norm_ == NormKind::kLayerNorm) specs.push_back({"ln_f.bias", {shape_.width}});
-    std::vector<std::shared_ptr<nn::ParameterGroup>> groups;
+    Groups groups;
     if (shape_.tie_embeddings) {
-      const auto tied = model_.groups.front();
-      groups = {add_group("ln_f", std::move(specs)), tied};
+      groups = add_group("ln_f", specs);
+      append(groups, tied_);
     } else {
       specs.push_back({"head.weight", {shape_.vocab, shape_.width}, true, Init::kNormal, kDeviation});
-      groups = {add_group("head", std::move(specs))};
+      groups = add_group("head", specs);
     }
-    nn::ParameterGroup& own = *groups.front();
-    nn::Parameter* bias = norm_ == NormKind::kLayerNorm ? &own.find("ln_f.bias") : nullptr;
-    nn::Parameter& projection = groups.back()->find(shape_.tie_embeddings ? "wte.weight" : "head.weight");
+    nn::Parameter* bias = norm_ == NormKind::kLayerNorm ? &nn::find(groups, "ln_f.bias") : nullptr;
+    nn::Parameter& projection = nn::find(groups, shape_.tie_embeddings ? "wte.weight" : "head.weight");
     model_.blocks.push_back(
-        std::make_shared<nn::LanguageModelHead>(groups, norm_, own.find("ln_f.weight"), bias, projection));
+        std::make_shared<nn::LanguageModelHead>(groups, norm_, nn::find(groups, "ln_f.weight"), bias, projection));
   }
 
   const Shape& shape_;
   ModelOptions options_;
   NormKind norm_;
+  Groups tied_ = {};  // what the head shares with the embedding
   Model model_;
 };
 

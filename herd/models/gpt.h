@@ -2,6 +2,7 @@
 //   blocks: embedding | h.0 .. h.L-1 | head
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
+//   Parameters that model.frozen names form groups of their own (spec/frozen.h).
 // The same names, shapes and order as spec's table of the model.
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 #pragma once

@@ -15,6 +15,7 @@ int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(paramete
 Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
 
 void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
+  if (bias.frozen()) return;
   at::Tensor gradient = bias.gradient();
   if (bias.take_beta() == 0.0) {
     at::sum_out(gradient, dy, {0});
@@ -59,6 +60,7 @@ at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias) {
 }
 
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x) {
+  if (weight.frozen()) return;
   at::NoGradGuard no_grad;
   at::Tensor gradient = weight.gradient();
   if (multiplies_in_fp32(gradient)) {

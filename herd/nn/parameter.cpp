@@ -12,10 +12,11 @@ int64_t ParameterSpec::elements() const {
   return product;
 }
 
-Parameter::Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat, const at::Tensor& flat_gradient)
+Parameter::Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat, const at::Tensor& flat_gradient,
+                     bool frozen)
     : spec_(std::move(spec)), offset_(offset) {
   // detach() of a view shares the flat tensor's version counter; set_data would not.
-  value_ = flat.narrow(0, offset, spec_.elements()).view(spec_.sizes).detach().requires_grad_();
+  value_ = flat.narrow(0, offset, spec_.elements()).view(spec_.sizes).detach().requires_grad_(!frozen);
   gradient_ = flat_gradient.narrow(0, offset, spec_.elements()).view(spec_.sizes).detach();
 }
 

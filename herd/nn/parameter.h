@@ -26,8 +26,9 @@ class Parameter {
  public:
   const ParameterSpec& spec() const { return spec_; }
   int64_t offset() const { return offset_; }          // elements from the start of the flat tensor
-  const at::Tensor& value() const { return value_; }  // spec().sizes; a leaf that requires grad
+  const at::Tensor& value() const { return value_; }  // spec().sizes; a leaf, which requires grad unless it is frozen
   const at::Tensor& gradient() const { return gradient_; }
+  bool frozen() const { return !value_.requires_grad(); }  // not trained: it never has a gradient
 
   // The factor for what the gradient holds already: 0 at the first contribution since begin_gradient(), then 1. Whoever
   // takes it must write the whole gradient: gradient = beta * gradient + contribution.
@@ -36,7 +37,7 @@ class Parameter {
 
  private:
   friend class ParameterGroup;
-  Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat, const at::Tensor& flat_gradient);
+  Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat, const at::Tensor& flat_gradient, bool frozen);
   ParameterSpec spec_;
   int64_t offset_;
   at::Tensor value_;

@@ -19,15 +19,16 @@ int64_t sum_elements(const std::vector<ParameterSpec>& specs) {
 }  // namespace
 
 ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> specs, at::ScalarType dtype,
-                               at::Device device)
+                               at::Device device, bool frozen)
     : name_(std::move(name)),
+      frozen_(frozen),
       elements_(sum_elements(specs)),
       weights_(elements_, dtype, device),
       gradient_(elements_, dtype, device) {
   int64_t offset = 0;
   for (ParameterSpec& spec : specs) {
     const int64_t elements = spec.elements();
-    parameters_.push_back(Parameter(std::move(spec), offset, weights_.flat(), gradient_.flat()));
+    parameters_.push_back(Parameter(std::move(spec), offset, weights_.flat(), gradient_.flat(), frozen));
     offset += elements;
   }
   weights_.detach();
@@ -61,6 +62,7 @@ void ParameterGroup::begin_gradient() {
 }
 
 void ParameterGroup::finish_gradient() {
+  if (frozen_) return;
   at::NoGradGuard no_grad;
   for (Parameter& parameter : parameters_) {
     if (parameter.take_beta() == 0.0) parameter.gradient_.zero_();
@@ -78,6 +80,16 @@ void ParameterGroup::initialize(uint64_t seed, const at::Tensor& out, int64_t be
       write_initial_weights(parameter.spec(), seed, from - parameter.offset(),
                             out.view(-1).narrow(0, from - begin, to - from));
   }
+}
+
+Parameter& find(const std::vector<std::shared_ptr<ParameterGroup>>& groups, std::string_view parameter_name) {
+  HERD_CHECK(!groups.empty(), "no groups to find " + std::string(parameter_name) + " in");
+  for (const auto& group : groups) {
+    for (Parameter& parameter : group->parameters()) {
+      if (parameter.spec().name == parameter_name) return parameter;
+    }
+  }
+  return groups.front()->find(parameter_name);
 }
 
 }  // namespace herd::nn

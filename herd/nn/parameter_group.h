@@ -15,6 +15,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "herd/bridge/attachable_storage.h"
 #include "herd/nn/parameter.h"
@@ -24,15 +25,17 @@ namespace herd::nn {
 class ParameterGroup {
  public:
   ParameterGroup(std::string name, std::vector<ParameterSpec> specs, at::ScalarType dtype = at::kFloat,
-                 at::Device device = at::kCPU);
+                 at::Device device = at::kCPU, bool frozen = false);
   ParameterGroup(const ParameterGroup&) = delete;
   ParameterGroup& operator=(const ParameterGroup&) = delete;
 
   const std::string& name() const { return name_; }
   int64_t elements() const { return elements_; }
+  bool frozen() const { return frozen_; }  // none of it is trained: it gets no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
+
   Parameter& find(std::string_view parameter_name);  // throws kBug, naming what the group has
 
   // flat_weights, flat_gradient: [elements()], contiguous, of dtype(); their bytes are used in place and kept alive.
@@ -57,10 +60,14 @@ class ParameterGroup {
 
  private:
   std::string name_;
+  bool frozen_;
   int64_t elements_ = 0;
   AttachableStorage weights_;
   AttachableStorage gradient_;
   std::deque<Parameter> parameters_;  // stable addresses: layers point into it
 };
+
+// The parameter of that name among several groups; throws kBug if none has it.
+Parameter& find(const std::vector<std::shared_ptr<ParameterGroup>>& groups, std::string_view parameter_name);
 
 }  // namespace herd::nn

@@ -31,6 +31,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy) {
   }
   std::vector<Parameter*> parameters;
   for (const auto& group : graph.groups) {
+    if (group->frozen()) continue;
     for (Parameter& parameter : group->parameters()) parameters.push_back(&parameter);
   }
   std::vector<size_t> input_index;
@@ -41,8 +42,10 @@ Tuple run_backward(Graph&& graph, const Tuple& dy) {
   }
   for (Parameter* parameter : parameters) leaves.push_back(parameter->value());
 
-  const Tuple gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
-                                                /*create_graph=*/false, /*allow_unused=*/true);
+  Tuple gradients(leaves.size());
+  if (!outputs.empty())  // else all of it is frozen, and its input are tokens
+    gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
+                                      /*create_graph=*/false, /*allow_unused=*/true);
   Tuple dx(graph.inputs.size());
   for (size_t i = 0; i < input_index.size(); ++i) dx[input_index[i]] = gradients[i];
   for (size_t i = 0; i < parameters.size(); ++i) {

@@ -43,9 +43,9 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
   return specs;
 }
 
-TransformerBlock::TransformerBlock(std::string name, std::shared_ptr<ParameterGroup> group, const std::string& prefix,
-                                   const TransformerShape& shape)
-    : Block(std::move(name), {std::move(group)}),
+TransformerBlock::TransformerBlock(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups,
+                                   const std::string& prefix, const TransformerShape& shape)
+    : Block(std::move(name), std::move(groups)),
       shape_(shape),
       prefix_(prefix),
       ln_1_(find("ln_1")),
@@ -56,9 +56,9 @@ TransformerBlock::TransformerBlock(std::string name, std::shared_ptr<ParameterGr
       down_(find("mlp.down")) {}
 
 TransformerBlock::Weights TransformerBlock::find(const std::string& name) const {
-  ParameterGroup& group = *groups()[0];
   const bool has_bias = shape_.norm == NormKind::kLayerNorm || !name.starts_with("ln");
-  return {&group.find(prefix_ + name + ".weight"), has_bias ? &group.find(prefix_ + name + ".bias") : nullptr};
+  return {&nn::find(groups(), prefix_ + name + ".weight"),
+          has_bias ? &nn::find(groups(), prefix_ + name + ".bias") : nullptr};
 }
 
 Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {

@@ -20,8 +20,8 @@ struct TransformerShape {
 
 class TransformerBlock final : public Block {
  public:
-  // `group` holds prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.up, mlp.down} + {.weight, .bias}.
-  TransformerBlock(std::string name, std::shared_ptr<ParameterGroup> group, const std::string& prefix,
+  // `groups` hold prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.up, mlp.down} + {.weight, .bias}.
+  TransformerBlock(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups, const std::string& prefix,
                    const TransformerShape& shape);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;
 

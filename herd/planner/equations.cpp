@@ -36,6 +36,7 @@ class Equations {
         cluster_(cluster),
         machine_(calibration_of(cluster, run, layout)),
         model_(spec::model_table(run, layout.micro_batch, cluster.device.kernels())),
+        first_(static_cast<size_t>(model_.first_trained())),
         cost_(std::move(cost)),
         shards_(layout.fsdp > 1 ? layout.fsdp : layout.dp),
         axis_(layout.fsdp > 1 ? "fsdp" : "dp") {
@@ -55,6 +56,7 @@ class Equations {
     Prediction out;
     out.layout = layout_;
     out.parameters = model_.parameters();
+    out.frozen = model_.frozen_parameters();
     for (int stage = 0; stage < layout_.pp; ++stage) {
       const Prediction one = of_stage(stage, parts);
       if (one.device.total() > out.device.total()) {
@@ -116,15 +118,16 @@ class Equations {
   }
 
   bool is_head(size_t b) const { return b + 1 == model_.blocks.size(); }
-  bool recomputed(size_t b) const { return segment_ > 0 && b > 0 && !is_head(b); }
+  bool recomputed(size_t b) const { return segment_ > 0 && b > 0 && b >= first_ && !is_head(b); }
+  size_t in_segment(size_t b) const { return (b - std::max<size_t>(first_, 1)) % segment_; }
 
   bool ends_segment(size_t b, const Interval& blocks) const {
-    return recomputed(b) && (b % segment_ == 0 || is_head(b + 1) || b + 1 == blocks.end);
+    return recomputed(b) && (in_segment(b) + 1 == segment_ || is_head(b + 1) || b + 1 == blocks.end);
   }
 
   double kept(size_t b) const {  // of one micro-batch, from forward to backward
     const auto& block = model_.blocks[b];
-    if (recomputed(b)) return (b - 1) % segment_ == 0 ? static_cast<double>(block.input_bytes) : 0;
+    if (recomputed(b)) return in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
     return static_cast<double>(block.graph_bytes);
   }
 
@@ -141,7 +144,7 @@ class Equations {
       const auto& block = model_.blocks[b];
       const double in = static_cast<double>(block.input_bytes);
       if (is_head(b)) {
-        offer(before + targets + 2 * in, block.forward.scratch_bytes);
+        offer(before + targets + (b > first_ ? 2 : 1) * in, block.forward.scratch_bytes);
         break;
       }
       const double graph = recomputed(b) ? in : kept(b) + in;
@@ -150,18 +153,18 @@ class Equations {
     }
     for (size_t b = blocks.end; b-- > blocks.begin;) {  // backward
       const auto& block = model_.blocks[b];
-      if (is_head(b)) continue;
+      if (is_head(b) || b < first_) continue;
       before -= kept(b);
       double own = static_cast<double>(block.graph_bytes);
       if (recomputed(b)) {  // its segment is whole again, up to this block
-        const size_t first = b - (b - 1) % segment_;
+        const size_t first = b - in_segment(b);
         for (size_t other = std::max(first, blocks.begin); other < b; ++other)
           own += static_cast<double>(model_.blocks[other].graph_bytes) - kept(other);
       }
       const double arriving = static_cast<double>(block.output_bytes);
       if (ends_segment(b, blocks))
         offer(before + own + arriving + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
-      const double leaving = b > 0 ? static_cast<double>(block.input_bytes) : 0;
+      const double leaving = b > first_ ? static_cast<double>(block.input_bytes) : 0;
       offer(before + own + arriving + leaving, block.backward.scratch_bytes);
     }
     return best;
@@ -173,9 +176,10 @@ class Equations {
       groups.insert(model_.blocks[b].groups.begin(), model_.blocks[b].groups.end());
     return groups;
   }
-  double elements_of(const Interval& blocks) const {
+  bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
+  double elements_of(const Interval& blocks) const {  // that are trained
     double sum = 0;
-    for (const int g : groups_of(blocks)) sum += static_cast<double>(model_.group_elements(g));
+    for (const int g : groups_of(blocks)) sum += frozen(g) ? 0 : static_cast<double>(model_.group_elements(g));
     return sum;
   }
   int64_t weight_bytes(int group) const { return model_.group_elements(group) * size_of(model_.compute); }
@@ -203,6 +207,7 @@ class Equations {
       const bool head = is_head(b);
       if (!same_visit) pass(b, head || model_.blocks[b].backward_reads_weights);
       for (const int g : model_.blocks[b].groups) {
+        if (frozen(g)) continue;
         const auto [at, fresh] = begun.try_emplace(g, out.gradients.size());
         if (fresh) out.gradients.push_back({g, visit, visit});
         out.gradients[at->second].last_visit = visit;
@@ -214,8 +219,9 @@ class Equations {
         if (!is_head(b)) pass(b, true);
       }
       for (size_t b = blocks.end; b-- > blocks.begin;) {
+        if (b < first_) continue;
         const bool again = ends_segment(b, blocks);
-        for (size_t other = b - (again ? (b - 1) % segment_ : 0); other < b; ++other)
+        for (size_t other = b - (again ? in_segment(b) : 0); other < b; ++other)
           pass(std::max(other, blocks.begin), true);
         if (again) pass(b, true);
         differentiate(b, again);
@@ -232,7 +238,9 @@ class Equations {
   double gathered_bytes(const Visits& uses) const {  // of weights, in a step
     double bytes = 0;
     for (const auto& [g, times] : uses.gathers)
-      bytes += static_cast<double>(shard_of(g) * shards_) * (uses.kept.contains(g) ? 1 : layout_.micro_batches * times);
+      bytes += static_cast<double>(shard_of(g) * shards_) * (!uses.kept.contains(g) ? layout_.micro_batches * times
+                                                             : frozen(g)            ? 0
+                                                                                    : 1);
     return bytes;
   }
   int64_t shard_of(int group) const { return spec::shard_bytes(weight_bytes(group), shards_); }
@@ -249,6 +257,10 @@ class Equations {
     for (const int g : groups_of(blocks)) {
       const double whole = static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
       const double part = static_cast<double>(zero_ > 0 ? shard_of(g) : weight_bytes(g));
+      if (frozen(g)) {
+        out.device.weights += zero_ >= 3 && !uses.kept.contains(g) ? part : static_cast<double>(weight_bytes(g));
+        continue;
+      }
       out.device.weights += zero_ >= 3 && !uses.kept.contains(g) ? part : whole;
       out.device.gradients += zero_ >= 2 ? part : whole;
       states += part / bytes.weight * bytes.states;
@@ -283,7 +295,8 @@ class Equations {
   }
   double gradient_bytes(size_t b) const {
     double elements = 0;
-    for (const int g : model_.blocks[b].groups) elements += static_cast<double>(model_.group_elements(g));
+    for (const int g : model_.blocks[b].groups)
+      elements += frozen(g) ? 0 : static_cast<double>(model_.group_elements(g));
     return elements * static_cast<double>(size_of(model_.compute));
   }
 
@@ -305,7 +318,7 @@ class Equations {
                              inner_us(block, &spec::InnerCollective::forward);
       count(block.forward);
       (is_head(b) ? out.backward : out.forward) += forward;
-      if (is_head(b)) continue;
+      if (is_head(b) || b < first_) continue;
       out.backward +=
           pass_us(block.backward, adds * gradient_bytes(b)) + inner_us(block, &spec::InnerCollective::backward);
       count(block.backward);
@@ -332,14 +345,18 @@ class Equations {
     if (shards_ > 1) {
       const double n = shards_, reduces = zero_ >= 2 ? m : 1;  // what is cut can't wait for the last micro-batch
       double whole = 0;
-      for (const int g : groups_of(blocks))
+      int trained = 0;
+      for (const int g : groups_of(blocks)) {
+        if (frozen(g)) continue;
+        ++trained;
         whole += static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
+      }
       const double gathered = zero_ == 3 ? gathered_bytes(visits(blocks)) : zero_ > 0 ? whole : 0;
       const double halves = zero_ == 0 ? 2 * whole : reduces * whole + gathered;  // of all-reduces
       sent[axis_] += halves * (n - 1) / n;
       us += price_us(OpKind::kReduce, whole, axis_, shards_, on_cores) * halves / (2 * whole);
       on_cores *= halves / (2 * whole);
-      if (zero_ > 0) sent[axis_] += 2 * 8 * static_cast<double>(groups_of(blocks).size()) * (n - 1) / n;  // norms
+      if (zero_ > 0) sent[axis_] += 2 * 8 * static_cast<double>(trained) * (n - 1) / n;  // norms
     }
     if (layout_.cp > 1) {
       sent["cp"] += 2 * bytes * (layout_.cp - 1) / layout_.cp;
@@ -347,7 +364,7 @@ class Equations {
     }
     if (layout_.fsdp > 1 && layout_.dp > 1) {
       double part = 0;
-      for (const int g : groups_of(blocks)) part += static_cast<double>(shard_of(g));
+      for (const int g : groups_of(blocks)) part += frozen(g) ? 0 : static_cast<double>(shard_of(g));
       sent["dp"] += 2 * part * (layout_.dp - 1) / layout_.dp;
       us += price_us(OpKind::kReduce, part, "dp", layout_.dp, on_cores);
     }
@@ -405,6 +422,7 @@ class Equations {
   const Cluster& cluster_;
   program::Calibration machine_;
   spec::ModelTable model_;
+  const size_t first_;  // block that anything is trained in: those before it are not differentiated
   ChosenCost cost_;
   int shards_;
   std::string axis_;

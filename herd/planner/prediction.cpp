@@ -108,6 +108,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   Prediction out;
   out.layout = layout;
   out.parameters = model.parameters();
+  out.frozen = model.frozen_parameters();
   out.simulated = true;
   out.simulation = simulate_on(programs, model, layout, used, machine);
   out.step_us = out.simulation->step_us;

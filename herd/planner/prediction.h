@@ -28,6 +28,7 @@ struct TierBytes {
 struct Prediction {
   spec::Layout layout;
   int64_t parameters = 0;
+  int64_t frozen = 0;         // of the parameters, those that are not trained
   bool simulated = false;     // else by equations,
   std::string why_equations;  // because of this
   TierBytes device, host, nvme;

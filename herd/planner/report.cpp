@@ -57,6 +57,7 @@ std::string plan_json(const Plan& plan) {
               {"name", plan.name},
               {"kind", plan.run.model.kind},
               {"parameters", plan.prediction.parameters},
+              {"frozen_parameters", plan.prediction.frozen},
               {"precision", plan.run.strategy.precision},
               {"ranks", plan.ranks},
               {"layout", spec::summary(plan.prediction.layout)},

@@ -36,7 +36,10 @@ std::string headline(const Plan& plan) {
   const auto& model = plan.run.model;
   return plan.name + ": " + model.kind + ", " + std::to_string(model.layers) + " layers of width " +
          std::to_string(model.width) + ", " + format_count(static_cast<double>(plan.prediction.parameters)) +
-         " parameters, " + plan.run.strategy.precision;
+         " parameters, " +
+         (plan.prediction.frozen > 0 ? format_count(static_cast<double>(plan.prediction.frozen)) + " of them frozen, "
+                                     : "") +
+         plan.run.strategy.precision;
 }
 
 draw::Table memory_rows(const Plan& plan) {

@@ -13,7 +13,8 @@ namespace {
 
 class PlainStep {
  public:
-  PlainStep(const spec::RunFile& run, const spec::ModelTable& model) : run_(run), model_(model) {}
+  PlainStep(const spec::RunFile& run, const spec::ModelTable& model)
+      : run_(run), model_(model), first_(model.first_trained()) {}
 
   void write(Program& step) {
     declare(step);
@@ -25,14 +26,16 @@ class PlainStep {
                         .micro_batch = 0,
                         .axis = {}});
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
-    step.ops.push_back(
-        backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, {activation_gradient(last, 0), loss(0)}));
-    for (int b = last - 1; b >= 0; --b) {
+    std::vector<Value> of_loss = {loss(0)};
+    if (last > first_) of_loss.insert(of_loss.begin(), activation_gradient(last, 0));
+    step.ops.push_back(backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, of_loss));
+    for (int b = last - 1; b >= first_; --b) {
       std::vector<Value> writes;
-      if (b > 0) writes.push_back(activation_gradient(b, 0));
+      if (b > first_) writes.push_back(activation_gradient(b, 0));
       step.ops.push_back(backward(OpKind::kBackward, b, {graph(b, 0), activation_gradient(b + 1, 0)}, writes));
     }
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
+      if (frozen(g)) continue;
       step.ops.push_back({.kind = OpKind::kStep,
                           .reads = {gradient(g), weight(g), state(g)},
                           .writes = {weight(g), state(g)},
@@ -41,23 +44,28 @@ class PlainStep {
   }
 
  private:
+  bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
+
   void declare(Program& step) const {
     const int64_t element = size_of(model_.compute);
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       const int64_t elements = model_.group_elements(g);
       step.values[weight(g)] = {elements * element, Tier::kDevice, true, -1};
+      if (frozen(g)) continue;
       step.values[gradient(g)] = {elements * element, Tier::kDevice, false, -1};
       step.values[state(g)] = {elements * state_bytes_per_parameter(run_), Tier::kDevice, true, -1};
     }
     for (int b = 0; b < step.num_blocks; ++b) {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
       step.values[activation(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
-      if (b > 0) step.values[activation_gradient(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
-      if (b + 1 < step.num_blocks) step.values[graph(b, 0)] = {block.graph_bytes, Tier::kDevice, false, -1};
+      if (b > first_) step.values[activation_gradient(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
+      if (b >= first_ && b + 1 < step.num_blocks)
+        step.values[graph(b, 0)] = {block.graph_bytes, Tier::kDevice, false, -1};
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
         step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
-      if (block.backward.scratch_bytes > 0) step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
+      if (b >= first_ && block.backward.scratch_bytes > 0)
+        step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
     step.values[target(0)] = {model_.target_bytes, Tier::kDevice, false, -1};
     step.values[loss(0)] = {16, Tier::kHost, true, -1};  // sum and count, for whoever reports them
@@ -72,10 +80,11 @@ class PlainStep {
   Op forward(int b) const {
     Op op{.kind = OpKind::kForward,
           .reads = weights(b),
-          .writes = {activation(b + 1, 0), graph(b, 0)},
+          .writes = {activation(b + 1, 0)},
           .block = b,
           .micro_batch = 0,
           .axis = {}};
+    if (b >= first_) op.writes.push_back(graph(b, 0));
     op.reads.push_back(activation(b, 0));
     return op;
   }
@@ -86,6 +95,7 @@ class PlainStep {
     if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
+      if (frozen(g)) continue;
       if (!written_.insert(g).second) op.reads.push_back(gradient(g));
       op.writes.push_back(gradient(g));
     }
@@ -94,6 +104,7 @@ class PlainStep {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
+  const int first_;  // block that anything is trained in: those before it are not differentiated
   std::set<int> written_;
 };
 

@@ -39,8 +39,9 @@ class Model {
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const;
   int data_ranks() const;
-  std::set<int> groups_of(int rank) const;  // of the rank's stage
-  std::set<int> all_groups() const;
+  std::set<int> groups_of(int rank) const;                       // of the rank's stage
+  std::set<int> trained_groups() const;                          // of all stages
+  int version(int group, int steps) const;                       // of its weights, after so many
   bool along(const std::string& axis, int a, int b) const;       // data ranks that differ along this axis at most
   std::set<Atom> contributions(int group, int data_rank) const;  // that a step of this group needs
   std::vector<int> peers(int rank,

@@ -287,7 +287,7 @@ class Machine {
         if (model_.expected().proof.released) find(rank, -1, value_name(value) + " is never released");
       } else if (kept) {
         ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
-        if (cell.symbol.version != kSteps)
+        if (cell.symbol.version != model_.version(value.index, kSteps))
           find(rank, -1,
                value_name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
                    std::to_string(kSteps) + " steps");
@@ -295,7 +295,9 @@ class Machine {
     }
     for (const int group : model_.groups_of(rank)) {
       if (weights[group] == 0) find(rank, -1, "keeps no weights of group " + std::to_string(group));
-      if (states[group] == 0) find(rank, -1, "keeps no state of group " + std::to_string(group));
+      const bool frozen = model_.expected().frozen.contains(group);
+      if (states[group] == 0 && !frozen) find(rank, -1, "keeps no state of group " + std::to_string(group));
+      if (states[group] > 0 && frozen) find(rank, -1, "keeps a state of frozen group " + std::to_string(group));
     }
   }
 
@@ -345,11 +347,14 @@ std::set<int> Model::groups_of(int rank) const {
   return out;
 }
 
-std::set<int> Model::all_groups() const {
+std::set<int> Model::trained_groups() const {
   std::set<int> out;
   for (const auto& groups : expected_.block_groups) out.insert(groups.begin(), groups.end());
+  for (const int group : expected_.frozen) out.erase(group);
   return out;
 }
+
+int Model::version(int group, int steps) const { return expected_.frozen.contains(group) ? 0 : steps; }
 
 bool Model::along(const std::string& axis, int a, int b) const {
   for (const char* name : {"cp", "fsdp", "dp"}) {

@@ -1,7 +1,7 @@
 // Proves the programs of all ranks by running them on symbols for two steps, in one legal order (lanes in order,
 // derived hazards between them, collectives when all ranks of the axis have come). What is expected follows from the
 // model and the mesh, never from the programs under test.
-//   weight      a version; every use in step t must see version t, and t+1 at its end
+//   weight      a version; every use in step t must see version t, and t+1 at its end; of a frozen group 0, always
 //   gradient    a set of contributions (block, micro-batch, data rank); a step must see each expected one exactly once
 //   activation  (block, micro-batch, data rank, step)
 //                A shard may lie in the slot of its whole: writing one spoils the other, but for a gather in place
@@ -14,6 +14,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -33,6 +34,7 @@ struct Proof {
 struct Expectation {
   std::vector<std::vector<int>> block_groups;
   std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
+  std::set<int> frozen = {};                        // groups whose weights no step may change: they have no gradient
   int micro_batches = 1;
   std::map<std::string, int> mesh;                // axis -> size
   std::vector<std::map<std::string, int>> ranks;  // coordinates of each rank

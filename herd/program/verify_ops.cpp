@@ -81,7 +81,7 @@ class LocalOp {
       const ValueKind kind = op.reads[i].kind;
       if (kind == ValueKind::kWeight) {
         weights.insert(symbol.index);
-        if (symbol.version != c_.step) {
+        if (symbol.version != model_.version(symbol.index, c_.step)) {
           wrong("runs on " + value_name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(c_.step));
         }
@@ -142,7 +142,8 @@ class LocalOp {
   }
 
   Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
-    const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end();
+    const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end() &&
+                          !model_.expected().frozen.contains(value.index);
     if (!fits || !of_block || value.form != Form::kFull)
       wrong("writes " + value_name(value) + ", which is no gradient of its block");
     Symbol symbol{ValueKind::kGradient, value.index, c_.step, 0, 1, {}};
@@ -205,7 +206,7 @@ class LocalOp {
         cuts[group].insert(shards);
       }
     }
-    for (const int group : model_.all_groups()) {
+    for (const int group : model_.trained_groups()) {
       if (cuts[group].size() != 1 || static_cast<int>(seen[group].size()) != *cuts[group].begin()) {
         wrong("has not seen the whole norm of group " + std::to_string(group));
       }

@@ -32,7 +32,8 @@ program::Program whole_step(const Groups& groups) {
   for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
     const int64_t bytes = bytes_of(*groups[static_cast<size_t>(g)]);
     step.values[program::weight(g)] = {bytes, program::Tier::kDevice, true, -1};
-    step.values[program::gradient(g)] = {bytes, program::Tier::kDevice, false, g};
+    if (!groups[static_cast<size_t>(g)]->frozen())
+      step.values[program::gradient(g)] = {bytes, program::Tier::kDevice, false, g};
   }
   return step;
 }
@@ -80,14 +81,18 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line = kLineBytes / static_cast<int64_t>(c10::elementSize(group(g).dtype()));
-    const int64_t updates = shards_ > 1 ? memory(program::weight(g, Form::kShard)).numel() : group(g).elements();
+    const int64_t updates = group(g).frozen() ? 0
+                            : cut(g)          ? memory(program::weight(g, Form::kShard)).numel()
+                                              : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
   }
   const MemoryLabelGuard label(MemoryLabel::kStates);
   for (const at::ScalarType type : states) states_.push_back(at::zeros({state_offsets_.back()}, type));
   if (groups_.front()->dtype() == at::kFloat) return;
   master_ = at::zeros({state_offsets_.back()}, at::kFloat);
-  for (int g = 0; g < num_groups(); ++g) group(g).initialize(seed, own_master(g), part(g).begin);
+  for (int g = 0; g < num_groups(); ++g) {
+    if (!group(g).frozen()) group(g).initialize(seed, own_master(g), part(g).begin);
+  }
 }
 
 FlatParameters::~FlatParameters() {
@@ -173,9 +178,11 @@ at::Tensor FlatParameters::gradient_range(int first, int last) const {
   return gradients_.memory.narrow(0, begin.first, end.first + end.second - begin.first);
 }
 
+bool FlatParameters::cut(int group) const { return weights_.places.contains(program::weight(group, Form::kShard)); }
+
 Part FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
-  if (shards_ == 1) return {0, all};
+  if (!cut(index)) return {0, all};
   const int64_t size = memory(program::weight(index, Form::kShard)).numel();
   const int64_t begin = std::min(all, shard_ * size);
   return {begin, std::min(size, all - begin)};
@@ -184,13 +191,15 @@ Part FlatParameters::part(int index) const {
 Part FlatParameters::saved_part(int index) const {
   const auto [begin, all] = part(index);
   const auto width = static_cast<int64_t>(c10::elementSize(group(index).dtype()));
-  const int64_t size = spec::shard_bytes(all * width, copies_) / width;
-  const int64_t offset = std::min(all, copy_ * size);
+  // What is not cut all ranks of the shard axis hold, too.
+  const int copies = cut(index) ? copies_ : copies_ * shards_, copy = cut(index) ? copy_ : copy_ * shards_ + shard_;
+  const int64_t size = spec::shard_bytes(all * width, copies) / width;
+  const int64_t offset = std::min(all, copy * size);
   return {begin + offset, std::min(size, all - offset)};
 }
 
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
-  const Value value{kind, group, -1, shards_ > 1 ? Form::kShard : Form::kFull};
+  const Value value{kind, group, -1, cut(group) ? Form::kShard : Form::kFull};
   return memory(value).narrow(0, 0, part(group).count);
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }

@@ -3,7 +3,8 @@
 //             consecutive groups is one range of memory, and so is the model
 //   shard     this rank's part of a group that is cut over an axis: elements [index * S, (index + 1) * S) of the group
 //             padded to n * S. It lies at its place in the whole where both share a slot, else in a region of shards
-//   states    fp32 or bf16, of what this rank updates; with 16-bit weights a master copy of them in fp32 too
+//   states    fp32 or bf16, of what this rank updates; with 16-bit weights a master copy of them in fp32 too; frozen
+//             groups have neither, nor gradients
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
 // it and gathered from where the update leaves it. All padding is zero and stays so.
@@ -57,7 +58,8 @@ class FlatParameters {
   bool sharded() const { return shards_ > 1; }
   bool keeps_whole(int group) const;  // weights, from step to step
   bool keeps_whole_weights() const;   // of all groups
-  // What this rank updates of a group, and its memory: [part(group).count].
+  // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
+  // shard, or all of it. Such a one has weights alone: no gradient, states or master.
   Part part(int group) const;
   Part saved_part(int group) const;  // of it, what this rank saves: ranks that hold the same cut it like shards
   at::Tensor own_weights(int group) const;
@@ -85,6 +87,7 @@ class FlatParameters {
     std::unique_ptr<CountedMemory> counted, counted_pool;  // of `shared`
     at::Tensor memory;
   };
+  bool cut(int group) const;  // its weights, over the shard axis
   void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
   void allocate(Region& region, MemoryLabel label, bool symmetric, Communicator& comm);
   at::Tensor own(program::ValueKind kind, int group) const;

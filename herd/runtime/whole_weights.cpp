@@ -26,8 +26,9 @@ void WholeWeights::take(const nn::Block& block) {
 
 void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
-    if (parameters_.has_master()) parameters_.own_weights(group).copy_(parameters_.own_master(group));
-    if (parameters_.sharded() && parameters_.keeps_whole(group)) gather(group);
+    const bool frozen = parameters_.group(group).frozen();
+    if (parameters_.has_master() && !frozen) parameters_.own_weights(group).copy_(parameters_.own_master(group));
+    if (parameters_.sharded() && parameters_.keeps_whole(group) && !frozen) gather(group);
   }
 }
 

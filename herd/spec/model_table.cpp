@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "herd/base/error.h"
+#include "herd/spec/frozen.h"
 #include "herd/spec/table_builder_internal.h"
 
 namespace herd::spec {
@@ -14,6 +15,14 @@ void must_share(const char* ranks_name, int64_t ranks, const char* name, int64_t
   throw Error(Code::kBadConfig, std::string(ranks_name) + " must divide " + name + ": " + std::to_string(size) + " % " +
                                     std::to_string(ranks) + " = " + std::to_string(size % ranks) +
                                     "\n  fix: " + ranks_name + " = " + std::to_string(std::gcd(size, ranks)));
+}
+
+ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  const std::string& kind = run.model.kind;
+  if (kind == "gpt" || kind == "llama") return decoder_table(run, micro_batch, kernels);
+  if (kind == "bert") return bert_table(run, micro_batch, kernels);
+  if (kind == "t5") return t5_table(run, micro_batch, kernels);
+  throw Error(Code::kBadConfig, "model.kind = \"" + kind + "\" has no layer table\n  fix: model.kind = \"gpt\"");
 }
 
 }  // namespace
@@ -39,6 +48,20 @@ int64_t ModelTable::parameters() const {
   return sum;
 }
 
+int64_t ModelTable::frozen_parameters() const {
+  int64_t sum = 0;
+  for (const auto& group : groups) sum += group.frozen ? group.elements() : 0;
+  return sum;
+}
+
+int ModelTable::first_trained() const {
+  const auto trains = [&](const BlockShape& block) {
+    return std::any_of(block.groups.begin(), block.groups.end(),
+                       [&](int group) { return !groups[static_cast<size_t>(group)].frozen; });
+  };
+  return static_cast<int>(std::find_if(blocks.begin(), blocks.end(), trains) - blocks.begin());
+}
+
 int64_t ModelTable::group_elements(int group) const { return groups[static_cast<size_t>(group)].elements_of_rank(tp); }
 
 double ModelTable::flops() const {
@@ -61,10 +84,9 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels)
   if (m.kv_heads > 0) must_share("mesh.tp", run.mesh.tp, "model.kv_heads", m.kv_heads);
   if (m.ffn > 0) must_share("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   must_share("mesh.cp", run.mesh.cp, "model.context", m.context);
-  if (m.kind == "gpt" || m.kind == "llama") return decoder_table(run, micro_batch, kernels);
-  if (m.kind == "bert") return bert_table(run, micro_batch, kernels);
-  if (m.kind == "t5") return t5_table(run, micro_batch, kernels);
-  throw Error(Code::kBadConfig, "model.kind = \"" + m.kind + "\" has no layer table\n  fix: model.kind = \"gpt\"");
+  ModelTable table = table_of_kind(run, micro_batch, kernels);
+  freeze(table, m.frozen);
+  return table;
 }
 
 }  // namespace herd::spec

@@ -25,6 +25,7 @@ struct ParameterShape {
 struct ParameterGroupShape {
   std::string name;  // "embedding", "h.3", "head", "wte"
   std::vector<ParameterShape> parameters;
+  bool frozen = false;                     // not trained: no gradient, no states (frozen.h)
   int64_t elements() const;                // whole
   int64_t elements_of_rank(int tp) const;  // of one of `tp` ranks; a dimension that tp does not divide is padded
 };
@@ -74,6 +75,8 @@ struct ModelTable {
   Attention attention = Attention::kFlash;
   bool recomputes_attention = false;        // in backward, instead of keeping its T x T matrices: selective recompute
   int64_t parameters() const;               // of the model
+  int64_t frozen_parameters() const;        // of them, those that are not trained
+  int first_trained() const;                // block that reads a group that is trained; blocks.size() where none does
   int64_t group_elements(int group) const;  // on this rank
   double flops() const;                     // of this rank, one micro-batch, forward and backward
 };

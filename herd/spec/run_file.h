@@ -25,6 +25,7 @@ struct RunFile {
     bool tie_embeddings = true;
     std::string norm = "layernorm";
     std::string weights = "none";  // a checkpoint whose weights the run starts from; none = what the seed gives
+    std::string frozen = "none";   // patterns of parameters that are not trained (frozen.h)
     bool operator==(const Model&) const = default;
   } model;
   struct Data {

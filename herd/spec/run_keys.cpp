@@ -55,6 +55,9 @@ std::vector<Key> make_keys() {
            "kind of normalisation; llama and t5 have rmsnorm"),
       text("model", "weights", HERD_FIELD(model.weights), {},
            "a checkpoint whose weights the run starts from, in any precision; none = what the seed gives"),
+      text("model", "frozen", HERD_FIELD(model.frozen), {},
+           "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "
+           "`wte.weight h.0.*`"),
 
       text("data", "kind", HERD_FIELD(data.kind), {"tokens", "random"},
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),

@@ -40,7 +40,9 @@ std::string Recompute::name() const { return "recompute every " + std::to_string
 program::Program Recompute::rewrite(program::Program step) const {
   std::map<std::pair<int, int>, Op> forwards;  // (micro-batch, block) -> as it was, of the blocks that are recomputed
   for (const Op& op : step.ops) {
-    if (op.kind == OpKind::kForward && op.block > 0) forwards.emplace(std::pair(op.micro_batch, op.block), op);
+    const bool keeps_graph = std::any_of(op.writes.begin(), op.writes.end(), is_graph);
+    if (op.kind == OpKind::kForward && op.block > 0 && keeps_graph)
+      forwards.emplace(std::pair(op.micro_batch, op.block), op);
   }
   std::map<int, int> segment_begin;  // block -> first block of its segment
   if (!forwards.empty()) {

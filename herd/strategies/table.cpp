@@ -27,6 +27,9 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
     expected.block_groups.push_back(block.groups);
     expected.backward_without_weights.push_back(!block.backward_reads_weights);
   }
+  for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
+    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
+  }
   expected.mesh = program::axis_sizes(layout);
   for (int rank = 0; rank < layout.world_size; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
   return expected;

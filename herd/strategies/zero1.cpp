@@ -35,7 +35,8 @@ program::Program Zero1::rewrite(program::Program step) const {
   const int ranks = step.mesh.at(axis_);
   std::map<int, int64_t> whole;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
-    if (value.kind == ValueKind::kWeight) whole[value.index] = info.bytes;
+    const bool trained = step.values.contains(program::gradient(value.index));
+    if (value.kind == ValueKind::kWeight && trained) whole[value.index] = info.bytes;
   }
   for (const auto& [group, bytes] : whole) {
     const int64_t shard = spec::shard_bytes(bytes, ranks);

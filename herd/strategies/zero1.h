@@ -3,7 +3,8 @@
 //   Rewrites  reduce(g.full) -> reduce(g.full -> g.shard);  step(w.full) -> step(w.shard), then gather(w.shard ->
 //   w.full). A group's shards are cut alike (spec::shard_bytes); the whole is n of them, so its bytes grow by the
 //   padding. Shards lie at their place in the whole and take no memory of their own (slots.h). Gathers run on a lane of
-//   their own: the next forward waits for the gather of its own block only.
+//   their own: the next forward waits for the gather of its own block only. Frozen weights have no states, so they stay
+//   as they are.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.
 #pragma once
 

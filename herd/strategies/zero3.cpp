@@ -5,6 +5,7 @@
 
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/spec/model_states.h"
 
 namespace herd::strategies {
 
@@ -54,9 +55,19 @@ program::Program Zero3::rewrite(program::Program step) const {
   each_pass(
       step.ops, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
   const std::set<int> kept = kept_whole(gathers, whole_);
+  const int ranks = step.mesh.at(axis_);
+  std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
   for (auto& [value, info] : step.values) {
-    if (is_whole_weight(value) && !kept.contains(value.index)) info.persistent = false, info.pooled = true;
+    if (!is_whole_weight(value) || kept.contains(value.index)) continue;
+    const Value shard = program::weight(value.index, Form::kShard);
+    if (!step.values.contains(shard)) {
+      shards[shard] = info;
+      shards[shard].bytes = spec::shard_bytes(info.bytes, ranks);
+      info.bytes = shards[shard].bytes * ranks;
+    }
+    info.persistent = false, info.pooled = true;
   }
+  step.values.merge(shards);
   std::erase_if(step.ops, [&](const Op& op) {
     return op.kind == OpKind::kGather && op.axis == axis_ && !kept.contains(op.writes[0].index);
   });

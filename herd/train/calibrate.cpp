@@ -18,6 +18,7 @@
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
 #include "herd/optim/mixed_step.h"
+#include "herd/spec/model_table.h"
 
 namespace herd::train {
 namespace {
@@ -66,7 +67,8 @@ class Measurements {
         weights_(weights),
         optimizer_(optimizer),
         comm_(comm),
-        ranks_here_(ranks_here) {}
+        ranks_here_(ranks_here),
+        table_(spec::model_table(run, layout.micro_batch)) {}
 
   program::Calibration run() {
     const int threads = at::get_num_threads();
@@ -150,6 +152,7 @@ class Measurements {
   }
   void begin_gradients(int block) const {
     for (const auto& group : chain_[block]->groups()) {
+      if (group->frozen()) continue;
       parameters_.attach_gradient(parameters_.index_of(*group));
       group->begin_gradient();
     }
@@ -159,11 +162,12 @@ class Measurements {
     return at::arange(count, at::kLong).mul_(7919).remainder_(run_.model.vocab).view({rows, -1});
   }
 
-  // Forward, loss and backward of the first block, of a few in the middle, and of the last; several times, of which the
-  // median counts. What stands for several is entered for all of them.
+  // Forward, loss and backward of the first block, of a few before the last, and of the last; several times, of which
+  // the median counts. What stands for several is entered for all of them, for those that have other gradients to
+  // compute, or none, by their share of the arithmetic.
   void blocks() {
     const int last = static_cast<int>(chain_.size()) - 1, middle = std::min(kBlocks, last - 1);
-    const auto pass = [&] { loss(forward_and_backward(middle), last); };
+    const auto pass = [&] { loss(forward_and_backward(last - middle), last); };
     pass();  // pages, libraries and thread pools awake
     times_.clear();
     together();
@@ -178,30 +182,44 @@ class Measurements {
     for (auto& [op, times] : times_) figures_[op] = median(times);
     for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
       std::vector<double> all;
-      for (int b = 1; b <= middle; ++b) all.insert(all.end(), times_[{kind, b}].begin(), times_[{kind, b}].end());
-      for (int b = 1; b < last; ++b) figures_[{kind, b}] = median(all);
+      for (int b = last - middle; b < last; ++b)
+        all.insert(all.end(), times_[{kind, b}].begin(), times_[{kind, b}].end());
+      for (int b = 1; b < last; ++b) figures_[{kind, b}] = median(all) * share(kind, b, last - 1);
     }
     figures_[{OpKind::kLoss, last}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(loss_rows());
   }
 
-  // Of block 0 and `middle` more, as a step runs them. Returns the last one's output.
-  nn::Tuple forward_and_backward(int middle) {
+  // Of the arithmetic of block `of`, what block b has.
+  double share(OpKind kind, int b, int of) const {
+    const auto flops = [&](int block) {
+      const auto& shape = table_.blocks[static_cast<size_t>(block)];
+      const spec::Cost& cost = kind == OpKind::kForward ? shape.forward : shape.backward;
+      return cost.matmul_flops + cost.attention_flops;
+    };
+    return flops(of) > 0 ? flops(b) / flops(of) : 1;
+  }
+
+  // Of block 0 and those from `first` to the one before the last, as a step runs them. Returns the last one's output.
+  nn::Tuple forward_and_backward(int first) {
     nn::Tuple x = {made_up_tokens(layout_.micro_batch)};
-    std::vector<nn::Graph> graphs;
-    for (int b = 0; b <= middle; ++b) {
+    std::map<int, nn::Graph> graphs;
+    std::vector<int> chosen = {0};
+    for (int b = first; b + 1 < static_cast<int>(chain_.size()); ++b) chosen.push_back(b);
+    for (const int b : chosen) {
       const auto here = context(b, layout_.micro_batch);
       weights_.take(*chain_[b]);
-      graphs.push_back(time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); }));
-      x = nn::detached(graphs.back().outputs);
+      graphs[b] = time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); });
+      x = nn::detached(graphs[b].outputs);
       weights_.give_back(*chain_[b]);
     }
     nn::Tuple dy;
     for (const at::Tensor& tensor : x) dy.push_back(at::ones_like(tensor));
-    for (int b = middle; b >= 0; --b) {
+    for (auto at = chosen.rbegin(); at != chosen.rend(); ++at) {
+      const int b = *at;
       weights_.take(*chain_[b]);
       dy = time({OpKind::kBackward, b}, [&] {
         begin_gradients(b);
-        return nn::run_backward(std::move(graphs[static_cast<size_t>(b)]), dy);
+        return nn::run_backward(std::move(graphs[b]), dy);
       });
       weights_.give_back(*chain_[b]);
     }
@@ -277,6 +295,7 @@ class Measurements {
   const optim::Optimizer& optimizer_;
   Communicator& comm_;
   int ranks_here_;
+  const spec::ModelTable table_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass
   std::map<Op, double> figures_;             // their medians
 };

@@ -36,8 +36,10 @@ std::string same(const std::string& name) { return name; }
 std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g)
-    add_pieces(parameters, g, part_of, parameters.has_master() ? parameters.own_master(g) : parameters.own_weights(g),
-               same, tensors);
+    add_pieces(
+        parameters, g, part_of,
+        parameters.has_master() && !parameters.group(g).frozen() ? parameters.own_master(g) : parameters.own_weights(g),
+        same, tensors);
   return tensors;
 }
 
@@ -45,10 +47,12 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
                                     PartOf part_of) {
   std::vector<NamedTensor> tensors = weights_of(parameters, part_of);
   for (int k = 0; k < parameters.num_states(); ++k)
-    for (int g = 0; g < parameters.num_groups(); ++g)
+    for (int g = 0; g < parameters.num_groups(); ++g) {
+      if (parameters.group(g).frozen()) continue;
       add_pieces(
           parameters, g, part_of, parameters.own_state(k, g),
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
+    }
   return tensors;
 }
 
@@ -81,6 +85,7 @@ std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, co
   for (int g = 0; g < parameters.num_groups(); ++g) {
     for (const nn::Parameter& parameter : parameters.group(g).parameters()) {
       names.insert(parameter.spec().name);
+      if (parameter.frozen()) continue;
       for (int k = 0; k < parameters.num_states(); ++k) names.insert(state_name(parameter.spec().name, optimizer, k));
     }
   }

@@ -15,7 +15,7 @@ namespace herd::train {
 // What this rank updates, as views of the flat memory, in the order of groups and parameters: all ranks of the shard
 // axis together have every element once. Of a whole group, whole tensors; of one that is cut, this rank's elements of
 // each parameter, without those of which it has none. Weights are the fp32 ones, which a checkpoint of any precision
-// holds.
+// holds; frozen ones, which have no states, those that the run computes with.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Of them what this rank saves: all ranks together have every element once.
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);

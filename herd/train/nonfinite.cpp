@@ -67,7 +67,7 @@ class Search {
   }
   bool gradients_finite(int block) const {
     for (const auto& group : chain_[block]->groups())
-      if (!finite({group->gradient()})) return false;
+      if (!group->frozen() && !finite({group->gradient()})) return false;
     return true;
   }
 
@@ -91,7 +91,8 @@ std::string find_nonfinite_shard(const runtime::FlatParameters& parameters) {
     if (!finite({parameters.own_weights(g)})) return "weights of " + parameters.group(g).name();
   }
   for (int g = 0; g < parameters.num_groups(); ++g) {
-    if (!finite({parameters.own_gradient(g)})) return "gradient of " + parameters.group(g).name();
+    if (!parameters.group(g).frozen() && !finite({parameters.own_gradient(g)}))
+      return "gradient of " + parameters.group(g).name();
   }
   return "";
 }

@@ -122,6 +122,10 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.say(spec::summary(s.layout));
 
   const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
+  if (table.frozen_parameters() > 0) {
+    s.say(format_count(static_cast<double>(table.frozen_parameters())) + " of " +
+          format_count(static_cast<double>(table.parameters())) + " parameters are frozen");
+  }
   std::vector<int> here;
   for (int rank = 0; rank < comm.size(); ++rank) {
     if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);

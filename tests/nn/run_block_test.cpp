@@ -36,6 +36,22 @@ TEST(RunBlock, GivesInputGradientsAndAddsToTheFlatGradient) {
   }
 }
 
+TEST(RunBlock, GivesInputGradientsOfAFrozenGroup_WhichHasNoneItself) {
+  auto group = std::make_shared<ParameterGroup>("g", std::vector<ParameterSpec>{{"gain", {4}}}, at::kFloat, at::kCPU,
+                                                /*frozen=*/true);
+  Toy toy(group);
+  group->attach(at::arange(1, 5, at::kFloat));
+  group->begin_gradient();
+  const at::Tensor x = at::full({4}, 2.0f);
+  const Tuple dx = run_backward(run_forward(toy, {x, x}, {}), {at::ones({4}), at::ones({4})});
+  EXPECT_TRUE(at::equal(dx[0], at::arange(2, 6, at::kFloat)));
+  EXPECT_FALSE(group->gradient_attached());
+  // Of whole numbers, such as tokens, there is nothing to differentiate.
+  const at::Tensor tokens = at::full({4}, 2, at::kLong);
+  Graph graph = run_forward(toy, {tokens, tokens}, {});
+  EXPECT_FALSE(run_backward(std::move(graph), {at::ones({4}), at::Tensor()})[0].defined());
+}
+
 TEST(RunBlock, LeavesNoGraphWithoutOne) {
   auto group = std::make_shared<ParameterGroup>("g", std::vector<ParameterSpec>{{"gain", {4}}});
   Toy toy(group);

@@ -13,7 +13,7 @@ constexpr TransformerShape kShape{.width = 16, .heads = 4, .ffn = 24};
 
 struct OneBlock : OwnedGroup {
   explicit OneBlock(const TransformerShape& shape)
-      : OwnedGroup(transformer_parameters("b.", shape, 2)), block("b", group, "b.", shape) {}
+      : OwnedGroup(transformer_parameters("b.", shape, 2)), block("b", {group}, "b.", shape) {}
   TransformerBlock block;
 };
 

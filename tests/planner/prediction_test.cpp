@@ -129,6 +129,31 @@ TEST(Equations, GiveTheBytesOfTheProgram_HoweverManyGroupsAreKeptWhole) {
   }
 }
 
+TEST(Equations, GiveTheBytesOfTheProgram_WhereParametersAreFrozen) {
+  int index = 0;
+  for (const std::string frozen : {"*.bias", "wte.weight h.3.*", "w*.weight h.0.* h.1.* h.2.*", "w*.weight h.*"}) {
+    for (const char* recompute : {"none", "every:5"}) {
+      for (const char* zero : {"0", "1", "2", "3"}) {
+        if (++index % 3 != 0) continue;
+        const char* whole = index % 2 == 0 ? "0" : "3";
+        const spec::RunFile run =
+            known("gpt-162m", {"model.frozen=" + frozen, std::string("strategy.zero=") + zero,
+                               std::string("strategy.recompute=") + recompute, "train.batch=8", "train.micro_batch=1",
+                               std::string("strategy.keep_whole=") + whole});
+        const Prediction by_program = predict(run, 4, devices()), by_equation = equations(run, 4, devices());
+        const std::string text = frozen + " " + recompute + " " + zero;
+        EXPECT_GT(by_program.frozen, 0);
+        EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << text;
+        EXPECT_EQ(by_equation.device.weights, by_program.device.weights) << text;
+        EXPECT_EQ(by_equation.device.states, by_program.device.states) << text;
+        EXPECT_EQ(by_equation.device.gradients, by_program.device.gradients) << text;
+        EXPECT_DOUBLE_EQ(by_equation.sent_bytes(), by_program.sent_bytes()) << text;
+        EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops) << text;
+      }
+    }
+  }
+}
+
 TEST(Equations, GiveTheBytesOfTheProgram_ForHybridShards) {
   for (const char* zero : {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3"}) {
     const spec::RunFile run = known("gpt2", {zero, "mesh.fsdp=4", "train.batch=32", "train.micro_batch=2"});

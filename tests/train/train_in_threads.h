@@ -27,13 +27,14 @@
 namespace herd::train {
 
 struct Trained {
-  std::vector<double> losses;           // of each step
-  std::vector<double> norms;            // of each step's gradient
-  double validation = 0;                // after the last step
-  std::vector<int64_t> sent;            // by rank, bytes in the last step
-  std::map<MemoryLabel, int64_t> held;  // of all ranks together, after the first step
-  program::Program step;                // of rank 0
-  std::vector<int64_t> skipped;         // by rank, steps whose gradient overflowed
+  std::vector<double> losses;                 // of each step
+  std::vector<double> norms;                  // of each step's gradient
+  double validation = 0;                      // after the last step
+  std::vector<int64_t> sent;                  // by rank, bytes in the last step
+  std::map<MemoryLabel, int64_t> held;        // of all ranks together, after the first step
+  program::Program step;                      // of rank 0
+  std::vector<int64_t> skipped;               // by rank, steps whose gradient overflowed
+  std::map<std::string, at::Tensor> weights;  // after the last step, where there is one rank
 };
 
 inline spec::RunFile tiny_run(const std::string& more = "") {
@@ -93,6 +94,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
         out.held[label] = DeviceMemory::live_bytes(label);
     }
     comm.barrier();
+    if (ranks == 1) {
+      for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = tensor.value.clone();
+    }
     const double loss = *evaluate(model.blocks, weights, *validation, comm,
                                   {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;

@@ -51,6 +51,27 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   }
 }
 
+TEST(ZeroCommand, ResumesWithFrozenParameters_AtAnotherStagePrecisionAndNumberOfRanks) {
+  RunFolder folder;
+  const std::string frozen = "model.frozen=wte.weight h.0.* *.bias";
+  ASSERT_EQ(folder.train("whole", 1, {frozen}).status, 0);
+  const auto expected = metrics_of(folder.root / "whole");
+  const Ended first = folder.train("run", 3, zero(3, {frozen}));
+  ASSERT_EQ(first.status, 0) << first.output;
+  fs::remove_all(folder.root / "run" / "checkpoints" / checkpoint_folder_name(12));
+  const Ended second = folder.train("run", 2, zero(1, {frozen}));
+  ASSERT_EQ(second.status, 0) << second.output;
+  EXPECT_THAT(second.output, HasSubstr("resumed from"));
+  const auto steps = metrics_of(folder.root / "run");
+  ASSERT_EQ(steps.size(), expected.size());
+  for (size_t i = 0; i < steps.size(); ++i) EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss);
+  // All of a model's weights start a run in which other parameters are frozen.
+  const Ended next = folder.train(
+      "next", 2, {"model.frozen=h.1.*", "model.weights=" + (folder.root / "run").string(), "strategy.precision=bf16"});
+  ASSERT_EQ(next.status, 0) << next.output;
+  EXPECT_LT(metrics_of(folder.root / "next").front().loss, expected.front().loss);
+}
+
 TEST(ZeroCommand, ResumesInAnotherPrecision) {
   RunFolder folder;
   ASSERT_EQ(folder.train("whole", 1).status, 0);
@@ -76,22 +97,26 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     int stage;
     const char *precision, *recompute, *dropout;
     bool long_context = false;  // T x T matrices are most of its memory
+    const char* frozen = "none";
   };
   for (const Kind& kind :
        {Kind{1, "fp32", "none", "0"}, Kind{2, "bf16", "none", "0"}, Kind{3, "fp32", "none", "0"},
         Kind{0, "fp16", "none", "0"}, Kind{3, "fp16", "none", "0"}, Kind{1, "fp32", "selective", "0.1"},
         Kind{3, "fp16", "selective", "0.1"}, Kind{1, "fp32", "none", "0.1", true},
-        Kind{1, "fp32", "selective", "0.1", true}, Kind{1, "bf16", "selective", "0.1", true}}) {
+        Kind{1, "fp32", "selective", "0.1", true}, Kind{1, "bf16", "selective", "0.1", true},
+        Kind{3, "bf16", "none", "0", false, "wpe.weight h.0.* *.bias"},
+        Kind{1, "fp32", "none", "0", false, "w* h.0.*"}}) {
     const std::string name = std::to_string(kind.stage) + " " + kind.precision + " " + kind.recompute + " " +
-                             kind.dropout + (kind.long_context ? " long" : "");
+                             kind.dropout + (kind.long_context ? " long" : "") + " frozen " +
+                             std::to_string(std::string(kind.frozen).size());
     const Ended ended = folder.train(
         name, 2,
         zero(kind.stage,
              {std::string("strategy.precision=") + kind.precision, std::string("strategy.recompute=") + kind.recompute,
               std::string("model.dropout=") + kind.dropout, kind.long_context ? "model.width=64" : "model.width=256",
               kind.long_context ? "model.heads=8" : "model.heads=4",
-              kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048", "train.steps=3",
-              "train.eval_every=0"}));
+              kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048",
+              std::string("model.frozen=") + kind.frozen, "train.steps=3", "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);

@@ -6,6 +6,7 @@
 
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/spec/frozen.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -116,6 +117,54 @@ TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
   }
 }
 
+// On one rank, what is trained takes the first step that it takes beside the others, and what is frozen none.
+TEST(Frozen, LeavesTheGradientsOfWhatIsTrainedAsTheyAre) {
+  spec::RunFile run = tiny_run();
+  run.optimizer.clip = 0;
+  run.train.micro_batch = 4;
+  const Trained all = train_in_threads(run, 1, 1);
+  for (const std::string frozen : {"wte.weight *.bias", "wpe.weight h.0.*", "h.*", "w*.weight h.* ln_f.bias"}) {
+    run.model.frozen = frozen;
+    run.model.tie_embeddings = true;
+    const bool last_only = frozen.starts_with("w*");
+    if (last_only) run.model.tie_embeddings = false;
+    spec::RunFile plain = run;
+    plain.model.frozen = "none";
+    const Trained whole = last_only ? train_in_threads(plain, 1, 1) : all, some = train_in_threads(run, 1, 1);
+    spec::RunFile untouched = run;
+    untouched.optimizer.lr = 0;
+    EXPECT_EQ(some.losses, whole.losses);
+    const Trained before = train_in_threads(untouched, 1, 1);
+    for (const auto& [name, weights] : some.weights) {
+      const bool is_frozen = spec::is_frozen(frozen, name);
+      EXPECT_TRUE(weights.equal((is_frozen ? before : whole).weights.at(name))) << name << " of " << frozen;
+      EXPECT_EQ(weights.equal(before.weights.at(name)), is_frozen) << name << " of " << frozen;
+    }
+  }
+}
+
+TEST(Frozen, TrainsAsOneRankDoes) {
+  for (const std::string precision : {"fp32", "bf16"}) {
+    for (const std::string frozen : {"wte.weight *.bias", "wpe.weight h.0.* h.1.*"}) {
+      const bool tied = frozen.starts_with("wte");
+      spec::RunFile plain = run_of({0, 1, 1, "none", tied});
+      plain.model.frozen = tied ? frozen : frozen + " wte.weight";
+      plain.strategy.precision = precision;
+      const Trained one = train_in_threads(plain, 1, 20);
+      for (const int zero : {0, 1, 2, 3}) {
+        if (!full() && (zero % 2 == 0) != tied) continue;
+        spec::RunFile run = run_of({zero, 3, zero % 2 == 0 ? 3 : 1, zero > 1 ? "sqrt" : "none", tied});
+        run.model.frozen = plain.model.frozen;
+        run.strategy.precision = precision;
+        const Trained many = train_in_threads(run, 3, 20);
+        const double rounding = precision == "fp32" ? 1e-6 : 4 * 0x1p-8;
+        EXPECT_LT(worst_difference(many.losses, one.losses), rounding) << precision << " " << frozen << " " << zero;
+        EXPECT_NEAR(many.validation, one.validation, rounding * one.validation) << precision << " " << zero;
+      }
+    }
+  }
+}
+
 // 16-bit weights, gradients and activations round to eps = 2^-8 (bf16) or 2^-11 (fp16) relative; a sum over ranks or
 // micro-batches rounds once more for each part, and what a step makes of it adds up over steps, while the mean over the
 // batch's tokens evens it out. A few eps of the loss bound all of it: 4 here.
@@ -221,6 +270,7 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         run.model.vocab = 64;
         run.model.head_width = 32;
         run.model.ffn = 256;
+        if (ranks == 4) run.model.frozen = "h.0.* h.1.mlp.*";
         if (micro_batches == 3) run.optimizer.momentum_precision = "bf16", run.strategy.keep_whole = 2;
         const Trained trained = train_in_threads(run, ranks, 2);
         EXPECT_EQ(trained.held.at(MemoryLabel::kWeights), ranks * stated(trained.step, ValueKind::kWeight)) << c.text();

@@ -1,0 +1,120 @@
+#include "herd/spec/frozen.h"
+
+#include <algorithm>
+#include <sstream>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/spec/nearest_name.h"
+
+namespace herd::spec {
+namespace {
+
+bool matches(std::string_view pattern, std::string_view name) {
+  if (pattern.empty()) return name.empty();
+  if (pattern[0] != '*') return !name.empty() && name[0] == pattern[0] && matches(pattern.substr(1), name.substr(1));
+  for (size_t skipped = 0; skipped <= name.size(); ++skipped) {
+    if (matches(pattern.substr(1), name.substr(skipped))) return true;
+  }
+  return false;
+}
+
+std::vector<std::string> words(std::string_view text) {
+  std::istringstream in{std::string(text)};
+  std::vector<std::string> out;
+  for (std::string word; in >> word;) out.push_back(word);
+  return out;
+}
+
+void check_patterns(const ModelTable& table, const std::string& patterns) {
+  std::vector<std::string> names;
+  for (const auto& group : table.groups) {
+    for (const auto& parameter : group.parameters) names.push_back(parameter.name);
+  }
+  for (const std::string& pattern : words(patterns)) {
+    if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
+    constexpr size_t kShown = 4;
+    std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
+      return edit_distance(pattern, a) < edit_distance(pattern, b);
+    });
+    std::string near;
+    for (size_t i = 0; i < std::min(kShown, names.size()); ++i) near += (i ? ", " : "") + names[i];
+    throw Error(Code::kBadConfig,
+                "model.frozen: \"" + pattern + "\" matches none of the model's " + std::to_string(names.size()) +
+                    " parameters\n  fix: a name or a pattern with *; " + "the nearest names are " + near);
+  }
+}
+
+// Work that nobody asks for any more: 2 FLOP for each row and element of a frozen matrix, and what an embedding's
+// gradient writes.
+void spare_gradients(ModelTable& table, const std::string& patterns) {
+  const size_t last = table.blocks.size() - 1;
+  for (size_t b = 0; b <= last; ++b) {
+    BlockShape& block = table.blocks[b];
+    for (const int g : block.groups) {
+      for (const ParameterShape& parameter : table.groups[static_cast<size_t>(g)].parameters) {
+        if (parameter.sizes.size() < 2 || !is_frozen(patterns, parameter.name)) continue;
+        const double elements = static_cast<double>(ParameterGroupShape{"", {parameter}}.elements_of_rank(table.tp));
+        if (b == 0)
+          block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.compute));
+        else
+          (b == last ? block.forward : block.backward).matmul_flops -= 2 * static_cast<double>(table.tokens) * elements;
+      }
+    }
+  }
+}
+
+}  // namespace
+
+bool is_frozen(std::string_view patterns, std::string_view parameter) {
+  if (patterns == "none") return false;
+  const auto all = words(patterns);
+  return std::any_of(all.begin(), all.end(), [&](const auto& pattern) { return matches(pattern, parameter); });
+}
+
+std::string frozen_group_name(std::string_view group) { return std::string(group) + ".frozen"; }
+
+void freeze(ModelTable& table, const std::string& patterns) {
+  if (patterns == "none") return;
+  check_patterns(table, patterns);
+  spare_gradients(table, patterns);
+  std::vector<ParameterGroupShape> groups;
+  std::vector<std::vector<int>> parts;  // of each group: its places among the new ones
+  for (ParameterGroupShape& group : table.groups) {
+    ParameterGroupShape trained{.name = group.name, .parameters = {}}, frozen = trained;
+    for (ParameterShape& parameter : group.parameters)
+      (is_frozen(patterns, parameter.name) ? frozen : trained).parameters.push_back(std::move(parameter));
+    frozen.frozen = true;
+    if (!trained.parameters.empty()) frozen.name = frozen_group_name(group.name);
+    auto& places = parts.emplace_back();
+    for (ParameterGroupShape* part : {&trained, &frozen}) {
+      if (part->parameters.empty()) continue;
+      places.push_back(static_cast<int>(groups.size()));
+      groups.push_back(std::move(*part));
+    }
+  }
+  table.groups = std::move(groups);
+  for (BlockShape& block : table.blocks) {
+    std::vector<int> own;
+    for (const int group : block.groups) {
+      const auto& places = parts[static_cast<size_t>(group)];
+      own.insert(own.end(), places.begin(), places.end());
+    }
+    block.groups = std::move(own);
+  }
+  const int first = table.first_trained();
+  if (first == static_cast<int>(table.blocks.size())) {
+    throw Error(Code::kBadConfig, "model.frozen = \"" + patterns + "\" leaves nothing to train: it matches all of " +
+                                      "the model's parameters\n  fix: a pattern less");
+  }
+  BlockShape& head = table.blocks.back();  // it makes its input's gradient all the same
+  if (first + 1 == static_cast<int>(table.blocks.size())) head.forward.scratch_bytes += head.input_bytes;
+  for (int b = 0; b < first; ++b) {
+    BlockShape& block = table.blocks[static_cast<size_t>(b)];
+    block.graph_bytes = 0;
+    block.backward = {};
+    for (InnerCollective& inner : block.inner) inner.backward = 0;
+  }
+}
+
+}  // namespace herd::spec
