@@ -5,12 +5,8 @@
 #include <cstring>
 #include <exception>
 #include <map>
-#include <new>
-#include <thread>
 #include <utility>
 
-#include "herd/base/check.h"
-#include "herd/base/log.h"
 #include "herd/comm/report.h"
 
 namespace herd::comm {
@@ -19,11 +15,7 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 50ms;           // between two looks at what peers do
-constexpr auto kAnswers = 70ms;          // that peers on other hosts have to say where they are, before a report
-constexpr auto kWarnAfter = 5s;          // an operation that waits longer says so in the log, once
-constexpr auto kStatusEvery = 200ms;     // while an operation waits ..
-constexpr uint64_t kStatusStride = 256;  // .. and every so many operations
+constexpr uint64_t kStatusStride = 256;  // operations between two that tell the control plane where this rank is
 constexpr size_t kMaxPlans = 1024;
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
@@ -68,24 +60,6 @@ GroupState::~GroupState() {
     engine_->forget(*this);
     compare_at_close();
   });
-}
-
-// What no operation compared, because none of the last ones made the ranks meet: of two ranks that differ, the one that
-// closes later sees it. Nobody is left to throw to here; peers that still use the group hear it there.
-void GroupState::compare_at_close() {
-  if (failure_ || issued_ == 0) return;
-  try {
-    for (Rank peer = 0; peer < size(); ++peer) {
-      const uint64_t first = peer == rank() ? 0 : first_difference(*this, peer, issued_);
-      if (first == 0) continue;
-      const std::string text = closing_report(*this, peer, first);
-      log::error(text);
-      channel_->failure().post(rank(), Code::kBadConfig, text);
-      return channel_->ring_all();
-    }
-  } catch (const std::exception& error) {
-    log::error(std::string("closing the group: ") + error.what());
-  }
 }
 
 void GroupState::prepare(Task& task, CollectiveCall& call) {
@@ -183,7 +157,7 @@ bool GroupState::advance_current() {
   if (current_->packing != nullptr && current_->packing->load_some()) return true;
   const bool moved = operation_.advance();
   if (operation_.mismatched_peer() >= 0) {
-    channel_->refresh_boards(kAnswers);
+    ask_peers();
     fail(Code::kBadConfig, mismatch_report(*this, *current_, operation_.mismatched_peer()));
     return true;
   }
@@ -287,22 +261,6 @@ bool GroupState::sweep_transfers() {
   return moved;
 }
 
-void GroupState::fail(Code code, const std::string& text) {
-  channel_->failure().post(rank(), code, text);
-  channel_->ring_all();
-  // Another rank may be writing its reason, and may have died over it.
-  for (int i = 0; i < 1000 && !channel_->failure().ready(); ++i) std::this_thread::sleep_for(10us);
-  if (channel_->failure().ready()) return adopt_failure();
-  failure_.emplace(code, text);
-  fail_everything();
-}
-
-void GroupState::fail_of(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return fail(own->code(), own->message());
-  fail(dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kStorage : Code::kBug,
-       "rank " + std::to_string(rank()) + ": " + error.what());
-}
-
 std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {
   std::byte* found = current_->regions == nullptr ? nullptr : current_->regions->resolve(peer, region, offset);
   if (found != nullptr) return found;
@@ -312,155 +270,6 @@ std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {
   throw Error(Code::kBadConfig, "the buffer of rank " + std::to_string(peer) + " in " + describe(current_->record) +
                                     " lies in symmetric memory that rank " + std::to_string(rank()) +
                                     " does not hold\n  fix: every rank keeps its handle until all have finished");
-}
-
-void GroupState::adopt_failure() {
-  const transport::FailureBoard& board = channel_->failure();
-  std::string text = board.text;
-  if (board.rank != rank()) text += "\n  found by rank " + std::to_string(board.rank);
-  failure_.emplace(board.code, text);
-  fail_everything();
-}
-
-void GroupState::fail_everything() {
-  channel_->drop_messages();
-  std::vector<Task*> tasks = std::move(transfers_);
-  transfers_.clear();
-  for (Task* task = current_; task != nullptr; task = task->next) tasks.push_back(task);
-  current_ = last_ = nullptr;
-  for (Task* task : tasks) {
-    task->error = failure_;
-    engine_->completed(*task);
-  }
-}
-
-std::vector<Rank> GroupState::awaited() const {
-  if (current_ == nullptr) return {};
-  return current_->begun ? operation_.awaited() : std::vector<Rank>{};
-}
-
-SteadyTime GroupState::look_around() {
-  const auto now = steady_clock::now();
-  auto wake_at = now + kGlance;
-  const SteadyTime since = current_ != nullptr  ? current_->issued
-                           : transfers_.empty() ? SteadyTime{}
-                                                : transfers_.front()->issued;
-  if (since != SteadyTime{} && now - since >= kGlance && now - glanced_ >= kGlance) {
-    glanced_ = now;
-    channel_->refresh_boards(0ms);
-  }
-  try {
-    if (!failure_) check_writer();  // first: others leave because of it
-    if (!failure_ && current_ != nullptr) {
-      if (current_->begun) show_place();
-      if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
-      check_peers(*current_, now);
-      for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
-        if (task->issued == SteadyTime{}) task->issued = now;
-        if (now >= task->issued + task->patience) {
-          channel_->refresh_boards(kAnswers);
-          fail(Code::kTimeout, timeout_report(*this, *task, awaited()));
-          return wake_at;  // every task has ended, and those that nobody holds are gone
-        }
-        wake_at = std::min(wake_at, task->issued + task->patience);
-      }
-    }
-    if (!failure_) check_transfers(now, wake_at);
-  } catch (const std::exception& error) {
-    fail_of(error);
-  }
-  return wake_at;
-}
-
-// A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
-void GroupState::check_writer() {
-  const Rank writer = channel_->failure().writer();
-  if (writer < 0 || !engine_->transport().gone(settings_.members[static_cast<size_t>(writer)])) return;
-  if (channel_->failure().ready()) return;  // it was the last thing that it did
-  failure_.emplace(Code::kPeerLost, "rank " + std::to_string(writer) + " is lost, while it told its group \"" +
-                                        settings_.name + "\" why it fails: " +
-                                        engine_->transport().describe(settings_.members[static_cast<size_t>(writer)]));
-  fail_everything();
-}
-
-void GroupState::show_status(SteadyTime now) {
-  if (!settings_.show_status) return;
-  status_shown_ = now;
-  settings_.show_status(current_->call.sequence, describe(current_->record) + " in group \"" + settings_.name + "\"");
-}
-
-void GroupState::show_place() {
-  transport::RankBoard& board = channel_->board(rank());
-  const std::vector<Rank> ranks = awaited();
-  board.total_steps.store(operation_.num_steps(), std::memory_order_relaxed);
-  board.step.store(operation_.steps_done(), std::memory_order_relaxed);
-  board.awaits.store(ranks.empty() ? -1 : ranks.front(), std::memory_order_relaxed);
-  board.waits_in.store(current_->call.sequence, std::memory_order_release);
-}
-
-void GroupState::check_peers(Task& task, SteadyTime now) {
-  const uint64_t sequence = task.call.sequence;
-  for (Rank peer = 0; peer < size() && !failure_; ++peer) {
-    if (peer == rank()) continue;
-    transport::RankBoard& board = channel_->board(peer);
-    if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
-    const bool left = board.left.load(std::memory_order_acquire) != 0;
-    if (left || engine_->transport().gone(settings_.members[static_cast<size_t>(peer)])) {
-      // What it sent before it went may complete the operation: it has finished only after sending everything.
-      if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
-      return fail(Code::kPeerLost, lost_report(*this, task, peer));
-    }
-    if (!task.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
-    if (first_difference(*this, peer, sequence) != 0) {
-      return fail(Code::kBadConfig, mismatch_report(*this, task, peer));
-    }
-  }
-  if (!warned_ && !failure_ && task.issued != SteadyTime{} && now - task.issued > kWarnAfter) {
-    warned_ = true;
-    log::warning("still waiting: " + timeout_report(*this, task, awaited()));
-  }
-}
-
-bool GroupState::has_gone(Rank peer) {
-  return engine_->transport().gone(settings_.members[static_cast<size_t>(peer)]) ||
-         channel_->board(peer).left.load(std::memory_order_acquire) != 0;
-}
-
-// Who makes a receive from any source hopeless: a rank that is lost, since it may have been the sender; or the last of
-// all peers to have left in good order. This rank itself where there is none.
-Rank GroupState::missing_source() {
-  Rank last = rank();
-  bool all_gone = true;
-  for (Rank peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    if (!has_gone(peer))
-      all_gone = false;
-    else if (channel_->board(peer).left.load(std::memory_order_acquire) == 0)
-      return peer;
-    else
-      last = peer;
-  }
-  return all_gone ? last : rank();
-}
-
-void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
-  const auto transfers = transfers_;
-  for (Task* task : transfers) {
-    if (failure_) return;
-    if (task->issued == SteadyTime{}) task->issued = now;
-    const Rank peer = task->seeks ? missing_source() : task->message.peer;
-    if (now >= task->issued + task->patience) {
-      const auto awaited = task->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
-      channel_->refresh_boards(kAnswers);
-      return fail(Code::kTimeout, timeout_report(*this, *task, awaited));
-    }
-    wake_at = std::min(wake_at, task->issued + task->patience);
-    if (peer == rank() || !has_gone(peer)) continue;
-    // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
-    if (task->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *task, peer));
-    task->peer_seen_gone = true;
-    wake_at = now;
-  }
 }
 
 }  // namespace herd::comm

@@ -81,6 +81,7 @@ class GroupState {
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
   void compare_at_close();
   void fail_everything();
+  void ask_peers();
   void show_status(SteadyTime now);
   void show_place();  // on this rank's board, for others' reports
   void check_peers(Task& task, SteadyTime now);
