@@ -1,12 +1,17 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "herd/comm/inproc_world.h"
+#include "herd/kernels/half.h"
 #include "tests/comm/collective_check.h"
 
 namespace herd {
 namespace {
 
 using namespace testing_support;
+using kernels::bf16_from_float;
+using kernels::float_from_bf16;
 
 class CollectivesInproc : public testing::TestWithParam<int> {};
 
@@ -42,6 +47,50 @@ TEST(CollectivesInprocTypes, AverageDividesByTheRanks) {
       }
     }
   });
+}
+
+// Gradients in bf16, whose sum is compared with the exact one: root mean square of (sum - exact) / exact's own.
+double rounding_of(const std::string& algorithm, int ranks, bool& rounded_once) {
+  constexpr int64_t kElements = 20000;
+  const auto value = [](int rank, int64_t i) {  // uniform in [-1, 1), in bf16
+    uint64_t x = (static_cast<uint64_t>(rank) << 32 | static_cast<uint64_t>(i)) + 0x9e3779b97f4a7c15;
+    x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9;
+    x = (x ^ x >> 27) * 0x94d049bb133111eb;
+    return float_from_bf16(bf16_from_float(static_cast<float>(x >> 40) * 0x1p-23f - 1));
+  };
+  double error = 0, size = 0;
+  bool once = true;
+  run_inproc(ranks, [&](Communicator& comm) {
+    Elements x(comm, kElements, DType::kBF16, algorithm[0] == 'd');
+    for (int64_t i = 0; i < kElements; ++i) x.set(i, static_cast<double>(value(comm.rank(), i)));
+    comm.all_reduce(x.buffer(), {.algorithm = algorithm});
+    if (comm.rank() != 0) return;
+    for (int64_t i = 0; i < kElements; ++i) {
+      float exact = 0;  // 8 bits from each of few ranks: fp32 holds it
+      for (int rank = 0; rank < ranks; ++rank) exact += value(rank, i);
+      once = once && x.get(i) == static_cast<double>(float_from_bf16(bf16_from_float(exact)));
+      error += (x.get(i) - static_cast<double>(exact)) * (x.get(i) - static_cast<double>(exact));
+      size += static_cast<double>(exact) * static_cast<double>(exact);
+    }
+  });
+  rounded_once = once;
+  return std::sqrt(error / size);
+}
+
+TEST(SixteenBitSums, RoundOnceWithinAHost_AndOnceAHopWhereMessagesAreAdded) {
+  for (const int ranks : {2, 4, 8}) {
+    bool once = false;
+    const double staged = rounding_of("staged", ranks, once);
+    EXPECT_TRUE(once) << ranks;
+    EXPECT_EQ(rounding_of("direct_pull", ranks, once), staged);
+    EXPECT_TRUE(once) << ranks;
+    EXPECT_LT(staged, 0x1p-9) << "half a unit in the last of 8 bits, at most";
+    const double ring = rounding_of("ring", ranks, once);
+    EXPECT_EQ(once, ranks == 2);
+    EXPECT_LE(ring, staged * std::sqrt(ranks - 1));  // partial sums are smaller than the whole
+    RecordProperty("ring_of_" + std::to_string(ranks), std::to_string(ring / staged));
+    RecordProperty("once_of_" + std::to_string(ranks), std::to_string(staged * 512));
+  }
 }
 
 TEST(CollectivesInprocTypes, TheLecturesExamplesHold) {
