@@ -45,6 +45,7 @@ class TwoHosts:
         self.rate, self.delay = rate, delay
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that timeout(1) leaves no namespaces
         for name in self.names:
             subprocess.run(["ip", "netns", "add", name], check=True)
         subprocess.run(["ip", "link", "add", self.interfaces[0], "netns", self.names[0], "type", "veth", "peer", "name",

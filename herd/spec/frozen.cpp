@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "herd/base/error.h"
@@ -34,9 +35,11 @@ void check_patterns(const ModelTable& table, const std::string& patterns) {
   for (const std::string& pattern : words(patterns)) {
     if (std::any_of(names.begin(), names.end(), [&](const auto& name) { return matches(pattern, name); })) continue;
     constexpr size_t kShown = 4;
-    std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) {
-      return edit_distance(pattern, a) < edit_distance(pattern, b);
-    });
+    const auto unlike = [&](const std::string& name) {  // first what begins alike
+      const auto alike = std::mismatch(pattern.begin(), pattern.end(), name.begin(), name.end()).first;
+      return std::pair(pattern.end() - alike, edit_distance(pattern, name));
+    };
+    std::stable_sort(names.begin(), names.end(), [&](const auto& a, const auto& b) { return unlike(a) < unlike(b); });
     std::string near;
     for (size_t i = 0; i < std::min(kShown, names.size()); ++i) near += (i ? ", " : "") + names[i];
     throw Error(Code::kBadConfig,

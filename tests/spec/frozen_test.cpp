@@ -70,6 +70,7 @@ std::string refusal(const std::string& frozen) {
 TEST(Frozen, RefusesPatternsThatMatchNothing_AndThoseThatMatchAll) {
   EXPECT_THAT(refusal("wte.weight h.0.mlp.upp.weight"),
               testing::AllOf(HasSubstr("\"h.0.mlp.upp.weight\" matches none"), HasSubstr("h.0.mlp.up.weight")));
+  EXPECT_THAT(refusal("h.9.*"), HasSubstr("the nearest names are h.0."));
   EXPECT_THAT(refusal("blocks.0.*"), HasSubstr("matches none of the model's 28 parameters"));
   EXPECT_THAT(refusal("*"), HasSubstr("nothing to train"));
 }
