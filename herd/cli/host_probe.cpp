@@ -7,6 +7,7 @@
 #include <span>
 
 #include "herd/base/median.h"
+#include "herd/cli/unlike_zeros.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
@@ -22,7 +23,6 @@ using std::chrono::steady_clock;
 constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 512 << 10;
 // Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns.
 constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10;
-constexpr int64_t kStretchBytes = 16 << 10;
 constexpr int kBarriers = 8;
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
@@ -72,7 +72,7 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
       sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
       source_(comm.allocate_symmetric(bytes_)) {
   sink_.commit(0, round_up(bytes_, kPageBytes));
-  std::memset(sink_.data(), 0, static_cast<size_t>(bytes_));
+  fill_unlike_zeros(sink_.data(), bytes_);
   here_ = 0;
   Rank next = -1;
   for (int i = 0; i < comm.size(); ++i) {
@@ -107,12 +107,7 @@ bool HostProbe::measures(Kind kind) const {
 // that only its owner's user has read, are as the kind before has left them.
 void HostProbe::settle(Kind kind) {
   if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !in_place_)) return;
-  // Stretch by stretch, as programs store: a memset of so much would pass by the core's own cache.
-  static const std::array<std::byte, kStretchBytes> kStretch{};
-  auto* const source = static_cast<std::byte*>(source_.data());
-  for (int64_t done = 0; done < bytes_; done += kStretchBytes) {
-    std::memcpy(source + done, kStretch.data(), static_cast<size_t>(std::min(kStretchBytes, bytes_ - done)));
-  }
+  fill_unlike_zeros(static_cast<std::byte*>(source_.data()), bytes_);
 }
 
 void HostProbe::exchange(int64_t elements) {

@@ -3,9 +3,9 @@
 #include <ATen/Parallel.h>
 #include <ATen/ops/add.h>
 #include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
 #include <ATen/ops/mm.h>
 #include <ATen/ops/ones_like.h>
-#include <ATen/ops/zeros.h>
 
 #include <algorithm>
 #include <chrono>
@@ -30,6 +30,7 @@ constexpr double kSeconds = 0.1;                 // of a measurement; one call a
 constexpr double kBlockSeconds = 3;              // of all passes over the blocks together, about
 constexpr int kFewestTimes = 4, kMostTimes = 7;  // of a pass: the first ones often find a machine that is not awake
 constexpr int64_t kElements = 16 << 20;  // of a stream through memory; where there are as many, more than caches hold
+constexpr double kUnlikeZero = 1e-3;     // what is moved: processors move zeros faster than anything else
 constexpr int kBlocks = 2;               // in turn, so that the weights of one don't stay in the cache
 
 // Microseconds of the fastest call, after one that warms up: what the machine can do.
@@ -75,6 +76,7 @@ class Measurements {
     program::Calibration machine;
     machine.cores = launch::usable_cores();
     machine.threads = threads;
+    parameters_.gradients().fill_(kUnlikeZero);
     const double matmul = on_all(matmul_flops_per_us()), stream = on_all(stream_bytes_per_us());
     blocks();
     const double update = on_all(update_us_per_element()), norm = on_all(norm_us_per_element());
@@ -112,8 +114,9 @@ class Measurements {
     const int64_t D = run_.model.width, F = run_.model.ffn, wanted = layout_.micro_batch * run_.model.context;
     const int64_t fit = (elements() - D * F) / (D + F);
     const int64_t rows = fit >= 1 ? std::min(wanted, fit) : std::min<int64_t>(wanted, 64);
-    const at::Tensor memory =
-        fit >= 1 ? parameters_.gradients() : at::zeros({D * F + rows * (D + F)}, parameters_.gradients().options());
+    const at::Tensor memory = fit >= 1
+                                  ? parameters_.gradients()
+                                  : at::full({D * F + rows * (D + F)}, kUnlikeZero, parameters_.gradients().options());
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
       return memory.narrow(0, at, height * width).view({height, width});
     };
@@ -250,7 +253,7 @@ class Measurements {
     const at::Tensor weights = parameters_.gradients().narrow(0, 0, count),
                      gradient = parameters_.gradients().narrow(0, count, count);
     const bool mixed = parameters_.has_master();
-    optim::Shard shard{.weights = mixed ? at::zeros({count}) : weights, .gradient = {}, .states = {}};
+    optim::Shard shard{.weights = mixed ? at::full({count}, kUnlikeZero) : weights, .gradient = {}, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
     const optim::StepOptions options{.step = 0, .rate = 1e-3};
     together();
@@ -270,7 +273,7 @@ class Measurements {
     if (comm_.size() == 1) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, elements());
-    parameters_.gradients().zero_();
+    parameters_.gradients().fill_(kUnlikeZero);
     // One bucket after the other, as a step reduces them: none is in a cache.
     int64_t at = 0;
     const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
