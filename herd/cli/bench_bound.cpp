@@ -5,7 +5,7 @@
 #include <span>
 
 #include "herd/base/elapsed.h"
-#include "herd/cli/unlike_zeros.h"
+#include "herd/cli/bench_pattern.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
 #include "herd/topology/probe.h"
@@ -18,7 +18,8 @@ MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   message_bytes_ = static_cast<double>(bytes_) / shape.share;
   memory_ = SharedMemory::create("bound", bytes_ * buffers);
   memory_.commit(0, bytes_ * buffers);
-  fill_unlike_zeros(memory_.data(), bytes_ * buffers);
+  BenchPattern(DType::kF32, ReduceOp::kSum, comm.size())
+      .fill(memory_.data(), 0, bytes_ * buffers / size_of(DType::kF32), comm.rank(), 0);
   for (int i = 0; i < shape.inputs; ++i) inputs_.push_back(memory_.data() + i * bytes_);
   for (int i = 0; i < shape.outputs; ++i) outputs_.push_back(memory_.data() + (shape.inputs + i) * bytes_);
 }

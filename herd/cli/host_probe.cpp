@@ -7,7 +7,6 @@
 #include <span>
 
 #include "herd/base/median.h"
-#include "herd/cli/unlike_zeros.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
@@ -69,10 +68,11 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
       part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
       block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
+      pattern_(DType::kF32, ReduceOp::kSum, comm.size()),
       sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
       source_(comm.allocate_symmetric(bytes_)) {
   sink_.commit(0, round_up(bytes_, kPageBytes));
-  fill_unlike_zeros(sink_.data(), bytes_);
+  fill(sink_.data());
   here_ = 0;
   Rank next = -1;
   for (int i = 0; i < comm.size(); ++i) {
@@ -103,11 +103,15 @@ bool HostProbe::measures(Kind kind) const {
          (here_ > 1 && here_ == comm_.size() && (!crowded_ || bytes_ >= kLeastMessagesByTurns));
 }
 
+void HostProbe::fill(std::byte* memory) const {
+  pattern_.fill(memory, 0, bytes_ / size_of(DType::kF32), comm_.rank(), 0);
+}
+
 // As before an operation: each owner has just written its memory. A stage, what a peer has read since, and an output
 // that only its owner's user has read, are as the kind before has left them.
 void HostProbe::settle(Kind kind) {
   if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !in_place_)) return;
-  fill_unlike_zeros(static_cast<std::byte*>(source_.data()), bytes_);
+  fill(static_cast<std::byte*>(source_.data()));
 }
 
 void HostProbe::exchange(int64_t elements) {

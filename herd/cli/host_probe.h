@@ -16,6 +16,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "herd/cli/bench_pattern.h"
 #include "herd/comm/communicator.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/topology/topology.h"
@@ -47,6 +48,7 @@ class HostProbe {
     kKinds
   };
   bool measures(Kind kind) const;
+  void fill(std::byte* memory) const;
   void settle(Kind kind);
   void run(Kind kind, int64_t offset);
   double once(Kind kind, int64_t offset);
@@ -66,6 +68,7 @@ class HostProbe {
   int64_t stage_bytes_;     // of a piece that staged algorithms cut it into
   int64_t block_;           // elements of fp32 that each rank gives each other one as a message
   int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
+  BenchPattern pattern_;    // what memory holds, as the operation's does
   SharedMemory sink_;       // private
   SymmetricMemory source_, stage_;
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none

@@ -229,7 +229,9 @@ std::vector<Work> ModelBindings::reduce_to_shards(const Op& op, Communicator& co
 
 std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) {
   const std::vector<int> groups = indices(op.writes, ValueKind::kNorm);
-  const auto count = static_cast<size_t>(groups.back() - groups.front() + 1);  // frozen ones between them are 0
+  const auto count = static_cast<size_t>(groups.back() - groups.front() + 1);
+  for (int group = groups.front(); group <= groups.back(); ++group)  // what lies between them is summed, too
+    HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(), describe(op));
   const auto sums = std::span(squares_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
   works.push_back(comm.all_reduce_async(sums, {.name = "norms", .deadline = options_.deadline}));

@@ -8,8 +8,8 @@
 
 #include "herd/program/names.h"
 #include "herd/program/text.h"
-#include "herd/strategies/table.h"
 #include "tests/golden.h"
+#include "tests/strategies/small_run.h"
 
 namespace herd::strategies {
 namespace {
@@ -22,18 +22,10 @@ using program::Value;
 using program::ValueKind;
 
 spec::RunFile run_of(const std::string& frozen, int zero, const std::string& recompute = "none", bool tied = false) {
-  spec::RunFile run;
-  run.model = {.layers = 3, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = tied};
+  spec::RunFile run = small_run(3, recompute, 6, tied);
   run.model.frozen = frozen;
-  run.train.batch = 6;
-  run.train.micro_batch = 1;
   run.strategy.zero = zero;
-  run.strategy.recompute = recompute;
   return run;
-}
-
-std::vector<Program> steps_of(const spec::RunFile& run, int ranks) {
-  return compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, ranks));
 }
 
 TEST(Frozen, Proves_ForEveryStageRecomputeAndPlace) {

@@ -7,8 +7,8 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/names.h"
 #include "herd/program/text.h"
-#include "herd/strategies/table.h"
 #include "tests/golden.h"
+#include "tests/strategies/small_run.h"
 
 namespace herd::strategies {
 namespace {
@@ -19,11 +19,7 @@ using program::Program;
 using program::Tier;
 
 spec::RunFile run_of(int64_t layers, const std::string& recompute, int64_t batch = 2) {
-  spec::RunFile run;
-  run.model = {.layers = layers, .width = 8, .heads = 2, .context = 4, .vocab = 16};
-  run.train.batch = batch;
-  run.train.micro_batch = 1;
-  run.strategy.recompute = recompute;
+  spec::RunFile run = small_run(layers, recompute, batch);
   run.strategy.bucket = 4096;
   return run;
 }
@@ -59,7 +55,7 @@ TEST(Recompute, Proves_ForManyLayoutsAndSegments) {
           for (const bool tied : {false, true}) {
             spec::RunFile run = run_of(layers, recompute, world * micro_batches);
             run.model.tie_embeddings = tied;
-            const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, world));
+            const auto steps = steps_of(run, world);
             EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
           }
         }

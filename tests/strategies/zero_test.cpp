@@ -12,8 +12,8 @@
 #include "herd/program/names.h"
 #include "herd/program/text.h"
 #include "herd/spec/model_states.h"
-#include "herd/strategies/table.h"
 #include "tests/golden.h"
+#include "tests/strategies/small_run.h"
 
 namespace herd::strategies {
 namespace {
@@ -35,21 +35,14 @@ struct Shape {
 };
 
 spec::RunFile run_of(const Shape& shape) {
-  spec::RunFile run;
-  run.model = {.layers = shape.layers, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = shape.tied};
-  run.train.batch = shape.ranks * shape.micro_batches;
-  run.train.micro_batch = 1;
+  spec::RunFile run = small_run(shape.layers, shape.recompute, shape.ranks * shape.micro_batches, shape.tied);
   run.strategy.zero = shape.stage;
-  run.strategy.recompute = shape.recompute;
   run.strategy.prefetch = shape.prefetch;
   run.strategy.keep_whole = shape.keep_whole;
   return run;
 }
 
-std::vector<Program> steps_of(const Shape& shape) {
-  const spec::RunFile run = run_of(shape);
-  return compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, shape.ranks));
-}
+std::vector<Program> steps_of(const Shape& shape) { return strategies::steps_of(run_of(shape), shape.ranks); }
 
 program::Expectation expected_of(const Shape& shape) {
   const spec::RunFile run = run_of(shape);
