@@ -291,6 +291,18 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
   return cluster;
 }
 
+Cluster unmeasured(Cluster cluster) {
+  if (!cluster.measured) return cluster;
+  cluster.measured.reset();
+  cluster.device = {.memory_bytes = cluster.device.memory_bytes};
+  const Host assumed;
+  for (Host& host : cluster.topology.hosts) {
+    host.core_bytes_per_us = assumed.core_bytes_per_us;
+    host.memory_bytes_per_us = assumed.memory_bytes_per_us;
+  }
+  return cluster;
+}
+
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory) {
   Cluster cluster;
   for (Host& host : topology.hosts) {

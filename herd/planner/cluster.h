@@ -69,6 +69,9 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
 // With the passes that were measured of `run` and `from`, if any, as if they had been of the micro-batch of `to`:
 // longer or shorter by as many samples.
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);
+// What a job knows of the machines before it measures: a cluster that a run measured, with the default rates of hosts
+// and devices instead; another as it is.
+Cluster unmeasured(Cluster cluster);
 // What a run measured: the calibration on its topology.
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
 Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);

@@ -311,7 +311,8 @@ spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster,
   return search.run();
 }
 
-Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
+Settled settle(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
+  const Cluster cluster = unmeasured(machines);
   if (!run.strategy.automatic) {
     const spec::RunFile settled = with_gathers(run, ranks, cluster, budget);
     const std::string gathers = gathers_text(run, settled, ranks);

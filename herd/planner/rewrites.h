@@ -50,8 +50,9 @@ struct Settled {
 };
 
 // strategy.auto takes the cheapest rewrite that fits; strategy.prefetch and strategy.keep_whole = "auto" what
-// with_gathers() says. The same for the same arguments. Throws kOverBudget with advice() where nothing fits, kBadConfig
-// where no program can be built.
+// with_gathers() says. The same for the same arguments, whatever a run measured of the machines: herd plan says on a
+// run's cluster file what the run chose before it had one. Throws kOverBudget with advice() where nothing fits,
+// kBadConfig where no program can be built.
 Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
 
 }  // namespace herd::planner

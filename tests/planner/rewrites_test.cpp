@@ -94,6 +94,17 @@ TEST(Settle, TakesTheFirst_AndLeavesNothingToHerd) {
   EXPECT_EQ(settle(settled.run, 2, small_server(2), budget).run, settled.run);
 }
 
+TEST(Settle, ChoosesAlike_WhateverARunMeasuredOfTheMachines) {
+  const spec::RunFile run = gpt({"strategy.zero=3"});
+  Cluster machines = small_server(2);
+  const spec::RunFile chosen = settle(run, 2, machines, {}).run;
+  machines.topology.hosts[0].core_bytes_per_us /= 50;  // gathers that take long are worth beginning early
+  machines.topology.hosts[0].memory_bytes_per_us /= 50;
+  EXPECT_NE(settle(run, 2, machines, {}).run, chosen) << "rates that are stated count";
+  machines.measured.emplace();
+  EXPECT_EQ(settle(run, 2, machines, {}).run, chosen);
+}
+
 TEST(Settle, ThrowsWithTheNearest_WhereNothingFits) {
   try {
     settle(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = kGiB});
