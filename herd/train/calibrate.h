@@ -5,20 +5,19 @@
 #include "herd/optim/optimizer.h"
 #include "herd/program/simulate.h"
 #include "herd/runtime/flat_parameters.h"
-#include "herd/runtime/model_bindings.h"
-#include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/run_file.h"
+#include "herd/train/block_passes.h"
 
 namespace herd::train {
 
-// The blocks' own forward and backward on made-up tokens, the update, the norm and one bucket's reduction, on all ranks
-// at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. Two transformer blocks
-// stand for all, and one chunk of rows for the whole loss. Every rank gets the mean over ranks, so that all predict
-// the same. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards and states are zero, as
-// before the first step. Collective. Takes no more memory than a step does. Uses torch's threads.
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, const runtime::Chain& chain,
-                               runtime::FlatParameters& parameters, runtime::WholeWeights& weights,
-                               const optim::Optimizer& optimizer, Communicator& comm, int ranks_here);
+// Rounds of what a step consists of: a pass over the blocks, the update, the norm and one bucket's reduction, on all
+// ranks at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. Every rank gets
+// the mean over ranks, so that all predict the same. `ranks_here`: of this rank's host. Weights stay; gradients are
+// void afterwards and states are zero, as before the first step. Collective. Takes no more memory than a step does.
+// Uses torch's threads.
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockPasses& passes,
+                               runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
+                               Communicator& comm, int ranks_here);
 
 }  // namespace herd::train

@@ -6,6 +6,7 @@
 #include <functional>
 
 #include "herd/base/median.h"
+#include "herd/base/midmean.h"
 #include "herd/base/units.h"
 #include "herd/draw/chart.h"
 #include "herd/draw/page.h"
@@ -76,6 +77,14 @@ draw::Section predictions(const RunReport& report) {
   draw::Table table{{{"", false}, {"predicted", true}, {"measured", true}, {"measured / predicted", true}}, {}};
   table.rows.push_back({"step, median", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
                         format_us(step_ms * 1e3), share_of(step_ms, predicted_ms)});
+  std::vector<double> paces;
+  for (const auto& one : metrics)
+    if (one.pace) paces.push_back(*one.pace);
+  if (!paces.empty()) {
+    const double then_ms = predicted_ms * midmean(paces);
+    table.rows.push_back({"step, at the machine's pace: x " + number(midmean(paces), 2), format_us(then_ms * 1e3),
+                          format_us(step_ms * 1e3), share_of(step_ms, then_ms)});
+  }
   table.rows.push_back({"peak of device memory",
                         predicted_peak > 0 ? format_bytes(static_cast<double>(predicted_peak)) : "-",
                         format_bytes(static_cast<double>(peak)),
@@ -97,6 +106,9 @@ draw::Section speed(const RunReport& report) {
   chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return m.step_ms; })});
   chart.series.push_back(
       {"waiting for communication", points_of(report.metrics, [](const auto& m) { return m.comm_wait_ms; })});
+  Points paced =
+      points_of(report.metrics, [](const auto& m) { return m.pace ? *m.pace * m.predicted_step_ms : std::nan(""); });
+  if (!paced.empty()) chart.series.push_back({"predicted, at the machine's pace", std::move(paced)});
   chart.limit = median_of(report.metrics, &StepMetrics::predicted_step_ms);
   if (chart.limit > 0) {
     chart.limit_name = "predicted";

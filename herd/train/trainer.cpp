@@ -12,6 +12,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/base/median.h"
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/bridge/budget_allocator.h"
@@ -32,10 +33,12 @@
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
 #include "herd/train/batches.h"
+#include "herd/train/block_passes.h"
 #include "herd/train/calibrate.h"
 #include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
+#include "herd/train/machine_pace.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/nonfinite.h"
@@ -74,6 +77,8 @@ struct Trainer::State {
   std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WholeWeights> weights;
+  std::unique_ptr<BlockPasses> passes;
+  std::unique_ptr<MachinePace> pace;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
@@ -148,8 +153,9 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
-  const program::Calibration machine = calibrate(run, s.layout, s.model.blocks, *s.parameters, *s.weights, *s.optimizer,
-                                                 comm, static_cast<int>(here.size()));
+  s.passes = std::make_unique<BlockPasses>(run, s.layout, s.model.blocks, *s.parameters, *s.weights, comm);
+  const program::Calibration machine =
+      calibrate(run, s.layout, *s.passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
@@ -160,6 +166,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   } else {
     s.say("not predicted: " + why);
   }
+  s.pace = std::make_unique<MachinePace>(*s.passes, run.health.pace_every, s.predicted.step_us);
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
       runtime::ModelBindings::Options{.seed = seed,
@@ -230,6 +237,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   record.steps = run.train.steps;
   record.device_budget = run.memory.device_budget;
   record.peak_gflops = peak_gflops;
+  if (pace->looked()) record.pace = pace->recent();
   StepMetrics& metrics = record.metrics;
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
@@ -314,6 +322,7 @@ TrainResult Trainer::State::train() {
   StopSignal signals;
   TrainResult result{.steps = s.first.step};
   double average_s = 0;
+  std::vector<double> steps_us;  // but the first, which wakes memory
   std::unique_ptr<MetricsWriter> metrics;
   if (s.root()) s.write_manifest();
   if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first.step);
@@ -326,6 +335,7 @@ TrainResult Trainer::State::train() {
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
+    if (done - s.first.step > 1) steps_us.push_back(took_s * 1e6);
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
     if (traced) {
       s.executor->drain();
@@ -339,6 +349,10 @@ TrainResult Trainer::State::train() {
       record.metrics.val_loss = s.validate();
       result.stopped = !record.metrics.val_loss;
     }
+    if (!result.stopped && s.pace->due(done, last)) {
+      s.executor->drain();
+      record.metrics.pace = s.pace->look();
+    }
     if (metrics) metrics->write(record.metrics);
     if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) {
@@ -349,6 +363,7 @@ TrainResult Trainer::State::train() {
   }
   s.checkpoints->wait();
   if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
+  if (s.pace->looked() && !steps_us.empty()) s.say(s.pace->summary(median(steps_us)));
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");

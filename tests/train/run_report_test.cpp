@@ -30,6 +30,7 @@ RunReport some_report() {
     metrics.predicted_step_ms = 480;
     metrics.predicted_device_bytes_peak = int64_t{118} << 20;
     if (step % 50 == 0) metrics.val_loss = metrics.loss + 0.12;
+    if (step % 100 == 0) metrics.pace = 1.25;
     report.metrics.push_back(metrics);
   }
   report.facts = {{"ranks", "2"}, {"all-reduce", "direct_pull"}};
@@ -64,7 +65,7 @@ TEST(RunReport, IsOneFileThatLoadsNothing) {
   EXPECT_NE(html.find("gpt_kjv &lt;one &amp; only&gt;"), std::string::npos) << "names are escaped";
   for (const char* words : {"Loss", "validation", "Predicted and measured", "Time of a step", "Device memory",
                             "Measured peak", "most: 120 MiB at loss block1 mb0", "predicted", "activations", "One step",
-                            "direct_pull", "steps = 400", "102 %"}) {
+                            "direct_pull", "steps = 400", "x 1.25", "600 ms", "83 %"}) {
     EXPECT_NE(html.find(words), std::string::npos) << words;
   }
   // HERD_KEEP_REPORT=/tmp/report.html keeps it, to be looked at.

@@ -1,0 +1,128 @@
+#!/usr/bin/env python3
+"""Does a step take what was predicted? Many short runs of `herd train`, each with its own calibration.
+
+    python bench/predictions/compare.py [--build build/release] [--ranks 2] [--rounds 2] [--steps 8] [--only NAME,NAME]
+        [--layers 4 --width 512 --vocab 16384 --context 256 --batch 2] [--out predictions.jsonl] [--add]
+
+Contenders take turns, each once a round: two runs of one rank side by side (alone), data parallel, ZeRO-1 to 3, full and
+selective recompute (the latter with dropout), bf16, frozen (the embeddings and half of the blocks), four micro-batches.
+After every step the machine's pace is looked at (health.pace_every = 1): the passes over blocks that the prediction is
+made of, timed again. So a step that takes longer than predicted is the machine's (its pace is above 1) or the
+prediction's (the step is off at the machine's pace, too). A run's step is the median of those after the first, its pace
+the mean of the middle half of the looks, as herd says it. Each run goes to --out as a JSON object: contender, predicted_ms, ms,
+pace; with --add the runs that the file holds count too. The table goes to standard output: over the runs the middle, and
+the smallest and largest.
+"""
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+
+parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--only", default="", help="contenders, with commas between; default: all")
+parser.add_argument("--out", default="predictions.jsonl")
+parser.add_argument("--add", action="store_true", help="to the runs that --out holds")
+for name, value in (("ranks", 2), ("rounds", 2), ("steps", 8), ("layers", 4), ("width", 512), ("vocab", 16384),
+                    ("context", 256), ("batch", 2)):
+    parser.add_argument(f"--{name}", type=int, default=value)
+args = parser.parse_args()
+
+frozen = " ".join(["wte.*", "wpe.*", *(f"h.{i}.*" for i in range(args.layers // 2))])
+contenders = {
+    "alone": [],
+    "data parallel": [],
+    **{f"ZeRO-{stage}": [f"strategy.zero={stage}"] for stage in (1, 2, 3)},
+    "full recompute": ["strategy.recompute=full"],
+    "selective": ["model.dropout=0.1", "strategy.recompute=selective"],
+    "ZeRO-3, full": ["strategy.zero=3", "strategy.recompute=full"],
+    "bf16": ["strategy.precision=bf16"],
+    "bf16 ZeRO-3": ["strategy.precision=bf16", "strategy.zero=3"],
+    "frozen": [f"model.frozen={frozen}"],
+    "4 micro-batches": [f"train.batch={4 * args.ranks * args.batch}"],
+    "ZeRO-3, 4 micro-batches": [f"train.batch={4 * args.ranks * args.batch}", "strategy.zero=3"],
+}
+if args.only:
+    contenders = {name: contenders[name] for name in args.only.split(",")}
+
+
+def run_file(folder, name):
+    return f"""
+[model]
+kind = "gpt"
+layers = {args.layers}
+width = {args.width}
+heads = {args.width // 64}
+context = {args.context}
+vocab = {args.vocab}
+tie_embeddings = false
+[data]
+kind = "random"
+[train]
+steps = {args.steps}
+micro_batch = {args.batch}
+eval_every = 0
+threads = 1
+[health]
+pace_every = 1
+[checkpoint]
+every = -1
+resume = "none"
+[log]
+dir = "{folder}"
+name = "{name}"
+"""
+
+
+def run(contender, overrides):
+    """One object for each run of `herd train`."""
+    runs, ranks = (args.ranks, 1) if contender == "alone" else (1, args.ranks)
+    with tempfile.TemporaryDirectory(prefix="herd_predictions.") as folder:
+        started = []
+        for i in range(runs):
+            with open(f"{folder}/{i}.toml", "w") as out:
+                out.write(run_file(folder, i))
+            command = [f"{args.build}/herd", "train", out.name, "--ranks", str(ranks), f"train.batch={ranks * args.batch}",
+                       *overrides]
+            started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
+        texts = [process.communicate()[0] for process in started]
+        if any(process.returncode for process in started):
+            sys.exit("".join(texts))
+        for i in range(runs):
+            with open(f"{folder}/{i}/metrics.jsonl") as lines:
+                steps = [row for row in map(json.loads, lines) if "step_ms" in row]
+            yield {"contender": contender, "ranks": args.ranks, "predicted_ms": steps[-1]["predicted_step_ms"],
+                   "ms": [row["step_ms"] for row in steps[1:]], "pace": [row["pace"] for row in steps]}
+
+
+def midmean(values):
+    cut = len(values) // 4
+    return statistics.mean(sorted(values)[cut:len(values) - cut])
+
+
+rows = []
+if args.add and os.path.exists(args.out):
+    with open(args.out) as lines:
+        rows = [row for row in map(json.loads, lines) if row["ranks"] == args.ranks]
+with open(args.out, "a" if args.add else "w") as out:
+    for _ in range(args.rounds):
+        for contender, overrides in contenders.items():
+            for row in run(contender, overrides):
+                rows.append(row)
+                print(json.dumps(row), file=out, flush=True)
+
+
+def spread(values, unit):
+    return f"{statistics.median(values):{unit}} ({min(values):{unit}} to {max(values):{unit}})"
+
+
+print("| | runs | of predicted | machine's pace | of predicted at that pace |\n|---|---|---|---|---|")
+for contender in dict.fromkeys(row["contender"] for row in rows):
+    own = [row for row in rows if row["contender"] == contender]
+    shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in own]
+    paces = [midmean(row["pace"]) for row in own]
+    paced = [share / pace for share, pace in zip(shares, paces)]
+    print(f"| {contender} | {len(own)} | {spread(shares, '.0%')} | {spread(paces, '.2f')} | {spread(paced, '.0%')} |")
