@@ -48,7 +48,7 @@ Engine::~Engine() {
     stopping_ = true;
     transport_->end_rest();
   }
-  changed_.notify_all();
+  call_progress_thread();
   if (thread_.joinable()) thread_.join();
 }
 
@@ -82,7 +82,7 @@ void Engine::start(const std::shared_ptr<Task>& task) {
   active_.reserve(active_.size() + 1);  // the task holds itself: from here on nothing throws
   task->self = task;
   submit(*task);
-  changed_.notify_all();
+  call_progress_thread();
   if (resting_) transport_->end_rest();
 }
 
@@ -100,7 +100,7 @@ void Engine::wait_locked(std::unique_lock<std::mutex>& lock, Task& task) {
       leading_ = true;
       lead(lock, &task);
       leading_ = false;
-      if (waiting_ > 0 || !active_.empty()) changed_.notify_all();
+      if (waiting_ > 0) changed_.notify_all();
       continue;
     }
     ++waiting_;
@@ -108,6 +108,7 @@ void Engine::wait_locked(std::unique_lock<std::mutex>& lock, Task& task) {
     changed_.wait(lock);
     --waiting_;
   }
+  if (!leading_ && waiting_ == 0 && !active_.empty()) call_progress_thread();
 }
 
 void Engine::completed(Task& task) {
@@ -204,11 +205,41 @@ void Engine::let_others_in(std::unique_lock<std::mutex>& lock) {
 
 void Engine::forget(GroupState& group) { std::erase(active_, &group); }
 
+void Engine::call_progress_thread() {
+  {
+    const std::lock_guard lock(call_mutex_);
+    called_ = true;
+  }
+  call_.notify_one();
+}
+
+// Waits, without the lock, to be called, or where peers need care for kCareAfter at most; true if it was called, then
+// with the lock. A timeout does not wait for the lock: whoever runs one operation after another would hand it over, and
+// wake this thread, after each.
+bool Engine::await_call(std::unique_lock<std::mutex>& lock) {
+  bool called = true;
+  {
+    std::unique_lock call_lock(call_mutex_);
+    const auto has_call = [this] { return called_; };
+    if (transport_->needs_care()) {
+      called = call_.wait_for(call_lock, kCareAfter, has_call);
+    } else {
+      call_.wait(call_lock, has_call);
+    }
+    called_ = false;
+  }
+  if (called) lock.lock();
+  return called;
+}
+
 // Peers on other hosts get their answers, and the rest of what was sent to them, though this rank has nothing in
 // flight. Not between operations that follow each other closely: whoever leads them does it on the way.
 void Engine::take_care(std::unique_lock<std::mutex>& lock) {
   const uint64_t leads = leads_;
-  changed_.wait_for(lock, kCareAfter);
+  lock.unlock();
+  do {
+    if (await_call(lock)) return;
+  } while (!lock.try_lock());
   if (stopping_ || leading_ || !active_.empty() || leads != leads_) return;
   transport_->care();
   resting_ = true;
@@ -223,7 +254,7 @@ void Engine::progress_thread() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (leading_ || active_.empty() || waiting_ > 0) {
-      transport_->needs_care() ? take_care(lock) : changed_.wait(lock);
+      take_care(lock);
       continue;
     }
     leading_ = true;

@@ -52,6 +52,8 @@ class Engine {
   bool over(const Task* until) const;
   void let_others_in(std::unique_lock<std::mutex>& lock);
   void progress_thread();
+  void call_progress_thread();
+  bool await_call(std::unique_lock<std::mutex>& lock);
   void take_care(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<transport::Transport> transport_;
@@ -60,7 +62,7 @@ class Engine {
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int> entering_{0};     // threads that want the lock
   std::vector<GroupState*> active_;  // groups with something in flight
-  int waiting_ = 0;                  // threads in changed_, the progress thread excepted
+  int waiting_ = 0;                  // threads in changed_
   bool leading_ = false;
   bool asleep_ = false;
   bool resting_ = false;  // the progress thread, in the transport
@@ -69,6 +71,9 @@ class Engine {
   SteadyTime looked_at_;
   bool stopping_ = false;
   int spins_ = 0;
+  std::mutex call_mutex_;  // of the next two; taken after mutex_, if both
+  std::condition_variable call_;
+  bool called_ = false;  // the progress thread has something to do, or to stop for
   std::thread thread_;
 };
 
