@@ -9,7 +9,7 @@
 #include <optional>
 #include <string>
 
-#include "bench/ddp_peers/gpt.h"
+#include "bench/training_peers/gpt.h"
 #include "herd/optim/adamw.h"
 #include "herd/train/distributed_data_parallel.h"
 
@@ -51,6 +51,9 @@ int main(int argc, char** argv) {
     }
     gpt->zero_grad();
     const std::chrono::duration<double, std::milli> took = std::chrono::steady_clock::now() - start;
-    if (!comm || comm->rank() == 0) std::printf("ms %.2f loss %.5f\n", took.count(), loss.item<double>());
+    if (!comm || comm->rank() == 0) {
+      std::printf("ms %.2f loss %.5f\n", took.count(), loss.item<double>());
+      std::fflush(stdout);
+    }
   }
 }

@@ -1,13 +1,13 @@
 """Torch's own ways to train the GPT of gpt.h on several ranks, each with fused AdamW (RANK, WORLD_SIZE set).
 
-    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|bf16 LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
+    torch_peers.py ddp|zero|fsdp2|fsdp2_bf16|deepspeed_bf16|bf16|eager LAYERS WIDTH VOCAB CONTEXT BATCH STEPS
 
 ddp     DistributedDataParallel, gradients as bucket views
 zero    the same with ZeroRedundancyOptimizer
 fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
 deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and moments in fp32 (pip install deepspeed, and
         DS_ACCELERATOR=cpu)
-bf16    one rank, weights in bf16
+bf16, eager    one rank, weights in bf16 or fp32
 """
 import os
 import sys
@@ -76,7 +76,7 @@ elif KIND.startswith("fsdp2"):
     for layer in gpt.layers:
         fully_shard(layer, mesh=mesh, **options)
     fully_shard(gpt, mesh=mesh, **options)
-else:
+elif KIND != "eager":
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
 settings = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
 groups = [{"params": [p for p in gpt.parameters() if p.dim() == 2], "weight_decay": 0.1},

@@ -1,4 +1,4 @@
-// The GPT of one_rank_vs_eager/eager.py as an ordinary torch module, for the data parallel benches.
+// The GPT of torch_peers.py as an ordinary torch module, for DistributedDataParallel.
 // B sequences, T tokens, D width, V vocabulary.
 #pragma once
 

@@ -1,0 +1,293 @@
+#!/usr/bin/env python3
+"""What does training together cost, and how do others fare? A GPT of 162 M parameters, fused AdamW, one thread a rank.
+
+    python bench/training_peers/compare.py [--build build/release] [--python .venv/bin/python] [--ranks 2] [--steps 8]
+        [--only NAME,NAME] [--out training_peers.jsonl] [--add] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
+
+Contenders of one sitting all run at once, but take turns: each makes a step while the others are stopped (SIGSTOP), so
+that what else the machine does meets all alike, and every step has a neighbour of each other contender. A turn lasts from
+SIGCONT until the contender has printed the step. The first of a sitting is the floor of the others:
+
+SITTINGS
+
+train alone      as many independent one-rank runs of `herd train` side by side as there are ranks
+herd train       one run of all ranks, gradients clipped by their norm as by default
+zero1 .. zero3   the same with strategy.zero = 1 .. 3
+full             the same with strategy.recompute = "full"
+selective        model.dropout = 0.1 and strategy.recompute = "selective", beside the dropout alone (without dropout no
+                 T x T matrix is kept, and the program is the same)
+bf16 ...         strategy.precision = "bf16"
+module alone     runs side by side of a plain torch module in C++, the floor of herd::DistributedDataParallel on it
+torch ...        torch's own over gloo, from Python, each with its fused AdamW: see torch_peers.py
+deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
+one rank, torch eager   one process each
+
+The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
+Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
+slower of the floor's runs, step by step. A sitting needs the memory of all its contenders at once; with --only the named
+ones make a sitting. Each goes to --out, one JSON object a line and contender: ranks, sitting, contender, ms (of each step
+a list with the time of each run), predicted_ms (herd train's), pss_gib. With --add the file's sittings count, too. The
+table of all of them goes to standard output.
+"""
+import argparse
+import json
+import os
+import re
+import selectors
+import signal
+import socket
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+WARM_UP = 2
+SITTINGS = [["train alone", "herd train", "zero1"], ["train alone", "zero2", "zero3"], ["herd train", "full"],
+            ["dropout", "selective"], ["bf16 alone", "bf16 train", "bf16 zero3"], ["torch bf16 alone", "bf16 train"],
+            ["module alone", "herd ddp", "torch ddp"], ["torch fsdp2", "zero3"], ["torch zero", "zero1"],
+            ["torch fsdp2_bf16", "bf16 zero3"], ["deepspeed bf16", "bf16 zero3"], ["torch eager", "one rank"]]
+
+here = os.path.dirname(os.path.abspath(__file__))
+parser = argparse.ArgumentParser(description=__doc__.replace("SITTINGS", "\n".join(f"    {', '.join(s)}" for s in SITTINGS)),
+                                 formatter_class=argparse.RawDescriptionHelpFormatter)
+parser.add_argument("--build", default="build/release")
+parser.add_argument("--python", default=sys.executable, help="a Python with torch")
+parser.add_argument("--out", default="training_peers.jsonl")
+parser.add_argument("--only", default="", help="one sitting of these, with commas between; default: all sittings")
+parser.add_argument("--add", action="store_true", help="to the sittings that --out holds")
+for name, value in (("ranks", 2), ("steps", 8), ("layers", 12), ("width", 768), ("vocab", 50257), ("context", 256),
+                    ("batch", 2)):
+    parser.add_argument(f"--{name}", type=int, default=value)
+args = parser.parse_args()
+turns = WARM_UP + args.steps
+sizes = [str(v) for v in (args.layers, args.width, args.vocab, args.context, args.batch, turns)]
+program = f"{args.build}/bench/herd_ddp"
+herd = f"{args.build}/herd"
+scratch = tempfile.TemporaryDirectory(prefix="herd_training_peers.")
+
+RUN_FILE = f"""
+[model]
+kind = "gpt"
+layers = {args.layers}
+width = {args.width}
+heads = {args.width // 64}
+context = {args.context}
+vocab = {args.vocab}
+tie_embeddings = false
+[data]
+kind = "random"
+[train]
+steps = {turns}
+micro_batch = {args.batch}
+eval_every = 0
+threads = 1
+[optimizer]
+lr = 1e-3
+[checkpoint]
+every = -1
+resume = "none"
+[log]
+dir = "{scratch.name}"
+every = 1
+"""
+
+
+def process_tree(root):
+    """The process and all below it."""
+    parents = {}
+    for name in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            parents.setdefault(int(open(f"/proc/{name}/stat").read().rsplit(")", 1)[1].split()[1]), []).append(int(name))
+        except OSError:
+            pass
+    found = [root]
+    for pid in found:
+        found += parents.get(pid, [])
+    return found
+
+
+def pss_bytes(pids):
+    """Memory of processes; what they share counts once."""
+    total = 0
+    for pid in pids:
+        try:
+            total += int(re.search(r"^Pss:\s+(\d+)", open(f"/proc/{pid}/smaps_rollup").read(), re.M)[1]) << 10
+        except (OSError, TypeError):
+            pass
+    return total
+
+
+class Run:
+    """A program that prints one line a step: its processes run until they have, and stop."""
+
+    def __init__(self, command, environment):
+        self.command, self.text, self.seen = command, b"", 0
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                                        env={**os.environ, "OMP_NUM_THREADS": "1", **environment})
+        os.set_blocking(self.process.stdout.fileno(), False)
+
+    def signal(self, number):
+        for pid in process_tree(self.process.pid):
+            try:
+                os.kill(pid, number)
+            except ProcessLookupError:
+                pass
+
+    def printed_a_step(self):
+        """Whether what came in since holds the line of a step; ends this comparison where the program ended instead."""
+        chunk = self.process.stdout.read()
+        if chunk == b"":
+            sys.exit(f"ended early ({self.process.wait()}): {' '.join(self.command)}\n{self.text.decode()[-2000:]}")
+        self.text += chunk or b""
+        steps = len(re.findall(rb"(?m)(?:\bstep \d+/|\bms \d).*\n", self.text))
+        news, self.seen = steps > self.seen, steps
+        return news
+
+
+class Contender:
+    """Runs that make their steps side by side; `steps` has the milliseconds of each, one a run."""
+
+    def __init__(self, name):
+        self.name, self.steps, self.pss = name, [], 0
+        make = CONTENDERS[name]
+        self.runs = [Run(command, environment) for command, environment in make(name.replace(" ", "_"))]
+
+    def turn(self, watch):
+        start, took = time.monotonic(), {}
+        for run in self.runs:
+            run.signal(signal.SIGCONT)
+        with selectors.DefaultSelector() as ready:
+            for run in self.runs:
+                ready.register(run.process.stdout, selectors.EVENT_READ, run)
+            while len(took) < len(self.runs):
+                for key, _ in ready.select(0.5 if watch else None):
+                    if key.data.printed_a_step():
+                        took[key.data] = 1e3 * (time.monotonic() - start)
+                        key.data.signal(signal.SIGSTOP)
+                        ready.unregister(key.fileobj)
+                if watch:
+                    self.pss = max(self.pss, pss_bytes([pid for run in self.runs for pid in process_tree(run.process.pid)]))
+        self.steps.append([took[run] for run in self.runs])
+
+    def end(self):
+        """Lets the runs come to their end; the last turn had their last step."""
+        for run in self.runs:
+            run.signal(signal.SIGCONT)
+        for run in self.runs:
+            os.set_blocking(run.process.stdout.fileno(), True)
+            run.process.stdout.read()
+            run.process.wait()
+
+    def predicted_ms(self):
+        try:
+            with open(f"{scratch.name}/{self.name.replace(' ', '_')}0/metrics.jsonl") as lines:
+                return [row["predicted_step_ms"] for row in map(json.loads, lines) if "predicted_step_ms" in row][-1]
+        except OSError:
+            return 0
+
+
+def herd_train(runs, ranks, *overrides):
+    def commands(name):
+        for i in range(runs):
+            file = f"{scratch.name}/{name}{i}.toml"
+            with open(file, "w") as out:
+                out.write(RUN_FILE)
+            yield ([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name={name}{i}",
+                    *overrides], {})
+    return commands
+
+
+def plain(*commands):
+    return lambda name: [(command, {}) for command in commands]
+
+
+def torch_together(kind):
+    def commands(name):
+        with socket.socket() as s:
+            s.bind(("127.0.0.1", 0))
+            port = str(s.getsockname()[1])
+        # The launcher's place is taken by a shell, so that the ranks stop and go on together.
+        rank = f"RANK=$r LOCAL_RANK=$r {args.python} {here}/torch_peers.py {kind} {' '.join(sizes)} &"
+        return [(["bash", "-c", f"for r in $(seq 0 {args.ranks - 1}); do {rank} done; wait"],
+                 {"WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})]
+    return commands
+
+
+def torch_alone(kind, runs):
+    return plain(*[[args.python, f"{here}/torch_peers.py", kind, *sizes]] * runs)
+
+
+DROPOUT = "model.dropout=0.1"
+BF16 = "strategy.precision=bf16"
+CONTENDERS = {
+    "train alone": herd_train(args.ranks, 1),
+    "herd train": herd_train(1, args.ranks),
+    **{f"zero{stage}": herd_train(1, args.ranks, f"strategy.zero={stage}") for stage in (1, 2, 3)},
+    "full": herd_train(1, args.ranks, "strategy.recompute=full"),
+    "dropout": herd_train(1, args.ranks, DROPOUT),
+    "selective": herd_train(1, args.ranks, DROPOUT, "strategy.recompute=selective"),
+    "bf16 alone": herd_train(args.ranks, 1, BF16),
+    "bf16 train": herd_train(1, args.ranks, BF16),
+    "bf16 zero3": herd_train(1, args.ranks, BF16, "strategy.zero=3"),
+    "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
+    "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
+    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16")},
+    "deepspeed bf16": torch_together("deepspeed_bf16"),
+    "torch bf16 alone": torch_alone("bf16", args.ranks),
+    "torch eager": torch_alone("eager", 1),
+    "one rank": herd_train(1, 1),
+}
+
+
+def sit(names, sitting):
+    """The rows of one sitting."""
+    contenders = []
+    try:
+        for turn in range(turns):
+            for name in names if turn == 0 else []:
+                contenders.append(Contender(name))
+                contenders[-1].turn(watch=True)  # builds its model while the others are stopped
+            # There and back, so that none always follows the same one.
+            for contender in [] if turn == 0 else contenders if turn % 2 else reversed(contenders):
+                contender.turn(watch=turn < WARM_UP)
+            print(f"sitting of {', '.join(names)}: {turn + 1} of {turns} turns", file=sys.stderr)
+        for contender in contenders:
+            contender.end()
+    finally:
+        for run in (run for contender in contenders for run in contender.runs if run.process.poll() is None):
+            run.signal(signal.SIGKILL)
+    return [{"ranks": args.ranks, "sitting": sitting, "contender": c.name, "ms": [[round(ms, 1) for ms in step] for step in c.steps[WARM_UP:]],
+             "pss_gib": round(c.pss / 2**30, 3), **({"predicted_ms": c.predicted_ms()} if c.predicted_ms() else {})} for c in contenders]
+
+
+rows = []
+if args.add and os.path.exists(args.out):
+    rows = [row for row in map(json.loads, open(args.out)) if row["ranks"] == args.ranks]
+with open(args.out, "a" if args.add else "w") as out:
+    for names in [args.only.split(",")] if args.only else SITTINGS:
+        for row in sit(names, max((row["sitting"] for row in rows), default=-1) + 1):
+            rows.append(row)
+            print(json.dumps(row), file=out, flush=True)
+
+
+def table_row(name, floor, of):
+    """The sittings `of` the contender beside its floor, which has the same numbers of sittings."""
+    steps = [step for row in of for step in row["ms"]]
+    floor_steps = [step for row in floor for step in row["ms"]]
+    median = statistics.median(statistics.mean(step) for step in steps)
+    over = [statistics.median(kind(step) / kind(other) for step, other in zip(steps, floor_steps)) for kind in (statistics.mean, max)]
+    predicted = [100 * statistics.median(map(statistics.mean, row["ms"])) / row["predicted_ms"] for row in of if "predicted_ms" in row]
+    print(f"| {name} | {floor[0]['contender']} | {len(steps)} | {median:.0f} | {min(map(statistics.mean, steps)):.0f} "
+          f"| {1e3 * (args.ranks if name not in ('one rank', 'torch eager') else 1) * args.batch * args.context / median:.0f} "
+          f"| {over[0]:.3f} | {over[1]:.3f} | {', '.join(f'{p:.0f}' for p in predicted)} | {max(row['pss_gib'] for row in of):.2f} |")
+
+
+print(f"| {args.ranks} ranks | beside | steps | median ms | min ms | tokens/s | over it | over its slower run | % of predicted | peak PSS GiB |\n"
+      "|---|---|---|---|---|---|---|---|---|---|")
+floor_of = {sitting: next(row for row in rows if row["sitting"] == sitting) for sitting in {row["sitting"] for row in rows}}
+for floor_name in dict.fromkeys(row["contender"] for row in floor_of.values()):
+    sittings = [s for s, floor in floor_of.items() if floor["contender"] == floor_name]
+    for name in dict.fromkeys(row["contender"] for row in rows if row["sitting"] in sittings):
+        of = [row for row in rows if row["sitting"] in sittings and row["contender"] == name]
+        table_row(name, [floor_of[row["sitting"]] for row in of], of)
