@@ -16,14 +16,16 @@ TEST(Reshard, KeepsEveryBit_AndThereAndBackIsTheSameFolder) {
   TemporaryFolder root;
   const auto two = save_model(root / "runs", small_run(), 2);
   const auto before = contents_of(two);
-  const Manifest saved = read_manifest(two);
+  CheckpointReader saved(two);
   ASSERT_EQ(before.size(), 3u);
   for (const int ranks : {1, 2, 3, 5, 64}) {
     const auto other = root / ("for" + std::to_string(ranks)), back = root / ("back" + std::to_string(ranks));
     const Resharded done = reshard({.source = two, .out = other, .ranks = ranks}, unsynced_files());
-    EXPECT_EQ(static_cast<size_t>(done.files), CheckpointReader(other).manifest().files.size());
-    CheckpointReader(other).verify();
-    for (const auto& [name, tensor] : saved.tensors) EXPECT_EQ(bytes_of(two, name), bytes_of(other, name)) << name;
+    CheckpointReader reader(other);
+    EXPECT_EQ(static_cast<size_t>(done.files), reader.manifest().files.size());
+    reader.verify();
+    for (const auto& [name, tensor] : saved.manifest().tensors)
+      EXPECT_EQ(bytes_of(saved, name), bytes_of(reader, name)) << name;
     reshard({.source = other, .out = back, .ranks = 2}, unsynced_files());
     EXPECT_EQ(contents_of(back), before);
   }
