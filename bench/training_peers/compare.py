@@ -26,8 +26,8 @@ The first two turns are left out: memory is read in them, the sum of the PSS of 
 Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
 slower of the floor's runs, step by step. A sitting needs the memory of all its contenders at once; with --only the named
 ones make a sitting. Each goes to --out, one JSON object a line and contender: ranks, sitting, contender, ms (of each step
-a list with the time of each run), predicted_ms (herd train's), pss_gib. With --add the file's sittings count, too. The
-table of all of them goes to standard output.
+a list with the time of each run), predicted_ms (herd train's), pss_gib. With --add the file's sittings count, too, and
+--steps 0 adds none. The table of all of them goes to standard output.
 """
 import argparse
 import json
@@ -45,8 +45,9 @@ import time
 WARM_UP = 2
 SITTINGS = [["train alone", "herd train", "zero1"], ["train alone", "zero2", "zero3"], ["herd train", "full"],
             ["dropout", "selective"], ["bf16 alone", "bf16 train", "bf16 zero3"], ["torch bf16 alone", "bf16 train"],
-            ["module alone", "herd ddp", "torch ddp"], ["torch fsdp2", "zero3"], ["torch zero", "zero1"],
-            ["torch fsdp2_bf16", "bf16 zero3"], ["deepspeed bf16", "bf16 zero3"], ["torch eager", "one rank"]]
+            ["module alone", "herd ddp", "torch ddp"], ["torch ddp", "herd train"], ["torch zero", "zero1"],
+            ["torch fsdp2", "zero3"], ["torch fsdp2_bf16", "bf16 zero3"], ["deepspeed bf16", "bf16 zero3"],
+            ["torch eager", "one rank"]]
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser(description=__doc__.replace("SITTINGS", "\n".join(f"    {', '.join(s)}" for s in SITTINGS)),
@@ -265,7 +266,7 @@ rows = []
 if args.add and os.path.exists(args.out):
     rows = [row for row in map(json.loads, open(args.out)) if row["ranks"] == args.ranks]
 with open(args.out, "a" if args.add else "w") as out:
-    for names in [args.only.split(",")] if args.only else SITTINGS:
+    for names in [] if args.steps == 0 else [args.only.split(",")] if args.only else SITTINGS:
         for row in sit(names, max((row["sitting"] for row in rows), default=-1) + 1):
             rows.append(row)
             print(json.dumps(row), file=out, flush=True)
@@ -286,7 +287,8 @@ def table_row(name, floor, of):
 print(f"| {args.ranks} ranks | beside | steps | median ms | min ms | tokens/s | over it | over its slower run | % of predicted | peak PSS GiB |\n"
       "|---|---|---|---|---|---|---|---|---|---|")
 floor_of = {sitting: next(row for row in rows if row["sitting"] == sitting) for sitting in {row["sitting"] for row in rows}}
-for floor_name in dict.fromkeys(row["contender"] for row in floor_of.values()):
+order = [name for sitting in SITTINGS for name in sitting]
+for floor_name in sorted({row["contender"] for row in floor_of.values()}, key=order.index):
     sittings = [s for s, floor in floor_of.items() if floor["contender"] == floor_name]
     for name in dict.fromkeys(row["contender"] for row in rows if row["sitting"] in sittings):
         of = [row for row in rows if row["sitting"] in sittings and row["contender"] == name]
