@@ -15,10 +15,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSpins = 300;                         // about 30 us of looking before the core is offered to others
+constexpr int kSpins = 300;                         // about 30 us of looking before the core is offered to others,
+constexpr std::chrono::microseconds kSpinning{30};  // also where a look asks the network
 constexpr int kYields = 200;                        // then about 100 us of offering it, before sleep
 constexpr std::chrono::milliseconds kCareAfter{2};  // without a leader, before the progress thread looks after peers
 constexpr std::chrono::milliseconds kSleep{50};     // at most, between two looks at deadlines and at what peers say
+constexpr int kLooksOfAClock = 8;                   // polls between two looks at the clock, while it spins
 constexpr int kTurnsOfAClock = 512;                 // polls between two looks at the clock, while there is work
 
 inline void pause_core() {
@@ -76,6 +78,17 @@ void Engine::run(Task& task) {
   if (task.error) throw *task.error;
 }
 
+void Engine::run_both(Task& first, Task& second) {
+  std::unique_lock lock = enter();
+  submit(first);
+  submit(second);
+  for (Task* task : {&first, &second}) wait_locked(lock, *task);
+  lock.unlock();
+  for (const Task* task : {&first, &second}) {
+    if (task->error) throw *task->error;
+  }
+}
+
 void Engine::start(const std::shared_ptr<Task>& task) {
   const auto lock = enter();
   if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
@@ -125,6 +138,7 @@ bool Engine::over(const Task* until) const {
 void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
   ++leads_;
   int idle = 0;
+  SteadyTime idle_since;
   const int spins = until != nullptr ? spins_ : 0;
   while (!over(until)) {
     if (++turns_ % kTurnsOfAClock == 0) look_in_between();
@@ -137,10 +151,15 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
     if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
     if (++idle <= spins) {
       pause_core();
+      if (idle % kLooksOfAClock != 0) continue;
+      const auto now = steady_clock::now();
+      if (idle == kLooksOfAClock) idle_since = now;
+      if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
       sched_yield();
     } else if (!over(until) && sleep(lock, until)) {
       idle = spins / 2;
+      idle_since = steady_clock::now();
     }
   }
 }

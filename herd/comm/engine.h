@@ -24,6 +24,7 @@ class Engine {
 
   // Makes the task run, and returns when it is done. Throws its error.
   void run(Task& task);
+  void run_both(Task& first, Task& second);  // at the same time; transfers of one group
   // Hands the task to the progress thread.
   void start(const std::shared_ptr<Task>& task);
   void wait(Task& task);

@@ -18,12 +18,13 @@ void require(bool condition, const std::string& what) {
   if (!condition) throw std::runtime_error(what);
 }
 
-// What a probe of this cable finds; `interrupted_us` as End has it, of the end that answers.
-Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0) {
+// What a probe of this cable finds; the rest as End has it, of the end that answers.
+Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0, double prepares_us = 0) {
   testing_support::SimulatedCable simulated(cable);
   std::thread other([&] {
     testing_support::SimulatedCable::End end(simulated, 1);
     end.interrupt_between_halves(interrupted_us);
+    end.prepare_for(prepares_us);
     answer(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
@@ -54,6 +55,15 @@ TEST(LinkProbe, TakesNoLinkForFaster_WhenItsReceiverIsInterruptedBetweenTheHalve
   const Link found = probed({10, 100, 4, 0}, 0, 50'000);
   EXPECT_LT(found.bytes_per_us, 100);  // the second half was there already
   EXPECT_GT(found.bytes_per_us, 1);
+}
+
+TEST(LinkProbe, FindsTheSame_WhenTheOtherEndTakesTimeToPrepare) {
+  for (const Link& cable : {Link{10, 100, 4, 0}, Link{10, 100'000, 4, 1'000}}) {
+    const Link found = probed(cable, 512 << 10, 0, 2'000);
+    EXPECT_NEAR(found.bytes_per_us, probed(cable, 512 << 10).bytes_per_us, 1);
+    EXPECT_NEAR(found.core_bytes_per_us, cable.core_bytes_per_us, 0.05 * cable.core_bytes_per_us);
+    EXPECT_NEAR(found.latency_us, cable.latency_us, 0.1);
+  }
 }
 
 using LinkProbing = testing_support::NeedsUcx;

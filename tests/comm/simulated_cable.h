@@ -25,6 +25,9 @@ class SimulatedCable {
     // After each first of two long messages, as a receiver that the machine takes the core from.
     void interrupt_between_halves(double us) { interrupted_us_ = us; }
 
+    // Before each first message of several, as one that gets its memory then.
+    void prepare_for(double us) { prepares_us_ = us; }
+
     void send(std::span<std::byte> bytes) override {
       const Link& link = cable_.link_;
       const auto size = static_cast<double>(bytes.size());
@@ -43,6 +46,7 @@ class SimulatedCable {
       now_us_ = std::max(now_us_, message.last_us) + link.message_us;
       std::copy(message.bytes.begin(), message.bytes.end(), bytes.begin());
       if (bytes.size() >= kLong && ++long_ones_ % 2 == 1) now_us_ += interrupted_us_;
+      if (bytes.size() == kQuestion) now_us_ += prepares_us_;
     }
 
     void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
@@ -53,10 +57,11 @@ class SimulatedCable {
     double now_us() override { return now_us_; }
 
    private:
-    static constexpr size_t kLong = 32 << 10;
+    static constexpr size_t kLong = 32 << 10, kQuestion = 24;
     SimulatedCable& cable_;
     int side_;
-    double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0;  // free_us_: when its way out has passed all
+    double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0,
+           prepares_us_ = 0;  // free_us_: when its way out has passed all
     int long_ones_ = 0;
   };
 
