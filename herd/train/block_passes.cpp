@@ -9,6 +9,8 @@
 
 #include "herd/base/elapsed.h"
 #include "herd/base/midmean.h"
+#include "herd/nn/run_block.h"
+#include "herd/strategies/recompute.h"
 
 namespace herd::train {
 namespace {
@@ -34,12 +36,17 @@ double BlockPasses::run() {
   const auto begin = std::chrono::steady_clock::now();
   totals_.push_back(0);
   loss(forward_and_backward());
-  return on_all(us_since(begin));
+  const double us = us_since(begin);
+  std::vector<double> longest = {totals_.back()};
+  comm_.all_reduce(longest, {.op = ReduceOp::kMax, .name = "calibration"});
+  slowest_.push_back(longest[0] / on_all(totals_.back()));
+  return on_all(us);
 }
 
 void BlockPasses::forget() {
   times_.clear();
   totals_.clear();
+  slowest_.clear();
 }
 
 std::map<BlockPasses::Op, double> BlockPasses::figures() {
@@ -56,6 +63,8 @@ std::map<BlockPasses::Op, double> BlockPasses::figures() {
   pass_us_ = on_all(midmean(totals_));
   return figures;
 }
+
+double BlockPasses::slowest() const { return midmean(slowest_); }
 
 double BlockPasses::pace() {
   forget();
@@ -116,17 +125,28 @@ double BlockPasses::share(OpKind kind, int b, int of) const {
   return flops(of) > 0 ? flops(b) / flops(of) : 1;
 }
 
-// As a step runs them. Returns the output of the block before the last.
+bool BlockPasses::computes_again() const {
+  return strategies::recompute_interval(run_.strategy.recompute, static_cast<int>(run_.model.layers)) == 1;
+}
+
+// As a step runs them: a graph that is used at once is still in the caches. Returns the output of the block before the
+// last.
 nn::Tuple BlockPasses::forward_and_backward() {
   nn::Tuple x = {made_up_tokens(layout_.micro_batch)};
+  std::map<int, nn::Tuple> inputs;
   std::map<int, nn::Graph> graphs;
   std::vector<int> chosen = {0};
   for (int b = first_timed(); b < last(); ++b) chosen.push_back(b);
   for (const int b : chosen) {
     const auto here = context(b, layout_.micro_batch);
     weights_.take(*chain_[b]);
-    graphs[b] = time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); });
-    x = nn::detached(graphs[b].outputs);
+    if (computes_again()) {
+      inputs[b] = x;
+      x = time({OpKind::kForward, b}, [&] { return nn::run_without_graph(*chain_[b], x, here); });
+    } else {
+      graphs[b] = time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], x, here); });
+      x = nn::detached(graphs[b].outputs);
+    }
     weights_.give_back(*chain_[b]);
   }
   nn::Tuple dy;
@@ -134,6 +154,10 @@ nn::Tuple BlockPasses::forward_and_backward() {
   for (auto at = chosen.rbegin(); at != chosen.rend(); ++at) {
     const int b = *at;
     weights_.take(*chain_[b]);
+    if (computes_again()) {
+      const auto here = context(b, layout_.micro_batch);
+      graphs[b] = time({OpKind::kForward, b}, [&] { return nn::run_forward(*chain_[b], inputs[b], here); });
+    }
     dy = time({OpKind::kBackward, b}, [&] {
       begin_gradients(b);
       return nn::run_backward(std::move(graphs[b]), dy);

@@ -18,9 +18,10 @@
 namespace herd::train {
 
 // A pass goes over the first block, two of the transformer blocks, which stand for all, and the last one; one chunk of
-// rows stands for the whole loss. Weights stay, gradients are void afterwards; it takes no more memory than a step
-// does. Borrows its arguments, but for the layout. What runs passes or asks for figures is collective, and gives means
-// over ranks, the same on all of them. Uses torch's threads.
+// rows stands for the whole loss. Where every block is computed again before its backward, so it is here. Weights stay,
+// gradients are void afterwards; it takes no more memory than a step does. Borrows its arguments, but for the layout.
+// What runs passes or asks for figures is collective, and gives means over ranks, the same on all of them. Uses torch's
+// threads.
 class BlockPasses {
  public:
   using Op = std::pair<program::OpKind, int>;  // and its block
@@ -35,6 +36,10 @@ class BlockPasses {
   // Microseconds of forward, loss and backward of every block, for one micro-batch. Of blocks that were not timed: by
   // their share of the arithmetic, since some have other gradients to compute, or none.
   std::map<Op, double> figures();
+
+  // The time of a pass on the slowest rank over its mean on all: who that is changes, but ranks that meet wait for it.
+  // The same on all ranks; 1 with one.
+  double slowest() const;
 
   // Microseconds of the timed ops of a pass, as figures() found them.
   double pass_us() const { return pass_us_; }
@@ -52,6 +57,7 @@ class BlockPasses {
   int first_timed() const;
   double share(program::OpKind kind, int block, int of) const;
   int64_t loss_rows() const;
+  bool computes_again() const;
   nn::Tuple forward_and_backward();
   void loss(const nn::Tuple& whole);
   double on_all(double figure);
@@ -65,6 +71,7 @@ class BlockPasses {
   const spec::ModelTable table_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass
   std::vector<double> totals_;               // their sums
+  std::vector<double> slowest_;              // of each pass, over the mean
   double pass_us_ = 0;
 };
 

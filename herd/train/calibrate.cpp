@@ -65,7 +65,7 @@ class Measurements {
     machine.host_bytes_per_us = stream * ranks_here_;
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
-    for (const auto& [op, us] : passes.figures()) machine.measured_us[op] = us * alone;
+    for (const auto& [op, us] : passes.figures()) machine.measured_us[op] = us * alone * passes.slowest();
     machine.update_us_per_element = on_all(midmean(update_)) * alone;
     machine.norm_us_per_element = on_all(midmean(norm_)) * alone;
     machine.reduce_us_per_byte = comm_.size() > 1 ? on_all(midmean(reduce_)) * alone : 0;

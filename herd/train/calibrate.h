@@ -13,9 +13,10 @@ namespace herd::train {
 
 // Rounds of what a step consists of: a pass over the blocks, the update, the norm and one bucket's reduction, on all
 // ranks at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. Every rank gets
-// the mean over ranks, so that all predict the same. `ranks_here`: of this rank's host. Weights stay; gradients are
-// void afterwards and states are zero, as before the first step. Collective. Takes no more memory than a step does.
-// Uses torch's threads.
+// the same, so that all predict the same: means over ranks, passes over blocks as long as the slowest rank's, since
+// ranks that meet in a step wait for it. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards
+// and states are zero, as before the first step. Collective. Takes no more memory than a step does. Uses torch's
+// threads.
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockPasses& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here);

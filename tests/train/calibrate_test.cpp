@@ -15,57 +15,62 @@ namespace herd::train {
 namespace {
 
 TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWas) {
-  spec::RunFile run;
-  run.model = {.layers = 4, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300, .dropout = 0.1};
-  run.train.batch = 4;
-  const spec::Layout layout = spec::resolve(run, 2);
-  std::mutex mutex;
-  std::vector<program::Calibration> machines;
-  std::vector<double> paces;
-  run_inproc(2, [&](Communicator& comm) {
-    const models::Model model = models::make_model(run.model);
-    const optim::AdamW adamw({});
-    const program::Program step =
-        strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
-    const runtime::AxisGroups groups(comm, step);
-    runtime::FlatParameters parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, 1);
-    runtime::WholeWeights whole(parameters, groups, step);
-    const at::Tensor weights = parameters.weights().clone();
-    BlockPasses passes(run, layout, model.blocks, parameters, whole, comm);
-    const auto machine = calibrate(run, layout, passes, parameters, adamw, comm, 2);
-    const MachinePace never(passes, 0, 1e3), not_predicted(passes, 1, 0);
-    EXPECT_FALSE(never.due(10, true) || not_predicted.due(10, true));
-    MachinePace pace(passes, 4, 1e3);
-    EXPECT_TRUE(pace.due(8, false) && pace.due(9, true) && !pace.due(9, false));
-    const MachinePace seldom(passes, spec::kAuto, 1.001 * passes.pass_us());  // a look is as long as a step
-    EXPECT_TRUE(seldom.due(100, false) && !seldom.due(99, false));
-    EXPECT_FALSE(pace.looked());
-    const double looks[] = {pace.look(), pace.look()};
-    EXPECT_GT(looks[0], 0);
-    EXPECT_NEAR(pace.overall(), (looks[0] + looks[1]) / 2, 1e-12);
-    EXPECT_EQ(pace.recent(), pace.overall());
-    EXPECT_TRUE(parameters.weights().equal(weights));
-    for (int k = 0; k < parameters.num_states(); ++k) EXPECT_EQ(parameters.state(k).count_nonzero().item<int64_t>(), 0);
-    const std::lock_guard lock(mutex);
-    machines.push_back(machine);
-    paces.push_back(pace.overall());
-  });
-  ASSERT_EQ(machines.size(), 2u);
-  using program::OpKind;
-  for (const auto& machine : machines) {
-    for (int block = 0; block < 5; ++block) {
-      EXPECT_GT(machine.measured_us.at({OpKind::kForward, block}), 0) << block;
-      EXPECT_GT(machine.measured_us.at({OpKind::kBackward, block}), 0) << block;
+  for (const std::string recompute : {"none", "full"}) {
+    spec::RunFile run;
+    run.model = {.layers = 4, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300, .dropout = 0.1};
+    run.train.batch = 4;
+    run.strategy.recompute = recompute;
+    const spec::Layout layout = spec::resolve(run, 2);
+    std::mutex mutex;
+    std::vector<program::Calibration> machines;
+    std::vector<double> paces;
+    run_inproc(2, [&](Communicator& comm) {
+      const models::Model model = models::make_model(run.model);
+      const optim::AdamW adamw({});
+      const program::Program step =
+          strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
+      const runtime::AxisGroups groups(comm, step);
+      runtime::FlatParameters parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, 1);
+      runtime::WholeWeights whole(parameters, groups, step);
+      const at::Tensor weights = parameters.weights().clone();
+      BlockPasses passes(run, layout, model.blocks, parameters, whole, comm);
+      const auto machine = calibrate(run, layout, passes, parameters, adamw, comm, 2);
+      const MachinePace never(passes, 0, 1e3), not_predicted(passes, 1, 0);
+      EXPECT_FALSE(never.due(10, true) || not_predicted.due(10, true));
+      MachinePace pace(passes, 4, 1e3);
+      EXPECT_TRUE(pace.due(8, false) && pace.due(9, true) && !pace.due(9, false));
+      const MachinePace seldom(passes, spec::kAuto, 1.001 * passes.pass_us());  // a look is as long as a step
+      EXPECT_TRUE(seldom.due(100, false) && !seldom.due(99, false));
+      EXPECT_GE(passes.slowest(), 1);
+      EXPECT_FALSE(pace.looked());
+      const double looks[] = {pace.look(), pace.look()};
+      EXPECT_GT(looks[0], 0);
+      EXPECT_NEAR(pace.overall(), (looks[0] + looks[1]) / 2, 1e-12);
+      EXPECT_EQ(pace.recent(), pace.overall());
+      EXPECT_TRUE(parameters.weights().equal(weights));
+      for (int k = 0; k < parameters.num_states(); ++k)
+        EXPECT_EQ(parameters.state(k).count_nonzero().item<int64_t>(), 0);
+      const std::lock_guard lock(mutex);
+      machines.push_back(machine);
+      paces.push_back(pace.overall());
+    });
+    ASSERT_EQ(machines.size(), 2u);
+    using program::OpKind;
+    for (const auto& machine : machines) {
+      for (int block = 0; block < 5; ++block) {
+        EXPECT_GT(machine.measured_us.at({OpKind::kForward, block}), 0) << block;
+        EXPECT_GT(machine.measured_us.at({OpKind::kBackward, block}), 0) << block;
+      }
+      EXPECT_GT(machine.measured_us.at({OpKind::kLoss, 5}), 0);
+      EXPECT_GT(machine.update_us_per_element, 0);
+      EXPECT_GT(machine.norm_us_per_element, 0);
+      EXPECT_GT(machine.reduce_us_per_byte, 0);
+      EXPECT_GT(machine.matmul_flops_per_us, 0);
     }
-    EXPECT_GT(machine.measured_us.at({OpKind::kLoss, 5}), 0);
-    EXPECT_GT(machine.update_us_per_element, 0);
-    EXPECT_GT(machine.norm_us_per_element, 0);
-    EXPECT_GT(machine.reduce_us_per_byte, 0);
-    EXPECT_GT(machine.matmul_flops_per_us, 0);
+    EXPECT_EQ(machines[0].measured_us, machines[1].measured_us) << "all ranks predict the same";
+    EXPECT_EQ(paces[0], paces[1]);
+    EXPECT_EQ(machines[0].reduce_us_per_byte, machines[1].reduce_us_per_byte);
   }
-  EXPECT_EQ(machines[0].measured_us, machines[1].measured_us) << "all ranks predict the same";
-  EXPECT_EQ(paces[0], paces[1]);
-  EXPECT_EQ(machines[0].reduce_us_per_byte, machines[1].reduce_us_per_byte);
 }
 
 }  // namespace
