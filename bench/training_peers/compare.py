@@ -85,6 +85,8 @@ eval_every = 0
 threads = 1
 [optimizer]
 lr = 1e-3
+[health]
+pace_every = 0
 [checkpoint]
 every = -1
 resume = "none"
