@@ -25,7 +25,7 @@ endif()
 
 add_library(herd_warnings INTERFACE)
 target_compile_options(herd_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
-  -Wno-restrict)  # g++ 12 reports every inlined "x" + std::string
+  -Wno-restrict -Wno-array-bounds -Wno-stringop-overflow)  # g++ 12 finds them in every inlined "x" + std::string
 if(HERD_SANITIZE)
   # What libraries without the sanitizer synchronise inside (libzmq hands messages between threads) can't be seen.
   set(herd_sanitizer_options "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
@@ -38,20 +38,19 @@ endif()
 
 # Only the folders that move or reduce data are hot; all else is compiled at -O1, in two thirds of the time of -O3. The
 # checks of sanitizers triple the compile time of -O1: with TSan those folders alone have it, with UBSan the kernels.
-# Both warnings are false at -O1.
 add_library(herd_optimization INTERFACE)
-target_compile_options(herd_optimization INTERFACE -Wno-array-bounds -Wno-stringop-overflow)
+add_library(herd_hot_optimization INTERFACE)
 if(HERD_SANITIZE)
   target_compile_options(herd_optimization INTERFACE -O0)
+  target_compile_options(herd_hot_optimization INTERFACE -O1)
   set(herd_hot_folders kernels)
   if(NOT HERD_SANITIZE MATCHES "undefined")
     list(APPEND herd_hot_folders memory transport comm)
   endif()
-  set(herd_hot_options -O1)
 else()
   target_compile_options(herd_optimization INTERFACE $<$<NOT:$<CONFIG:Debug>>:-O1>)
+  target_compile_options(herd_hot_optimization INTERFACE $<$<NOT:$<CONFIG:Debug>>:-O3>)
   set(herd_hot_folders kernels memory transport comm)
-  set(herd_hot_options $<$<NOT:$<CONFIG:Debug>>:-O3>)
 endif()
 
 # Tests wait for the library, rarely for their own code: without optimisation it compiles in three quarters of the time,
@@ -62,15 +61,17 @@ if(HERD_SANITIZE MATCHES "undefined")
   target_compile_options(herd_test_options INTERFACE -fno-sanitize=undefined)
 endif()
 
-# Torch's headers cost a source 2 to 4 s even precompiled, for the templates that they instantiate; four sources compiled
-# as one cost hardly more than each alone. The debug preset compiles each alone.
-set(herd_torch_unity UNITY_BUILD ${HERD_UNITY} UNITY_BUILD_BATCH_SIZE 4)
+# Torch's headers cost a source 2 to 4 s even precompiled, for the templates that they instantiate, CLI11's and JSON's
+# as much, the standard library's half a second; four sources compiled as one cost hardly more than each alone. Sources
+# with options of their own stay alone. The debug preset compiles each alone.
+set(herd_unity UNITY_BUILD ${HERD_UNITY} UNITY_BUILD_BATCH_SIZE 4)
 
 # herd_library(NAME): a library whose sources the folders add with herd_sources().
 function(herd_library name)
   add_library(${name})
   add_library(herd::${name} ALIAS ${name})
-  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR})
+  set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    ${herd_unity})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:herd_warnings> $<BUILD_INTERFACE:herd_optimization>)
@@ -86,11 +87,11 @@ function(herd_sources target)
     target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${PROJECT_SOURCE_DIR} FILES ${arg_HEADERS})
   endif()
   if(arg_SOURCES)
-    target_sources(${target} PRIVATE ${arg_SOURCES})
     get_filename_component(folder ${CMAKE_CURRENT_SOURCE_DIR} NAME)
-    if(folder IN_LIST herd_hot_folders)  # a precompiled header serves one level of optimisation
-      set_source_files_properties(${arg_SOURCES} TARGET_DIRECTORY ${target}
-        PROPERTIES COMPILE_OPTIONS "${herd_hot_options}" SKIP_PRECOMPILE_HEADERS ON)
+    if(folder IN_LIST herd_hot_folders)
+      target_sources(${target}_hot PRIVATE ${arg_SOURCES})
+    else()
+      target_sources(${target} PRIVATE ${arg_SOURCES})
     endif()
   endif()
 endfunction()
@@ -110,11 +111,10 @@ function(herd_test name)
   target_link_libraries(${name} PRIVATE herd_core ${arg_LIBS} herd_third_party herd_warnings herd_test_options GTest::gmock_main)
   if("herd_torch" IN_LIST arg_LIBS)
     target_precompile_headers(${name} REUSE_FROM herd_torch_test_pch)
-    set_target_properties(${name} PROPERTIES ${herd_torch_unity})
   else()
     target_precompile_headers(${name} REUSE_FROM herd_test_pch)
   endif()
-  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set_target_properties(${name} PROPERTIES ${herd_unity} RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   add_test(NAME ${name} COMMAND ${name} --gtest_brief=1)
   set_tests_properties(${name} PROPERTIES LABELS ${arg_LABEL} TIMEOUT ${arg_TIMEOUT}
     ENVIRONMENT "OMP_NUM_THREADS=1;HERD_SOURCE_DIR=${PROJECT_SOURCE_DIR};HERD_BINARY_DIR=${PROJECT_BINARY_DIR};${herd_sanitizer_options}")

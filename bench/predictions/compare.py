@@ -49,32 +49,11 @@ if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 
 
-def run_file(folder, name):
-    return f"""
-[model]
-kind = "gpt"
-layers = {args.layers}
-width = {args.width}
-heads = {args.width // 64}
-context = {args.context}
-vocab = {args.vocab}
-tie_embeddings = false
-[data]
-kind = "random"
-[train]
-steps = {args.steps}
-micro_batch = {args.batch}
-eval_every = 0
-threads = 1
-[health]
-pace_every = 1
-[checkpoint]
-every = -1
-resume = "none"
-[log]
-dir = "{folder}"
-name = "{name}"
-"""
+MODEL = f"{os.path.dirname(os.path.abspath(__file__))}/../../share/herd/models/gpt-162m.toml"
+SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
+            f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}",
+            f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "health.pace_every=1", "checkpoint.every=-1",
+            "checkpoint.resume=none"]
 
 
 def run(contender, overrides):
@@ -83,10 +62,8 @@ def run(contender, overrides):
     with tempfile.TemporaryDirectory(prefix="herd_predictions.") as folder:
         started = []
         for i in range(runs):
-            with open(f"{folder}/{i}.toml", "w") as out:
-                out.write(run_file(folder, i))
-            command = [f"{args.build}/herd", "train", out.name, "--ranks", str(ranks), f"train.batch={ranks * args.batch}",
-                       *overrides]
+            command = [f"{args.build}/herd", "train", MODEL, "--ranks", str(ranks), *SETTINGS, f"log.dir={folder}",
+                       f"log.name={i}", f"train.batch={ranks * args.batch}", *overrides]
             started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
         texts = [process.communicate()[0] for process in started]
         if any(process.returncode for process in started):

@@ -67,33 +67,11 @@ program = f"{args.build}/bench/herd_ddp"
 herd = f"{args.build}/herd"
 scratch = tempfile.TemporaryDirectory(prefix="herd_training_peers.")
 
-RUN_FILE = f"""
-[model]
-kind = "gpt"
-layers = {args.layers}
-width = {args.width}
-heads = {args.width // 64}
-context = {args.context}
-vocab = {args.vocab}
-tie_embeddings = false
-[data]
-kind = "random"
-[train]
-steps = {turns}
-micro_batch = {args.batch}
-eval_every = 0
-threads = 1
-[optimizer]
-lr = 1e-3
-[health]
-pace_every = 0
-[checkpoint]
-every = -1
-resume = "none"
-[log]
-dir = "{scratch.name}"
-every = 1
-"""
+MODEL = f"{here}/../../share/herd/models/gpt-162m.toml"
+SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
+            f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}", f"train.steps={turns}",
+            "train.eval_every=0", "train.threads=1", "optimizer.lr=1e-3", "health.pace_every=0", "checkpoint.every=-1",
+            "checkpoint.resume=none", f"log.dir={scratch.name}", "log.every=1"]
 
 
 def process_tree(root):
@@ -193,11 +171,8 @@ class Contender:
 def herd_train(runs, ranks, *overrides):
     def commands(name):
         for i in range(runs):
-            file = f"{scratch.name}/{name}{i}.toml"
-            with open(file, "w") as out:
-                out.write(RUN_FILE)
-            yield ([herd, "train", file, "--ranks", str(ranks), f"train.batch={ranks * args.batch}", f"log.name={name}{i}",
-                    *overrides], {})
+            yield ([herd, "train", MODEL, "--ranks", str(ranks), *SETTINGS, f"train.batch={ranks * args.batch}",
+                    f"log.name={name}{i}", *overrides], {})
     return commands
 
 

@@ -9,7 +9,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kCheckpointHelp[] =
     R"help(Training needs no conversion between numbers of ranks, stages of ZeRO or precisions: any run resumes from any
 checkpoint of its model. These commands look into checkpoints, and carry them to other programs.
   herd checkpoint inspect runs/mine --verify
@@ -23,7 +23,7 @@ checkpoint of its model. These commands look into checkpoints, and carry them to
 void add_checkpoint_command(CLI::App& app) {
   CLI::App* command = app.add_subcommand("checkpoint", "Look into checkpoints, convert and reshard them");
   command->require_subcommand(1);
-  command->footer(kHelp);
+  command->footer(kCheckpointHelp);
   add_checkpoint_inspect_command(*command);
   add_checkpoint_convert_command(*command);
   add_checkpoint_reshard_command(*command);

@@ -10,7 +10,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kConvertHelp[] =
     R"help(SOURCE is a checkpoint (or a run's folder: its newest whole one), or a folder of Hugging Face's transformers with
 the config.json of a GPT-2 and its *.safetensors. What is written holds weights alone: for inference, for another
 program, or to start a training from (model.weights), not to resume one. A 16-bit weight is rounded to nearest.
@@ -56,7 +56,7 @@ void add_checkpoint_convert_command(CLI::App& app) {
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
       ->capture_default_str();
   command->add_flag("--overwrite", words->overwrite, "replace a checkpoint that stands at --out");
-  command->footer(kHelp);
+  command->footer(kConvertHelp);
   command->callback([options, words] {
     options->to = words->to == "gpt2" ? convert::Format::kGpt2 : convert::Format::kHerd;
     options->dtype = parse_dtype(words->dtype);

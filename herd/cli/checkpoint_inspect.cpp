@@ -14,7 +14,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kInspectHelp[] =
     R"help(Of several checkpoints the newest whole one is shown. A checkpoint is a folder with manifest.json and shards;
 weights are named as the model names them, AdamW's moments of w are w.exp_avg and w.exp_avg_sq. "in" says which
 shard holds a tensor, or in how many pieces it is cut over them.
@@ -99,7 +99,7 @@ void add_checkpoint_inspect_command(CLI::App& app) {
   inspect->add_option("path", options->path, "A checkpoint, a folder of checkpoints, or a run's folder")->required();
   inspect->add_flag("--verify", options->verify, "Read everything and compare the checksums");
   inspect->add_flag("--json", options->json, "Print one JSON object");
-  inspect->footer(kHelp);
+  inspect->footer(kInspectHelp);
   inspect->callback([options] {
     if (const int status = run_checkpoint_inspect(*options); status != 0) throw CLI::RuntimeError(status);
   });

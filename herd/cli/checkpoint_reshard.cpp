@@ -10,7 +10,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kReshardHelp[] =
     R"help(Every tensor keeps its bits, and step, run file and notes stay: a run resumes from either with the same losses.
 Training does not need it, for each rank reads its part from whichever shards hold it. It helps where each host should
 get no more than its own file, or where one file is wanted.
@@ -42,7 +42,7 @@ void add_checkpoint_reshard_command(CLI::App& app) {
   command->add_option("--ranks", options->ranks, "ranks to write a file for")->required();
   command->add_option("--out", options->out, "the folder to write")->required();
   command->add_flag("--overwrite", *overwrite, "replace a checkpoint that stands at --out");
-  command->footer(kHelp);
+  command->footer(kReshardHelp);
   command->callback([options, overwrite] {
     if (*overwrite) options->replace = Replace::kModels;
     std::fputs(reshard_checkpoint(*options).c_str(), stdout);

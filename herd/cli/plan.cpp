@@ -18,7 +18,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr char kHelp[] =
+constexpr char kPlanHelp[] =
     R"(The answer comes without a device: the training step is built as a program and simulated, as herd train
 predicts it; what no program is built for yet is answered by equations, and said so.
 
@@ -93,7 +93,7 @@ void add_plan_command(CLI::App& app) {
   auto options = std::make_shared<PlanOptions>();
   auto models = std::make_shared<bool>(false);
   CLI::App* command = app.add_subcommand("plan", "Will a run fit, how fast is it, and what would make it fit?");
-  command->footer(kHelp);
+  command->footer(kPlanHelp);
   command->add_option("file", options->file, "run file, or the name of a known model");
   command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
   command->add_option("--ranks", options->ranks,

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "herd/base/median.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
@@ -154,11 +155,9 @@ class Asker {
     question({Ask::kExchanges, bytes / 2, times});
     std::vector<double> us = exchanges_us(wire_, bytes / 2, times);
     us.erase(us.begin());
-    std::nth_element(us.begin(), us.begin() + static_cast<int64_t>(us.size() / 2), us.end());
-    const double both_us = us[us.size() / 2];
     probe.long_bytes = bytes / 2;
     probe.long_us = probe.short_us + std::max(half_us, 1e-3);
-    probe.both_us = probe.short_us + both_us;
+    probe.both_us = probe.short_us + median(us);
   }
 
   ProbeWire& wire_;

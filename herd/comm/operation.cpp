@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "herd/comm/packing.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
 
@@ -10,7 +11,6 @@ namespace herd::comm {
 namespace {
 
 // Bytes of one turn of a local step: short enough that other operations, deadlines and abort() are not kept waiting.
-constexpr int64_t kTurnBytes = 1 << 20;
 
 }  // namespace
 

@@ -6,11 +6,6 @@
 #include "herd/kernels/reduce.h"
 
 namespace herd::comm {
-namespace {
-
-constexpr int64_t kTurnBytes = 1 << 20;
-
-}  // namespace
 
 std::byte* Packing::reserve(int64_t bytes) {
   memory_.resize(static_cast<size_t>(bytes));

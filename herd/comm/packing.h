@@ -12,6 +12,8 @@
 
 namespace herd::comm {
 
+inline constexpr int64_t kTurnBytes = 1 << 20;  // moved or reduced at once, before others have their turn
+
 class Packing {
  public:
   Packing(DType dtype, double factor) : dtype_(dtype), factor_(factor) {}

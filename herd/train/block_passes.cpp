@@ -11,6 +11,7 @@
 #include "herd/base/midmean.h"
 #include "herd/nn/run_block.h"
 #include "herd/strategies/recompute.h"
+#include "herd/train/mean_over_ranks.h"
 
 namespace herd::train {
 namespace {
@@ -31,16 +32,13 @@ BlockPasses::BlockPasses(const spec::RunFile& run, spec::Layout layout, const ru
       comm_(comm),
       table_(spec::model_table(run, layout_.micro_batch)) {}
 
-double BlockPasses::run() {
+void BlockPasses::run() {
   comm_.barrier({.name = "calibration"});
-  const auto begin = std::chrono::steady_clock::now();
   totals_.push_back(0);
   loss(forward_and_backward());
-  const double us = us_since(begin);
   std::vector<double> longest = {totals_.back()};
   comm_.all_reduce(longest, {.op = ReduceOp::kMax, .name = "calibration"});
-  slowest_.push_back(longest[0] / on_all(totals_.back()));
-  return on_all(us);
+  slowest_.push_back(longest[0] / mean_over_ranks(totals_.back(), comm_));
 }
 
 void BlockPasses::forget() {
@@ -59,8 +57,8 @@ std::map<BlockPasses::Op, double> BlockPasses::figures() {
     for (int b = 1; b < last(); ++b) figures[{kind, b}] = midmean(all) * share(kind, b, last() - 1);
   }
   figures[{OpKind::kLoss, last()}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(loss_rows());
-  for (auto& [op, us] : figures) us = on_all(us);
-  pass_us_ = on_all(midmean(totals_));
+  for (auto& [op, us] : figures) us = mean_over_ranks(us, comm_);
+  pass_us_ = mean_over_ranks(midmean(totals_), comm_);
   return figures;
 }
 
@@ -69,15 +67,9 @@ double BlockPasses::slowest() const { return midmean(slowest_); }
 double BlockPasses::pace() {
   forget();
   run();
-  const double now_us = on_all(totals_.back());
+  const double now_us = mean_over_ranks(totals_.back(), comm_);
   forget();
   return now_us / pass_us_;
-}
-
-double BlockPasses::on_all(double figure) {
-  std::vector<double> sum = {figure};
-  comm_.all_reduce(sum, {.name = "calibration"});
-  return sum[0] / comm_.size();
 }
 
 // Times `work` as the op of a block and returns what it gives.

@@ -29,8 +29,8 @@ class BlockPasses {
   BlockPasses(const spec::RunFile& run, spec::Layout layout, const runtime::Chain& chain,
               runtime::FlatParameters& parameters, runtime::WholeWeights& weights, Communicator& comm);
 
-  // Ranks begin together. Returns microseconds of the pass, waits for others included.
-  double run();
+  // Ranks begin together.
+  void run();
   void forget();  // all passes so far: they woke pages, libraries and thread pools
 
   // Microseconds of forward, loss and backward of every block, for one micro-batch. Of blocks that were not timed: by
@@ -60,7 +60,6 @@ class BlockPasses {
   bool computes_again() const;
   nn::Tuple forward_and_backward();
   void loss(const nn::Tuple& whole);
-  double on_all(double figure);
 
   const spec::RunFile& run_;
   const spec::Layout layout_;

@@ -15,6 +15,7 @@
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
 #include "herd/optim/mixed_step.h"
+#include "herd/train/mean_over_ranks.h"
 
 namespace herd::train {
 namespace {
@@ -75,12 +76,7 @@ class Measurements {
   }
 
  private:
-  // The mean over ranks.
-  double on_all(double figure) {
-    std::vector<double> sum = {figure};
-    comm_.all_reduce(sum, {.name = "calibration"});
-    return sum[0] / comm_.size();
-  }
+  double on_all(double figure) { return mean_over_ranks(figure, comm_); }
   int64_t elements() const { return parameters_.gradients().numel(); }
   int64_t states() const { return parameters_.num_states() > 0 ? parameters_.state(0).numel() : kElements; }
   void together() { comm_.barrier({.name = "calibration"}); }

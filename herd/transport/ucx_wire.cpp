@@ -70,7 +70,7 @@ class UcxWire final : public Wire {
     const std::string names = options.transports.empty() ? transports() : options.transports;
     ucp_config_modify(config, "TLS", names.c_str());
     if (!options.interfaces.empty()) ucp_config_modify(config, "NET_DEVICES", options.interfaces.c_str());
-    // Up to UCX 1.16 a transport's setting is called without the transport's name, later with it; what no transport
+    // Some versions of UCX know a transport's setting without the transport's name, others with it; what no transport
     // knows is left alone.
     for (const char* name : {"RX_SEG_SIZE", "TCP_RX_SEG_SIZE"}) ucp_config_modify(config, name, kReceiveBuffer);
     ucp_params_t params = {};

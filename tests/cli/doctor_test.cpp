@@ -5,13 +5,13 @@
 #include <nlohmann/json.hpp>
 
 #include "../launch/child_process.h"
+#include "tests/support/herd_command.h"
 
 namespace herd::launch {
 namespace {
 
 using testing::HasSubstr;
-
-const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+using testing_support::kHerd;
 
 TEST(HerdDoctor, ReportsTheMachineAsJson) {
   ChildProcess doctor({kHerd, "doctor", "--json", "--no-measure"});

@@ -2,17 +2,15 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "../launch/child_process.h"
+#include "tests/support/herd_command.h"
 
 namespace herd::launch {
 namespace {
 
 using testing::HasSubstr;
 using testing::Not;
-
-const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+using testing_support::kHerd;
 
 TEST(HerdHelp, IsWhatPlainHerdPrints) {
   ChildProcess plain({kHerd}), help({kHerd, "--help"});

@@ -9,14 +9,14 @@
 #include <sstream>
 
 #include "../launch/child_process.h"
+#include "tests/support/herd_command.h"
 
 namespace herd::launch {
 namespace {
 
 namespace fs = std::filesystem;
 using testing::HasSubstr;
-
-const std::string kHerd = std::string(std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".") + "/herd";
+using testing_support::kHerd;
 
 struct Result {
   int status;

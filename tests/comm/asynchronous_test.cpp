@@ -9,15 +9,13 @@
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 #include "tests/comm/collective_check.h"
+#include "tests/comm/require.h"
 
 namespace herd {
 namespace {
 
 using namespace std::chrono_literals;
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(what);
-}
+using testing_support::require;
 
 TEST(Asynchronous, ManyOperationsInFlightCompleteInIssueOrder) {
   run_inproc(3, [](Communicator& comm) {

@@ -2,21 +2,19 @@
 
 #include <gtest/gtest.h>
 
-#include <stdexcept>
 #include <thread>
 
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/topology/text.h"
 #include "tests/comm/needs_ucx.h"
+#include "tests/comm/require.h"
 #include "tests/comm/simulated_cable.h"
 
 namespace herd::comm {
 namespace {
 
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
+using testing_support::require;
 
 // What a probe of this cable finds; the rest as End has it, of the end that answers.
 Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0, double prepares_us = 0) {

@@ -11,6 +11,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 #include "tests/comm/errors_of.h"
+#include "tests/comm/require.h"
 
 namespace herd {
 namespace {
@@ -18,11 +19,8 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 using testing_support::errors_of;
+using testing_support::require;
 using Ints = std::vector<int32_t>;
-
-void require(bool condition, const char* what) {
-  if (!condition) throw std::runtime_error(what);
-}
 
 std::string refusal(const std::function<void()>& call) {
   try {

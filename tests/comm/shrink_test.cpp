@@ -12,6 +12,7 @@
 #include "herd/comm/fork_world.h"
 #include "tests/comm/errors_of.h"
 #include "tests/comm/needs_ucx.h"
+#include "tests/comm/require.h"
 
 namespace herd {
 namespace {
@@ -19,10 +20,7 @@ namespace {
 using namespace std::chrono_literals;
 using std::chrono::steady_clock;
 using testing::HasSubstr;
-
-void require(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
+using testing_support::require;
 
 void expect_lost(const std::function<void()>& body) {
   try {

@@ -56,8 +56,8 @@ TEST(Philox, DrawsTheSame_HoweverARangeIsCut_AndOverTheCarryOfTheCounter) {
 }
 
 TEST(PhiloxNormals, AreThoseOfBoxAndMuller_OnEveryInstructionSet) {
-  constexpr int64_t kCount = 1 << 16;
-  const auto from = words({.key = {7, 9}}, 3, kCount);
+  constexpr int64_t kNumbers = 1 << 16;
+  const auto from = words({.key = {7, 9}}, 3, kNumbers);
   std::vector<double> exact;
   for (size_t i = 0; i < from.size(); i += 2) {
     const double r = std::sqrt(-2 * std::log(((from[i] >> 8) + 1.0) / 16777216));
@@ -65,9 +65,9 @@ TEST(PhiloxNormals, AreThoseOfBoxAndMuller_OnEveryInstructionSet) {
     exact.push_back(r * std::cos(t));
     exact.push_back(r * std::sin(t));
   }
-  const auto expected = normals(3, kCount);
+  const auto expected = normals(3, kNumbers);
   on_every_target([&] {
-    const auto drawn = normals(3, kCount);
+    const auto drawn = normals(3, kNumbers);
     EXPECT_TRUE(drawn == expected);
     double worst = 0;
     for (size_t i = 0; i < exact.size(); ++i) worst = std::max(worst, std::abs(drawn[i] - exact[i]));

@@ -21,7 +21,8 @@ using program::Program;
 using program::Value;
 using program::ValueKind;
 
-spec::RunFile run_of(const std::string& frozen, int zero, const std::string& recompute = "none", bool tied = false) {
+spec::RunFile frozen_run(const std::string& frozen, int zero, const std::string& recompute = "none",
+                         bool tied = false) {
   spec::RunFile run = small_run(3, recompute, 6, tied);
   run.model.frozen = frozen;
   run.strategy.zero = zero;
@@ -36,7 +37,7 @@ TEST(Frozen, Proves_ForEveryStageRecomputeAndPlace) {
       for (const char* recompute : {"none", "full", "every:2"}) {
         for (const int ranks : {1, 2, 3}) {
           const bool tied = index % 2 == 0;
-          spec::RunFile run = run_of(frozen, zero, recompute, tied);
+          spec::RunFile run = frozen_run(frozen, zero, recompute, tied);
           run.strategy.keep_whole = index++ % 4;
           if (tied && std::string(frozen) == "w*.weight h.*") continue;
           if (std::getenv("HERD_FULL_TESTS") == nullptr && index % 5 != 0) continue;
@@ -48,7 +49,7 @@ TEST(Frozen, Proves_ForEveryStageRecomputeAndPlace) {
 }
 
 TEST(Frozen, HasWeightsAlone_AndBlocksBelowWhatIsTrainedAreRunForwardOnly) {
-  const spec::RunFile run = run_of("w*.weight h.0.* h.1.* h.2.*.bias", 3);
+  const spec::RunFile run = frozen_run("w*.weight h.0.* h.1.* h.2.*.bias", 3);
   const auto model = spec::model_table(run, 1);
   const Program step = steps_of(run, 2)[0];
   std::set<int> gradients, states, stepped;
@@ -72,7 +73,7 @@ TEST(Frozen, HasWeightsAlone_AndBlocksBelowWhatIsTrainedAreRunForwardOnly) {
   EXPECT_EQ(backward, std::set<int>{3});
   EXPECT_EQ(graphs, std::set<int>{3});
   EXPECT_TRUE(step.values.contains(program::weight(1, Form::kShard))) << "ZeRO-3 cuts frozen weights, too";
-  EXPECT_FALSE(steps_of(run_of("h.1.*", 2), 2)[0].values.contains(program::weight(2, Form::kShard)));
+  EXPECT_FALSE(steps_of(frozen_run("h.1.*", 2), 2)[0].values.contains(program::weight(2, Form::kShard)));
 }
 
 std::string finding(std::vector<Program> steps, const spec::RunFile& run) {
@@ -95,7 +96,7 @@ std::string finding(std::vector<Program> steps, const spec::RunFile& run) {
 using testing::HasSubstr;
 
 TEST(FrozenMutants, AreFound) {
-  const spec::RunFile run = run_of("h.1.*", 3);
+  const spec::RunFile run = frozen_run("h.1.*", 3);
   const auto steps = steps_of(run, 2);
   ASSERT_EQ(finding(steps, run), "");
   auto mutants = steps;  // a step of what is trained writes a frozen shard instead
@@ -126,7 +127,7 @@ TEST(FrozenMutants, AreFound) {
 }
 
 TEST(Frozen, WritesTheGoldenStep) {
-  spec::RunFile run = run_of("w*.weight h.0.* h.1.*.bias", 3);
+  spec::RunFile run = frozen_run("w*.weight h.0.* h.1.*.bias", 3);
   run.model.layers = 2;
   run.train.batch = 2;
   testing_support::expect_golden("tests/strategies/golden/frozen_zero3_dp2.txt", to_text(steps_of(run, 2)[0]));

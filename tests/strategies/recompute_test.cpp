@@ -18,14 +18,14 @@ using program::OpKind;
 using program::Program;
 using program::Tier;
 
-spec::RunFile run_of(int64_t layers, const std::string& recompute, int64_t batch = 2) {
+spec::RunFile recompute_run(int64_t layers, const std::string& recompute, int64_t batch = 2) {
   spec::RunFile run = small_run(layers, recompute, batch);
   run.strategy.bucket = 4096;
   return run;
 }
 
 Program step_of(int64_t layers, const std::string& recompute) {
-  const spec::RunFile run = run_of(layers, recompute);
+  const spec::RunFile run = recompute_run(layers, recompute);
   return compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0);
 }
 
@@ -53,7 +53,7 @@ TEST(Recompute, Proves_ForManyLayoutsAndSegments) {
       for (const int world : {1, 2, 3, 4}) {
         for (const int64_t micro_batches : {1, 3}) {
           for (const bool tied : {false, true}) {
-            spec::RunFile run = run_of(layers, recompute, world * micro_batches);
+            spec::RunFile run = recompute_run(layers, recompute, world * micro_batches);
             run.model.tie_embeddings = tied;
             const auto steps = steps_of(run, world);
             EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
@@ -66,13 +66,13 @@ TEST(Recompute, Proves_ForManyLayoutsAndSegments) {
 
 TEST(Recompute, KeepsOneInputASegment_AndTheGraphsOfOne) {
   const auto activations = [](const std::string& recompute) {
-    spec::RunFile run = run_of(16, recompute);
+    spec::RunFile run = recompute_run(16, recompute);
     run.model.width = 256, run.model.heads = 4, run.model.context = 128, run.model.vocab = 512;
     const Program step = compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0);
     const program::Peak peak = in_order_peak(step, Tier::kDevice);
     return peak.by_kind.at(program::ValueKind::kGraph) + peak.by_kind.at(program::ValueKind::kActivation);
   };
-  spec::RunFile run = run_of(16, "none");
+  spec::RunFile run = recompute_run(16, "none");
   run.model.width = 256, run.model.heads = 4, run.model.context = 128, run.model.vocab = 512;
   const spec::BlockShape block = spec::model_table(run, 1).blocks[1];
   const int64_t ids = 128 * 8;
@@ -83,7 +83,7 @@ TEST(Recompute, KeepsOneInputASegment_AndTheGraphsOfOne) {
 
 // Each op that the rewrite added or changed, dropped, doubled or of another block: the proof must not go through.
 TEST(Recompute, LetsNoMutantThrough) {
-  const spec::RunFile run = run_of(4, "every:2");
+  const spec::RunFile run = recompute_run(4, "every:2");
   const spec::ModelTable model = spec::model_table(run, 1);
   const spec::Layout layout = spec::resolve(run, 2);
   const auto steps = compile_and_verify(run, model, layout);

@@ -13,7 +13,7 @@
 namespace herd::strategies {
 namespace {
 
-spec::RunFile small_run(int64_t batch, int64_t micro_batch, bool tied) {
+spec::RunFile two_layers(int64_t batch, int64_t micro_batch, bool tied) {
   spec::RunFile run;
   run.model = {.layers = 2, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = tied};
   run.train.batch = batch;
@@ -27,7 +27,7 @@ TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
     for (const int world : {1, 2, 3, 4, 8, 9, 16}) {
       for (const int64_t micro_batches : {1, 2, 5}) {
         for (const int64_t bucket : {1, 4096, 1 << 30}) {
-          spec::RunFile run = small_run(world * micro_batches, 1, tied);
+          spec::RunFile run = two_layers(world * micro_batches, 1, tied);
           run.strategy.bucket = bucket;
           const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, world));
           ASSERT_EQ(static_cast<int>(steps.size()), world);
@@ -40,7 +40,7 @@ TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
 }
 
 TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
-  spec::RunFile run = small_run(2, 1, true);
+  spec::RunFile run = two_layers(2, 1, true);
   run.memory.device_budget = 1000;
   try {
     compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, 2));
@@ -64,7 +64,7 @@ std::string refusal(const spec::RunFile& run, int ranks) {
 
 TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
   for (const int ranks : {2, kProvedWorld, kProvedWorld + 1, 64}) {
-    spec::RunFile run = small_run(ranks, 1, true);
+    spec::RunFile run = two_layers(ranks, 1, true);
     run.memory.device_budget = 1000;
     EXPECT_THAT(refusal(run, ranks), testing::HasSubstr("memory.device_budget = 1000 B")) << ranks;
     run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
@@ -73,13 +73,13 @@ TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
 }
 
 TEST(Strategies, TabulateAllThatDoesNotFit_TheScratchOfAnOpToo) {
-  spec::RunFile run = small_run(2, 1, true);
+  spec::RunFile run = two_layers(2, 1, true);
   run.memory.device_budget = 1000;
   EXPECT_THAT(refusal(run, 2), testing::HasSubstr("\n  scratch of the op "));
 }
 
 TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
-  spec::RunFile run = small_run(2000, 1, true);
+  spec::RunFile run = two_layers(2000, 1, true);
   run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
   const auto begin = std::chrono::steady_clock::now();
   const auto steps = programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, 1), {0});
@@ -89,7 +89,7 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
 }
 
 TEST(Strategies, WriteTheGoldenStep) {
-  const spec::RunFile run = small_run(4, 1, true);
+  const spec::RunFile run = two_layers(4, 1, true);
   testing_support::expect_golden("tests/strategies/golden/data_parallel_dp2_mb2_tied.txt",
                                  to_text(compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0)));
 }

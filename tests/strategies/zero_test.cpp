@@ -34,7 +34,7 @@ struct Shape {
   int64_t prefetch = 1, keep_whole = 0;
 };
 
-spec::RunFile run_of(const Shape& shape) {
+spec::RunFile zero_run(const Shape& shape) {
   spec::RunFile run = small_run(shape.layers, shape.recompute, shape.ranks * shape.micro_batches, shape.tied);
   run.strategy.zero = shape.stage;
   run.strategy.prefetch = shape.prefetch;
@@ -42,10 +42,10 @@ spec::RunFile run_of(const Shape& shape) {
   return run;
 }
 
-std::vector<Program> steps_of(const Shape& shape) { return strategies::steps_of(run_of(shape), shape.ranks); }
+std::vector<Program> zero_steps(const Shape& shape) { return strategies::steps_of(zero_run(shape), shape.ranks); }
 
 program::Expectation expected_of(const Shape& shape) {
-  const spec::RunFile run = run_of(shape);
+  const spec::RunFile run = zero_run(shape);
   program::Expectation expected;
   const spec::ModelTable model = spec::model_table(run, 1);
   for (const auto& block : model.blocks) {
@@ -70,7 +70,7 @@ TEST(Zero, Proves_ForEveryStageRecomputeAndLayout) {
               if (prefetch != 1 && stage < 3) continue;
               if (std::getenv("HERD_FULL_TESTS") == nullptr && ++index % 7 != 0) continue;
               const int64_t keep_whole = stage == 3 ? (index / 7) % 7 : 0;  // of 5 or 6 groups
-              const auto steps = steps_of({stage, ranks, micro_batches, 4, tied, recompute, prefetch, keep_whole});
+              const auto steps = zero_steps({stage, ranks, micro_batches, 4, tied, recompute, prefetch, keep_whole});
               EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
             }
           }
@@ -92,7 +92,7 @@ TEST(Zero, KeepsTheStatesThatTheEquationsState) {
   for (const int ranks : {2, 4}) {
     for (const int stage : {1, 2, 3}) {
       // Widths of which every group divides into lines of 64 bytes for each rank, so that nothing is padding.
-      spec::RunFile run = run_of({stage, ranks});
+      spec::RunFile run = zero_run({stage, ranks});
       run.model.width = 64;
       run.model.vocab = run.model.context = 64;
       const auto model = spec::model_table(run, 1);
@@ -123,7 +123,7 @@ TEST(Zero, SendsWhatTheEquationsState) {
   for (const int ranks : {2, 4}) {
     for (const int stage : {1, 2, 3}) {
       for (const std::string recompute : {"none", "full"}) {
-        spec::RunFile run = run_of({stage, ranks});
+        spec::RunFile run = zero_run({stage, ranks});
         run.model.width = run.model.vocab = run.model.context = 64;
         run.strategy.recompute = recompute;
         const auto model = spec::model_table(run, 1);
@@ -144,7 +144,7 @@ TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
     for (const int dp : {1, 2}) {
       for (const int stage : {0, 1, 2, 3}) {
         for (const int64_t micro_batches : {1, 3}) {
-          spec::RunFile run = run_of({stage, fsdp * dp, micro_batches});
+          spec::RunFile run = zero_run({stage, fsdp * dp, micro_batches});
           run.mesh.fsdp = fsdp;
           const auto model = spec::model_table(run, 1);
           const auto steps = compile_and_verify(run, model, spec::resolve(run, fsdp * dp));
@@ -165,7 +165,7 @@ TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
 
 TEST(Zero3, HoldsAsManyGatheredBlocksAsPrefetchAsksFor) {
   for (const int64_t prefetch : {0, 1, 2}) {
-    const Program step = steps_of({.stage = 3, .ranks = 2, .layers = 6, .prefetch = prefetch})[0];
+    const Program step = zero_steps({.stage = 3, .ranks = 2, .layers = 6, .prefetch = prefetch})[0];
     std::set<int> slots;
     for (int group = 1; group <= 6; ++group) slots.insert(step.values.at(program::weight(group)).slot);
     EXPECT_EQ(static_cast<int64_t>(slots.size()), prefetch + 1);
@@ -179,7 +179,7 @@ TEST(Zero3, GathersAGroupThatItKeepsWholeOnceAStep_AndHoldsAndSendsWhatTheEquati
   constexpr int kRanks = 4;
   for (const int64_t keep_whole : {0, 1, 3, 4, 5, 9}) {
     const Shape shape{.stage = 3, .ranks = kRanks, .micro_batches = 3, .layers = 4, .keep_whole = keep_whole};
-    spec::RunFile run = run_of(shape);
+    spec::RunFile run = zero_run(shape);
     run.model.width = run.model.vocab = run.model.context = 64;  // so that nothing is padding
     const auto model = spec::model_table(run, 1);
     const Program step = compile_step(run, model, spec::resolve(run, kRanks), 0);
@@ -209,7 +209,7 @@ TEST(Zero3, WithAllGroupsKeptWhole_IsZero2) {
   for (const bool tied : {false, true}) {
     const Shape whole{.stage = 3, .micro_batches = 2, .tied = tied, .keep_whole = 100};
     const Shape zero2{.stage = 2, .micro_batches = 2, .tied = tied};
-    EXPECT_EQ(to_text(steps_of(whole)[1]), to_text(steps_of(zero2)[1]));
+    EXPECT_EQ(to_text(zero_steps(whole)[1]), to_text(zero_steps(zero2)[1]));
   }
 }
 
@@ -218,7 +218,7 @@ TEST(Zero, CutsAnythingOverAnyNumberOfRanks_SomeOfThemWithNothing) {
   EXPECT_EQ(spec::shard_bytes(0, 4), 0);
   EXPECT_EQ(spec::shard_bytes(257, 4), 128);
   EXPECT_EQ(spec::shard_bytes(256, 4), 64);
-  steps_of({.stage = 3, .ranks = 40, .layers = 1});  // proves
+  zero_steps({.stage = 3, .ranks = 40, .layers = 1});  // proves
 }
 
 std::string finding(std::vector<Program> steps, const Shape& shape) {
@@ -238,10 +238,10 @@ using testing::HasSubstr;
 TEST(ZeroMutants, AMissingGatherIsFound) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage, .micro_batches = 2};
-    auto steps = steps_of(shape);
+    auto steps = zero_steps(shape);
     for (Program& step : steps) step.ops.erase(find_op(step, OpKind::kGather, ValueKind::kWeight));
     EXPECT_THAT(finding(steps, shape), testing::AnyOf(HasSubstr("of version -1"), HasSubstr("holds nothing"))) << stage;
-    steps = steps_of(shape);
+    steps = zero_steps(shape);
     steps[1].ops.erase(find_op(steps[1], OpKind::kGather, ValueKind::kWeight));
     EXPECT_THAT(finding(steps, shape),
                 testing::AnyOf(HasSubstr("meets another"), HasSubstr("of version -1"), HasSubstr("holds nothing")));
@@ -255,24 +255,24 @@ TEST(ZeroMutants, AGroupKeptWholeThatIsNotGathered_OrBeforeItsUpdate_OrTwice_IsF
       return op.kind == OpKind::kGather && step.values.at(op.writes[0]).persistent;
     });
   };
-  auto steps = steps_of(shape);
+  auto steps = zero_steps(shape);
   for (Program& step : steps) step.ops.erase(gather_of_kept(step));
   EXPECT_THAT(finding(steps, shape), HasSubstr("of version -1"));
-  steps = steps_of(shape);
+  steps = zero_steps(shape);
   for (Program& step : steps) {
     const auto gather = gather_of_kept(step), update = gather - 2;  // between them a release of the gradient
     ASSERT_EQ(update->kind, OpKind::kStep);
     std::iter_swap(update, gather);
   }
   EXPECT_NE(finding(steps, shape), "");
-  steps = steps_of(shape);
+  steps = zero_steps(shape);
   for (Program& step : steps) {
     const Op copy = *gather_of_kept(step);
     step.ops.insert(gather_of_kept(step), copy);
   }
   EXPECT_THAT(finding(steps, shape), HasSubstr("which nobody has read"));
   // Its memory given to a group that comes and goes.
-  steps = steps_of(shape);
+  steps = zero_steps(shape);
   for (Program& step : steps) step.values.at(program::weight(0)).slot = step.values.at(program::weight(1)).slot;
   EXPECT_THAT(finding(steps, shape), HasSubstr("while it holds"));
 }
@@ -280,7 +280,7 @@ TEST(ZeroMutants, AGroupKeptWholeThatIsNotGathered_OrBeforeItsUpdate_OrTwice_IsF
 TEST(ZeroMutants, ADoubleReduceIsFound) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage};
-    auto steps = steps_of(shape);
+    auto steps = zero_steps(shape);
     for (Program& step : steps) {
       const auto reduce = find_op(step, OpKind::kReduce, ValueKind::kGradient);
       const Op copy = *reduce;
@@ -290,7 +290,7 @@ TEST(ZeroMutants, ADoubleReduceIsFound) {
   }
   // Of a later micro-batch: the shard has it already.
   const Shape shape{.stage = 2, .micro_batches = 2};
-  auto steps = steps_of(shape);
+  auto steps = zero_steps(shape);
   for (Program& step : steps) {
     const auto reduce = std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) {
       return op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size();
@@ -304,7 +304,7 @@ TEST(ZeroMutants, ADoubleReduceIsFound) {
 
 TEST(ZeroMutants, AReduceThatForgetsWhatTheShardHoldsIsFound) {
   const Shape shape{.stage = 2, .micro_batches = 3};
-  auto steps = steps_of(shape);
+  auto steps = zero_steps(shape);
   for (Program& step : steps) {
     for (Op& op : step.ops) {
       if (op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size()) op.reads.resize(op.writes.size());
@@ -315,7 +315,7 @@ TEST(ZeroMutants, AReduceThatForgetsWhatTheShardHoldsIsFound) {
 
 TEST(ZeroMutants, AReleaseTooEarlyIsFound) {
   const Shape shape{.stage = 3};
-  auto steps = steps_of(shape);
+  auto steps = zero_steps(shape);
   for (Program& step : steps) {
     auto& ops = step.ops;
     const auto release = std::find_if(ops.begin(), ops.end(), [](const Op& op) {
@@ -336,7 +336,7 @@ TEST(ZeroMutants, AReleaseTooEarlyIsFound) {
 TEST(ZeroMutants, AnotherOrderOfCollectivesOnOneRankIsFound) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage};
-    auto steps = steps_of(shape);
+    auto steps = zero_steps(shape);
     std::iter_swap(find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 1),
                    find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 2));
     EXPECT_THAT(finding(steps, shape), HasSubstr("meets another collective")) << stage;
@@ -345,7 +345,7 @@ TEST(ZeroMutants, AnotherOrderOfCollectivesOnOneRankIsFound) {
 
 TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
   const Shape shape{.stage = 2, .layers = 3};
-  auto steps = steps_of(shape);
+  auto steps = zero_steps(shape);
   for (Program& step : steps)
     for (int g = 0; g < 5; ++g) step.values.at(program::gradient(g)).slot = step.values.at(program::gradient(4)).slot;
   EXPECT_EQ(finding(steps, shape), "");  // one buffer serves all, one after the other
@@ -356,15 +356,16 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
 }
 
 TEST(Zero3, WritesTheGoldenStep_WithTwoGroupsKeptWhole) {
-  testing_support::expect_golden("tests/strategies/golden/zero3_keep_whole2_dp2_mb2.txt",
-                                 to_text(steps_of({.stage = 3, .micro_batches = 2, .layers = 2, .keep_whole = 2})[0]));
+  testing_support::expect_golden(
+      "tests/strategies/golden/zero3_keep_whole2_dp2_mb2.txt",
+      to_text(zero_steps({.stage = 3, .micro_batches = 2, .layers = 2, .keep_whole = 2})[0]));
 }
 
 TEST(Zero, WritesTheGoldenSteps) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage, .micro_batches = stage == 2 ? 2 : 1, .layers = 1, .tied = stage == 2};
     testing_support::expect_golden("tests/strategies/golden/zero" + std::to_string(stage) + "_dp2.txt",
-                                   to_text(steps_of(shape)[0]));
+                                   to_text(zero_steps(shape)[0]));
   }
 }
 

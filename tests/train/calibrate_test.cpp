@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <mutex>
+#include <thread>
 
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
@@ -13,6 +16,23 @@
 
 namespace herd::train {
 namespace {
+
+// A block that takes a while longer, once `slow`.
+class Slowed final : public nn::Block {
+ public:
+  Slowed(std::shared_ptr<nn::Block> block, const std::atomic<bool>& slow)
+      : Block(block->name(), block->groups()), block_(std::move(block)), slow_(slow) {}
+  nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
+    if (slow_) std::this_thread::sleep_for(kPause);
+    return block_->forward(x, context);
+  }
+
+  static constexpr std::chrono::milliseconds kPause{30};
+
+ private:
+  std::shared_ptr<nn::Block> block_;
+  const std::atomic<bool>& slow_;
+};
 
 TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWas) {
   for (const std::string recompute : {"none", "full"}) {
@@ -25,7 +45,9 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
     std::vector<program::Calibration> machines;
     std::vector<double> paces;
     run_inproc(2, [&](Communicator& comm) {
-      const models::Model model = models::make_model(run.model);
+      models::Model model = models::make_model(run.model);
+      std::atomic<bool> slow = false;
+      model.blocks[3] = std::make_shared<Slowed>(model.blocks[3], slow);
       const optim::AdamW adamw({});
       const program::Program step =
           strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
@@ -42,6 +64,9 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
       const MachinePace seldom(passes, spec::kAuto, 1.001 * passes.pass_us());  // a look is as long as a step
       EXPECT_TRUE(seldom.due(100, false) && !seldom.due(99, false));
       EXPECT_GE(passes.slowest(), 1);
+      slow = true;
+      EXPECT_GT(passes.pace(), 3) << "a pass of " << passes.pass_us() << " us that takes 30 ms longer";
+      slow = false;
       EXPECT_FALSE(pace.looked());
       const double looks[] = {pace.look(), pace.look()};
       EXPECT_GT(looks[0], 0);
