@@ -8,6 +8,11 @@
 #include "herd/bridge/block_pool_internal.h"
 
 namespace herd {
+namespace {
+
+size_t with_ninth(size_t bytes) { return bytes + bytes / 8; }  // of which the bytes are eight
+
+}  // namespace
 
 // Blocks of several huge pages ask for them: fewer faults, and streams that do not stop at each small page.
 void* BlockPool::allocate(size_t capacity) {
@@ -31,10 +36,11 @@ void* BlockPool::take(size_t bytes) {
   if (data == nullptr) {
     make_room(bytes);
     data = allocate(bytes);
+    held_ += bytes;
   }
   header(data).bytes = bytes;
-  live_big_ += header(data).capacity;
-  peak_big_ = std::max(peak_big_, live_big_);
+  live_ += bytes;
+  peak_ = std::max(peak_, live_);
   return data;
 }
 
@@ -42,28 +48,34 @@ void BlockPool::give(void* data) {
   const size_t capacity = header(data).capacity;
   if (capacity < kBig) return release(data);
   const std::lock_guard lock(mutex_);
-  live_big_ -= capacity;
+  live_ -= header(data).bytes;
   kept_bytes_ += capacity;
   kept_.emplace(capacity, data);
 }
 
 void* BlockPool::reuse(size_t bytes) {
   const auto found = kept_.lower_bound(bytes);
-  if (found == kept_.end() || found->first > bytes + bytes / 8) return nullptr;
+  if (found == kept_.end() || found->first > with_ninth(bytes)) return nullptr;
   void* data = found->second;
   kept_bytes_ -= found->first;
   kept_.erase(found);
   return data;
 }
 
+// Of the blocks that suffice the smallest goes: who asks for its size next pays for what went.
 void BlockPool::make_room(size_t bytes) {
-  const size_t allowed = std::max(peak_big_, live_big_ + bytes);
-  while (!kept_.empty() && live_big_ + kept_bytes_ + bytes > allowed) {
-    const auto largest = std::prev(kept_.end());
-    kept_bytes_ -= largest->first;
-    release(largest->second);
-    kept_.erase(largest);
+  const size_t allowed = with_ninth(std::max(peak_, live_ + bytes));
+  while (!kept_.empty() && held_ + bytes > allowed) {
+    const auto suffices = kept_.lower_bound(held_ + bytes - allowed);
+    give_back(suffices == kept_.end() ? std::prev(kept_.end()) : suffices);
   }
+}
+
+void BlockPool::give_back(std::multimap<size_t, void*>::iterator kept) {
+  held_ -= kept->first;
+  kept_bytes_ -= kept->first;
+  release(kept->second);
+  kept_.erase(kept);
 }
 
 int64_t BlockPool::kept_bytes() {
@@ -73,9 +85,7 @@ int64_t BlockPool::kept_bytes() {
 
 void BlockPool::give_back_kept() {
   const std::lock_guard lock(mutex_);
-  for (const auto& [capacity, data] : kept_) release(data);
-  kept_.clear();
-  kept_bytes_ = 0;
+  while (!kept_.empty()) give_back(kept_.begin());
 }
 
 }  // namespace herd

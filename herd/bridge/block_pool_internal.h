@@ -31,12 +31,13 @@ class BlockPool {
   static void release(void* data);
   void* reuse(size_t bytes);  // null if nothing fits
   void make_room(size_t bytes);
+  void give_back(std::multimap<size_t, void*>::iterator kept);
 
   std::mutex mutex_;
   std::multimap<size_t, void*> kept_;  // by capacity
   size_t kept_bytes_ = 0;
-  size_t live_big_ = 0;  // capacities
-  size_t peak_big_ = 0;
+  size_t held_ = 0;             // capacities of big blocks, live and kept
+  size_t live_ = 0, peak_ = 0;  // bytes asked for of big blocks
 };
 
 }  // namespace herd

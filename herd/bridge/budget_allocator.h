@@ -5,8 +5,9 @@
 // CountedMemory. Big blocks (>= 256 KiB) that are freed are kept and used again, since returning them to the system and
 // faulting them in anew costs a training step more than its norms do: a step asks for the same sizes as the step
 // before. A kept block serves a request that fills at least 8/9 of it. Kept and live big blocks together never exceed
-// the peak of live ones (plus that ninth), so reuse never raises the peak of resident memory. Torch has one CPU
-// allocator per process, so this is one per process too. Until install() nothing is counted. Threads: any.
+// the peak of what was asked for plus that ninth, so reuse raises the peak of resident memory by no more; the ninth
+// lets what one phase of a step needs stay over the others. Torch has one CPU allocator per process, so this is one per
+// process too. Until install() nothing is counted. Threads: any.
 #pragma once
 
 #include <array>

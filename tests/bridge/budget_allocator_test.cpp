@@ -98,6 +98,22 @@ TEST_F(Budget, KeptBlocksNeverRaiseThePeakOfMemoryHeld) {
   }
 }
 
+TEST_F(Budget, KeepsWhatEachPhaseOfAStepNeeds_WhereThatIsAtMostTheNinthMore) {
+  for (int step = 0; step < 3; ++step) {
+    std::vector<at::Tensor> graph;
+    for (int block = 0; block < 10; ++block) graph.push_back(bytes(8 * kMiB));
+    bytes(16 * kMiB);  // of the loss: the peak is 96 MiB
+    const at::Tensor dx = bytes(4 * kMiB), scratch = bytes(4 * kMiB);
+  }
+  EXPECT_EQ(DeviceMemory::kept_bytes(), (10 * 8 + 16 + 2 * 4) * kMiB);
+}
+
+TEST_F(Budget, MakesRoomByTheSmallestBlockThatSuffices) {
+  bytes(32 * kMiB).add_(bytes(4 * kMiB)[0]);  // both at once
+  const at::Tensor more = bytes(8 * kMiB);
+  EXPECT_GE(DeviceMemory::kept_bytes(), 32 * kMiB);
+}
+
 TEST_F(Budget, CountsRightFromManyThreads) {
   std::vector<std::thread> threads;
   for (int t = 0; t < 4; ++t) {
