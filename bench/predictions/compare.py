@@ -9,9 +9,10 @@ selective recompute (the latter with dropout), bf16, frozen (the embeddings and 
 After every step the machine's pace is looked at (health.pace_every = 1): the passes over blocks that the prediction is
 made of, timed again. So a step that takes longer than predicted is the machine's (its pace is above 1) or the
 prediction's (the step is off at the machine's pace, too). A run's step is the median of those after the first, its pace
-the mean of the middle half of the looks, as herd says it. Each run goes to --out as a JSON object: contender, predicted_ms, ms,
-pace; with --add the runs that the file holds count too. The table goes to standard output: over the runs the middle, and
-the smallest and largest.
+the mean of the middle half of the looks, as herd says it; "at that pace" is the median of the steps, each over what was
+predicted before the first one times the mean of the looks before and after it. Each run goes to --out as a JSON object:
+contender, predicted_ms, ms, pace; with --add the runs that the file holds count too. The table goes to standard output:
+over the runs the middle, and the smallest and largest.
 """
 import argparse
 import json
@@ -71,7 +72,7 @@ def run(contender, overrides):
         for i in range(runs):
             with open(f"{folder}/{i}/metrics.jsonl") as lines:
                 steps = [row for row in map(json.loads, lines) if "step_ms" in row]
-            yield {"contender": contender, "ranks": args.ranks, "predicted_ms": steps[-1]["predicted_step_ms"],
+            yield {"contender": contender, "ranks": args.ranks, "predicted_ms": steps[0]["predicted_step_ms"],
                    "ms": [row["step_ms"] for row in steps[1:]], "pace": [row["pace"] for row in steps]}
 
 
@@ -101,5 +102,6 @@ for contender in dict.fromkeys(row["contender"] for row in rows):
     own = [row for row in rows if row["contender"] == contender]
     shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in own]
     paces = [midmean(row["pace"]) for row in own]
-    paced = [share / pace for share, pace in zip(shares, paces)]
+    paced = [statistics.median(ms / row["predicted_ms"] / ((before + after) / 2)
+                               for ms, before, after in zip(row["ms"], row["pace"], row["pace"][1:])) for row in own]
     print(f"| {contender} | {len(own)} | {spread(shares, '.0%')} | {spread(paces, '.2f')} | {spread(paced, '.0%')} |")

@@ -38,12 +38,14 @@ void BlockPasses::run() {
   loss(forward_and_backward());
   std::vector<double> longest = {totals_.back()};
   comm_.all_reduce(longest, {.op = ReduceOp::kMax, .name = "calibration"});
+  longest_.push_back(longest[0]);
   slowest_.push_back(longest[0] / mean_over_ranks(totals_.back(), comm_));
 }
 
 void BlockPasses::forget() {
   times_.clear();
   totals_.clear();
+  longest_.clear();
   slowest_.clear();
 }
 
@@ -58,7 +60,7 @@ std::map<BlockPasses::Op, double> BlockPasses::figures() {
   }
   figures[{OpKind::kLoss, last()}] *= static_cast<double>(layout_.micro_batch) / static_cast<double>(loss_rows());
   for (auto& [op, us] : figures) us = mean_over_ranks(us, comm_);
-  pass_us_ = mean_over_ranks(midmean(totals_), comm_);
+  pass_us_ = midmean(longest_);
   return figures;
 }
 
@@ -67,7 +69,7 @@ double BlockPasses::slowest() const { return midmean(slowest_); }
 double BlockPasses::pace() {
   forget();
   run();
-  const double now_us = mean_over_ranks(totals_.back(), comm_);
+  const double now_us = longest_.back();
   forget();
   return now_us / pass_us_;
 }

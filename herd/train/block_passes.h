@@ -41,7 +41,7 @@ class BlockPasses {
   // The same on all ranks; 1 with one.
   double slowest() const;
 
-  // Microseconds of the timed ops of a pass, as figures() found them.
+  // Microseconds of the timed ops of a pass on the slowest rank, as figures() found them.
   double pass_us() const { return pass_us_; }
 
   // One pass more: how many times as long as pass_us() it takes. REQUIRES figures() before, no step in flight.
@@ -69,8 +69,9 @@ class BlockPasses {
   Communicator& comm_;
   const spec::ModelTable table_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass
-  std::vector<double> totals_;               // their sums
-  std::vector<double> slowest_;              // of each pass, over the mean
+  std::vector<double> totals_;               // their sums,
+  std::vector<double> longest_;              // on the slowest rank,
+  std::vector<double> slowest_;              // and that over the mean of all
   double pass_us_ = 0;
 };
 

@@ -32,6 +32,7 @@ double MachinePace::look() {
 }
 
 double MachinePace::recent() const {
+  if (!looked()) return 1;
   const auto count = std::min(kRecent, static_cast<std::ptrdiff_t>(paces_.size()));
   return midmean({paces_.end() - count, paces_.end()});
 }

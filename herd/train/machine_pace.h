@@ -1,6 +1,7 @@
 // Whose fault is a step that takes longer than predicted? A prediction is made of passes over the blocks that were
 // timed before the first step; the same passes, timed again between steps, say how fast the machine is now beside then.
-// A pace is now over then: 1.18 = the machine takes 1.18 times as long.
+// A pace is now over then, of the slowest rank: 1.18 = the machine takes 1.18 times as long. What the next step is
+// predicted to take follows it.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +23,11 @@ class MachinePace {
   double look();  // one pass, and its pace. Collective; the same on all ranks. REQUIRES no step in flight
 
   bool looked() const { return !paces_.empty(); }
-  double recent() const;   // of the last looks, so that one hiccup does not count
+  double recent() const;   // of the last looks, so that one hiccup does not count; 1 before the first
   double overall() const;  // of all
+
+  // Of the next step: what was predicted before the first one, at the recent pace; 0 where nothing was.
+  double predicted_us() const { return predicted_us_ * recent(); }
 
   // "predicted at the machine's pace: 304 ms x 1.18 = 359 ms a step, over 13 looks; measured 362 ms, 101 %".
   // REQUIRES looked()

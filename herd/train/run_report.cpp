@@ -6,7 +6,6 @@
 #include <functional>
 
 #include "herd/base/median.h"
-#include "herd/base/midmean.h"
 #include "herd/base/units.h"
 #include "herd/draw/chart.h"
 #include "herd/draw/page.h"
@@ -43,6 +42,10 @@ double median_of(const std::vector<StepMetrics>& metrics, double StepMetrics::*m
   return median(std::move(values));
 }
 
+bool was_paced(const std::vector<StepMetrics>& metrics) {
+  return std::any_of(metrics.begin(), metrics.end(), [](const auto& one) { return one.pace.has_value(); });
+}
+
 // "102 %" of a prediction; "-" where there is none.
 std::string share_of(double measured, double predicted) {
   return predicted > 0 ? number(100 * measured / predicted, 0) + " %" : "-";
@@ -68,22 +71,21 @@ draw::Section summary(const RunReport& report) {
 draw::Section predictions(const RunReport& report) {
   const auto& metrics = report.metrics;
   const double step_ms = median_of(metrics, &StepMetrics::step_ms);
-  const double predicted_ms = median_of(metrics, &StepMetrics::predicted_step_ms);
+  const double predicted_ms = metrics.front().predicted_step_ms;
   int64_t peak = 0, predicted_peak = 0;
   for (const auto& one : metrics) {
     peak = std::max(peak, one.device_bytes_peak);
     predicted_peak = std::max(predicted_peak, one.predicted_device_bytes_peak);
   }
   draw::Table table{{{"", false}, {"predicted", true}, {"measured", true}, {"measured / predicted", true}}, {}};
-  table.rows.push_back({"step, median", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
+  table.rows.push_back({"step, before the first one", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
                         format_us(step_ms * 1e3), share_of(step_ms, predicted_ms)});
-  std::vector<double> paces;
-  for (const auto& one : metrics)
-    if (one.pace) paces.push_back(*one.pace);
-  if (!paces.empty()) {
-    const double then_ms = predicted_ms * midmean(paces);
-    table.rows.push_back({"step, at the machine's pace: x " + number(midmean(paces), 2), format_us(then_ms * 1e3),
-                          format_us(step_ms * 1e3), share_of(step_ms, then_ms)});
+  if (was_paced(metrics)) {
+    std::vector<double> shares;  // of each step in what was predicted of it
+    for (const auto& one : metrics) shares.push_back(one.step_ms / one.predicted_step_ms);
+    table.rows.push_back({"step, at the machine's latest pace",
+                          format_us(median_of(metrics, &StepMetrics::predicted_step_ms) * 1e3),
+                          format_us(step_ms * 1e3), share_of(median(std::move(shares)), 1)});
   }
   table.rows.push_back({"peak of device memory",
                         predicted_peak > 0 ? format_bytes(static_cast<double>(predicted_peak)) : "-",
@@ -106,12 +108,13 @@ draw::Section speed(const RunReport& report) {
   chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return m.step_ms; })});
   chart.series.push_back(
       {"waiting for communication", points_of(report.metrics, [](const auto& m) { return m.comm_wait_ms; })});
-  Points paced =
-      points_of(report.metrics, [](const auto& m) { return m.pace ? *m.pace * m.predicted_step_ms : std::nan(""); });
-  if (!paced.empty()) chart.series.push_back({"predicted, at the machine's pace", std::move(paced)});
-  chart.limit = median_of(report.metrics, &StepMetrics::predicted_step_ms);
+  if (was_paced(report.metrics)) {
+    chart.series.push_back({"predicted, at the machine's latest pace",
+                            points_of(report.metrics, [](const auto& m) { return m.predicted_step_ms; })});
+  }
+  chart.limit = report.metrics.front().predicted_step_ms;
   if (chart.limit > 0) {
-    chart.limit_name = "predicted";
+    chart.limit_name = "predicted before the first step";
   } else {
     chart.limit = std::nan("");
   }

@@ -249,7 +249,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
   metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
-  metrics.predicted_step_ms = predicted.step_us / 1e3;
+  metrics.predicted_step_ms = pace->predicted_us() / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   record.gflops = flops_per_step / metrics.step_ms / 1e6;
   return record;

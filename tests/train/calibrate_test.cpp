@@ -17,21 +17,23 @@
 namespace herd::train {
 namespace {
 
-// A block that takes a while longer, once `slow`.
+using namespace std::chrono_literals;
+
+using Pause = std::atomic<std::chrono::milliseconds>;
+
+// A block that takes a while longer.
 class Slowed final : public nn::Block {
  public:
-  Slowed(std::shared_ptr<nn::Block> block, const std::atomic<bool>& slow)
-      : Block(block->name(), block->groups()), block_(std::move(block)), slow_(slow) {}
+  Slowed(std::shared_ptr<nn::Block> block, const Pause& pause)
+      : Block(block->name(), block->groups()), block_(std::move(block)), pause_(pause) {}
   nn::Tuple forward(const nn::Tuple& x, const nn::Context& context) override {
-    if (slow_) std::this_thread::sleep_for(kPause);
+    std::this_thread::sleep_for(pause_.load());
     return block_->forward(x, context);
   }
 
-  static constexpr std::chrono::milliseconds kPause{30};
-
  private:
   std::shared_ptr<nn::Block> block_;
-  const std::atomic<bool>& slow_;
+  const Pause& pause_;
 };
 
 TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWas) {
@@ -46,8 +48,8 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
     std::vector<double> paces;
     run_inproc(2, [&](Communicator& comm) {
       models::Model model = models::make_model(run.model);
-      std::atomic<bool> slow = false;
-      model.blocks[3] = std::make_shared<Slowed>(model.blocks[3], slow);
+      Pause pause = 0ms;
+      model.blocks[3] = std::make_shared<Slowed>(model.blocks[3], pause);
       const optim::AdamW adamw({});
       const program::Program step =
           strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
@@ -64,9 +66,9 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
       const MachinePace seldom(passes, spec::kAuto, 1.001 * passes.pass_us());  // a look is as long as a step
       EXPECT_TRUE(seldom.due(100, false) && !seldom.due(99, false));
       EXPECT_GE(passes.slowest(), 1);
-      slow = true;
+      pause = 30ms;
       EXPECT_GT(passes.pace(), 3) << "a pass of " << passes.pass_us() << " us that takes 30 ms longer";
-      slow = false;
+      pause = 0ms;
       EXPECT_FALSE(pace.looked());
       const double looks[] = {pace.look(), pace.look()};
       EXPECT_GT(looks[0], 0);
@@ -96,6 +98,32 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
     EXPECT_EQ(paces[0], paces[1]);
     EXPECT_EQ(machines[0].reduce_us_per_byte, machines[1].reduce_us_per_byte);
   }
+}
+
+TEST(BlockPasses, PaceIsThatOfTheSlowestRank_ThenAndNow) {
+  spec::RunFile run;
+  run.model = {.layers = 2, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300};
+  run.train.batch = 4;
+  const spec::Layout layout = spec::resolve(run, 2);
+  run_inproc(2, [&](Communicator& comm) {
+    models::Model model = models::make_model(run.model);
+    Pause pause = comm.rank() == 0 ? 400ms : 10ms;
+    model.blocks[1] = std::make_shared<Slowed>(model.blocks[1], pause);
+    const program::Program step =
+        strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
+    const runtime::AxisGroups groups(comm, step);
+    runtime::FlatParameters parameters(model.groups, step, comm, {}, 1);
+    runtime::WholeWeights whole(parameters, groups, step);
+    BlockPasses passes(run, layout, model.blocks, parameters, whole, comm);
+    passes.run();
+    passes.figures();
+    EXPECT_GE(passes.pass_us(), 400e3);
+    EXPECT_GT(passes.slowest(), 1.5);
+    pause = comm.rank() == 0 ? 10ms : 400ms;  // the other one now, and ranks that meet take as long
+    EXPECT_NEAR(passes.pace(), 1, 0.3);
+    pause = 100ms;
+    EXPECT_LT(passes.pace(), 0.5);
+  });
 }
 
 }  // namespace

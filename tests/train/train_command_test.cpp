@@ -65,7 +65,7 @@ TEST(TrainCommand, PredictsWhatHerdPlanSays_OnTheClusterThatItMeasured) {
   RunFolder folder;
   const Ended run = folder.train("run", 2, {"strategy.recompute=sqrt", "train.eval_every=0", "train.threads=1"});
   ASSERT_EQ(run.status, 0) << run.output;
-  const StepMetrics step = read_metrics(folder.root / "run/metrics.jsonl").back();
+  const StepMetrics step = read_metrics(folder.root / "run/metrics.jsonl").front();
   Command plan({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "plan", folder.root / "run/config.toml", "--ranks",
                 "2", "--cluster", folder.root / "run/cluster.toml", "--json"},
                folder.root / "plan.output");
@@ -74,6 +74,19 @@ TEST(TrainCommand, PredictsWhatHerdPlanSays_OnTheClusterThatItMeasured) {
   EXPECT_EQ(json["method"], "simulated");
   EXPECT_EQ(json["device_bytes"]["total"].get<double>(), static_cast<double>(step.predicted_device_bytes_peak));
   EXPECT_NEAR(json["step_us"].get<double>() / 1e3, step.predicted_step_ms, 1e-6 * step.predicted_step_ms);
+}
+
+TEST(TrainCommand, PredictsTheNextStepAtThePaceThatTheMachineHad) {
+  RunFolder folder;
+  const Ended run = folder.train("run", 2, {"health.pace_every=1", "train.eval_every=0"});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const std::vector<StepMetrics> steps = read_metrics(folder.root / "run/metrics.jsonl");
+  ASSERT_GT(steps.size(), 2u);
+  EXPECT_NEAR(steps[1].predicted_step_ms, *steps[0].pace * steps[0].predicted_step_ms,
+              1e-6 * steps[1].predicted_step_ms);
+  EXPECT_NEAR(steps[2].predicted_step_ms, (*steps[0].pace + *steps[1].pace) / 2 * steps[0].predicted_step_ms,
+              1e-6 * steps[2].predicted_step_ms);
+  EXPECT_THAT(run.output, HasSubstr(" at pace "));
 }
 
 TEST(TrainCommand, ContinuesWithTheSameBits_WhenResumed) {

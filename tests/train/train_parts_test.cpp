@@ -44,7 +44,7 @@ TEST(StepLine, ShowsBudgetShareAndMatmulShare_WhereTheyAreKnown) {
   record.pace = 1.04;
   EXPECT_THAT(step_line(record), testing::HasSubstr("256 MiB, 25 % of 1 GiB"));
   EXPECT_THAT(step_line(record),
-              testing::HasSubstr("50 % of matmul | 98.1 ms, predicted 95.4 ms x 1.04 | val_loss 4.9000 |"));
+              testing::HasSubstr("50 % of matmul | 98.1 ms, predicted 95.4 ms at pace 1.04 | val_loss 4.9000 |"));
 }
 
 }  // namespace
