@@ -5,7 +5,7 @@
 //            the time, and then receive as many
 //   long     messages that double from 64 KiB until one takes 4 ms (or has 4 MiB): its second half, since the first may
 //            pass a limited link in a burst
-//   both     such a message as both ends send one: the median of 2 to 7, after a first one
+//   both     such a message as both ends send one, until both have it: the lower quartile of 2 to 7, after a first
 // About 20 ms, where a rank has a core. Threads: the world's calling thread.
 #pragma once
 

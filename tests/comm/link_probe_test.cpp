@@ -17,8 +17,9 @@ namespace {
 using testing_support::require;
 
 // What a probe of this cable finds; the rest as End has it, of the end that answers.
-Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0, double prepares_us = 0) {
-  testing_support::SimulatedCable simulated(cable);
+Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0, double prepares_us = 0,
+            double burst_bytes = 0) {
+  testing_support::SimulatedCable simulated(cable, burst_bytes);
   std::thread other([&] {
     testing_support::SimulatedCable::End end(simulated, 1);
     end.interrupt_between_halves(interrupted_us);
@@ -53,6 +54,19 @@ TEST(LinkProbe, TakesNoLinkForFaster_WhenItsReceiverIsInterruptedBetweenTheHalve
   const Link found = probed({10, 100, 4, 0}, 0, 50'000);
   EXPECT_LT(found.bytes_per_us, 100);  // the second half was there already
   EXPECT_GT(found.bytes_per_us, 1);
+}
+
+TEST(LinkProbe, FindsTheRateOfACableThatPassesBursts_WhenOneEndIsAheadOfTheOther) {
+  for (const double late_us : {0, 500, 1'000, 2'000, 3'000, 10'000}) {
+    const Link found = probed({10, 125, 4, 0}, 0, 0, late_us, 256 << 10);
+    EXPECT_NEAR(found.bytes_per_us, 125, 6) << late_us;
+    EXPECT_EQ(found.core_bytes_per_us, 0) << late_us;
+  }
+}
+
+TEST(LinkProbe, FindsTheSame_WhenTheOtherEndIsInterruptedInEverySecondExchange) {
+  EXPECT_EQ(probed({10, 100, 4, 0}, 0, 2'000).core_bytes_per_us, 0);
+  EXPECT_NEAR(probed({10, 100'000, 4, 1'000}, 0, 500).core_bytes_per_us, 1'000, 50);
 }
 
 TEST(LinkProbe, FindsTheSame_WhenTheOtherEndTakesTimeToPrepare) {

@@ -1,5 +1,6 @@
 // Two ends of a cable with a clock of their own each, for probes: what a message takes is exact, and nothing waits for
-// real. An end's clock goes on with what its core does, and to a message's arrival when it receives it.
+// real. An end's clock goes on with what its core does, and to a message's arrival when it receives it. A cable that
+// has passed nothing for a while may pass what it could have passed meanwhile at once, up to a burst (a token bucket).
 // Threads: one per end.
 #pragma once
 
@@ -16,7 +17,8 @@ namespace herd::testing_support {
 
 class SimulatedCable {
  public:
-  explicit SimulatedCable(const Link& link) : link_(link) {}
+  explicit SimulatedCable(const Link& link, double burst_bytes = 0)
+      : link_(link), burst_us_(burst_bytes / link.bytes_per_us) {}
 
   class End final : public comm::ProbeWire {
    public:
@@ -33,9 +35,11 @@ class SimulatedCable {
       const auto size = static_cast<double>(bytes.size());
       const double core_us = link.core_bytes_per_us > 0 ? size / link.core_bytes_per_us : 0;
       const double first_us = std::max(free_us_, now_us_), after_us = link.latency_us - link.message_us;
-      free_us_ = std::max(first_us + size / link.bytes_per_us, now_us_ + core_us);
+      const double saved_us = std::min(first_us - free_us_, cable_.burst_us_);
+      free_us_ = first_us - saved_us + size / link.bytes_per_us;
+      const double last_us = std::max({first_us, free_us_, now_us_ + core_us});
       now_us_ += core_us + link.message_us;
-      cable_.put(side_, {first_us + after_us, free_us_ + after_us, {bytes.begin(), bytes.end()}});
+      cable_.put(side_, {first_us + after_us, last_us + after_us, {bytes.begin(), bytes.end()}});
     }
 
     void receive(std::span<std::byte> bytes) override {
@@ -61,7 +65,7 @@ class SimulatedCable {
     SimulatedCable& cable_;
     int side_;
     double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0,
-           prepares_us_ = 0;  // free_us_: when its way out has passed all
+           prepares_us_ = 0;  // free_us_: when its way out has passed all, but for a burst
     int long_ones_ = 0;
   };
 
@@ -86,6 +90,7 @@ class SimulatedCable {
   }
 
   Link link_;
+  double burst_us_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<Message> under_way_[2];
