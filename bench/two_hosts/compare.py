@@ -2,12 +2,13 @@
 """All-reduce of fp32 sums between two hosts (network namespaces joined by a virtual cable), herd against its peers.
 
     python bench/two_hosts/compare.py [--build build/release] [--python PYTHON] [--rate 1gbit] [--ranks 1]
-        [--bytes 4KiB,64KiB,1MiB,16MiB,64MiB] [--rounds 5] [--peers raw,gloo,mpi,ucx] [--out two_hosts.jsonl]
+        [--bytes 4KiB,64KiB,1MiB,16MiB,64MiB] [--rounds 5] [--peers raw,gloo,mpi,ucx] [--each] [--out two_hosts.jsonl]
 
 --ranks counts per host. In each round each contender runs once per size, in turn, so that whatever else the machine
 does hits all alike. raw: two plain TCP connections, as many bytes each way at the same time as an all-reduce of two
 ranks sends; ucx: ucx_perftest's one-way bandwidth of messages of that size. With --ranks 2 herd also runs a flat ring in
-block and in cyclic order. Needs root. JSONL, one object a size and contender, then a table of medians in us with herd's
+block and in cyclic order; with --each by each algorithm that it considers, and a line a size says how long its choice
+takes beside the fastest. Needs root. JSONL, one object a size and contender, then a table of medians in us with herd's
 ratio to each peer (above 1: herd is faster).
 """
 import argparse
@@ -35,6 +36,7 @@ parser.add_argument("--bytes", default="4KiB,64KiB,1MiB,16MiB,64MiB")
 parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--budget", type=float, default=2**27, help="bytes per run and size; sets the iterations")
 parser.add_argument("--peers", default="raw,gloo,mpi,ucx")
+parser.add_argument("--each", action="store_true", help="herd also by each algorithm that it considers")
 parser.add_argument("--out", default="two_hosts.jsonl")
 parser.add_argument("--page", help="a page whose part of this name the table replaces")
 args = parser.parse_args()
@@ -111,6 +113,12 @@ def ucx(hosts, size, n):
 contenders = {"herd": herd("")}
 if args.ranks > 1:
     contenders.update({"herd, block ring": herd("ring"), "herd, cyclic ring": herd("ring", "cyclic")})
+each = {}
+if args.each:
+    shown = subprocess.run([build / "herd", "explain", "all_reduce", "--bytes", "1MiB", "--json", "--ranks", str(2 * args.ranks),
+                            "--topology", f"hosts:2x{args.ranks}"], capture_output=True, text=True, check=True).stdout
+    each = {f"herd, {one['algorithm']}": herd(one["algorithm"])
+            for one in json.loads(shown)["candidates"] if "us" in one and "why_not" not in one}
 peers = {"raw": raw, "gloo": gloo, "mpi": open_mpi, "ucx": ucx}
 for name in filter(None, args.peers.split(",")):
     if name == "mpi":
@@ -129,11 +137,11 @@ if reason := two_hosts.why_not():
     print(f"two_hosts: skipped: {reason}")
     sys.exit(two_hosts.CANNOT)
 sizes = [parse_bytes(text) for text in args.bytes.split(",")]
-times = {(size, name): [] for size in sizes for name in contenders}
+times = {(size, name): [] for size in sizes for name in [*contenders, *each]}
 with two_hosts.TwoHosts(rate=args.rate) as hosts:
     for _ in range(args.rounds):
         for size in sizes:
-            for name, contender in contenders.items():
+            for name, contender in {**contenders, **each}.items():
                 times[size, name] += contender(hosts, size, max(4, min(1000, int(args.budget) // size)))
 shutil.rmtree(scratch)
 
@@ -154,6 +162,10 @@ for size in sizes:
                 text += f" ({medians[size, name] / medians[size, 'herd']:.2f})"
         row += text.rjust(24)
     table.append(row)
+for size in sizes if each else []:
+    fastest = min(each, key=lambda name: medians[size, name])
+    table.append(f"{size} bytes: the choice takes {medians[size, 'herd'] / medians[size, fastest]:.2f} of the fastest of "
+                 f"{len(each)} algorithms ({fastest.split(', ')[1]}, {medians[size, fastest]:.1f} us)")
 print("\n".join(table))
 if args.page:
     page = pathlib.Path(args.page)
