@@ -1,6 +1,7 @@
 #include "herd/models/gpt.h"
 
 #include "herd/base/error.h"
+#include "herd/bridge/tensor_buffer.h"
 #include "herd/nn/language_model_head.h"
 #include "herd/nn/token_embedding.h"
 #include "herd/nn/transformer_block.h"
@@ -45,11 +46,10 @@ class GptBuilder {
       (spec::is_frozen(shape_.frozen, spec.name) ? frozen : trained).push_back(spec);
     const std::string frozen_name = trained.empty() ? name : spec::frozen_group_name(name);
     Groups added;
-    if (!trained.empty())
-      added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), options_.dtype, options_.device));
-    if (!frozen.empty())
-      added.push_back(
-          std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), options_.dtype, options_.device, true));
+    nn::GroupOptions group{options_.dtype, options_.gradient_dtype, options_.device};
+    if (!trained.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), group));
+    group.frozen = true;
+    if (!frozen.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), group));
     append(model_.groups, added);
     return added;
   }
@@ -105,6 +105,12 @@ class GptBuilder {
 };
 
 }  // namespace
+
+ModelOptions options_of(const spec::ModelTable& table) {
+  return {.dtype = scalar_type_of(table.compute),
+          .gradient_dtype = scalar_type_of(table.gradient),
+          .recompute_attention = table.recomputes_attention};
+}
 
 Model make_gpt(const Shape& shape, const ModelOptions& options) { return GptBuilder(shape, options).build(); }
 

@@ -8,15 +8,18 @@
 #pragma once
 
 #include "herd/models/model.h"
+#include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 
 namespace herd::models {
 
 struct ModelOptions {
-  at::ScalarType dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat, gradient_dtype = at::kFloat;
   at::Device device = at::kCPU;
   bool recompute_attention = false;  // strategy.recompute = "selective"
 };
+
+ModelOptions options_of(const spec::ModelTable& table);
 
 // Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
 Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});

@@ -27,7 +27,7 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
     Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
     at::Tensor gradient = parameter.gradient();
     if (parameter.take_beta() == 0.0) gradient.zero_();
-    gradient.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, gradient.size(1)}));
+    gradient.index_add_(0, ids.reshape({-1}), gradients[0].reshape({-1, gradient.size(1)}).to(gradient.scalar_type()));
     return {at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

@@ -16,8 +16,8 @@ inline at::Tensor exact(const at::Tensor& x) { return multiplies_in_fp32(x) ? x.
 
 // work(begin, count) for pieces of [0, rows).
 template <typename Work>
-void by_pieces(int64_t rows, const Work& work) {
-  for (int64_t begin = 0; begin < rows; begin += kPieceRows) work(begin, std::min(kPieceRows, rows - begin));
+void by_pieces(int64_t rows, const Work& work, int64_t piece = kPieceRows) {
+  for (int64_t begin = 0; begin < rows; begin += piece) work(begin, std::min(piece, rows - begin));
 }
 
 }  // namespace herd::nn

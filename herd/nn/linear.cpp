@@ -18,10 +18,18 @@ void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   if (bias.frozen()) return;
   at::Tensor gradient = bias.gradient();
   if (bias.take_beta() == 0.0) {
-    at::sum_out(gradient, dy, {0});
+    at::sum_out(gradient, dy, {0}, false, gradient.scalar_type());
   } else {
-    gradient.add_(dy.sum(0));
+    gradient.add_(dy.sum(0, false, gradient.scalar_type()));
   }
+}
+
+// Few rows at a time, since torch makes an fp32 copy of what it adds.
+void add_in_fp32(const at::Tensor& sum, const at::Tensor& product) {
+  constexpr int64_t kRows = 64;
+  by_pieces(
+      sum.size(0),
+      [&](int64_t begin, int64_t count) { sum.narrow(0, begin, count).add_(product.narrow(0, begin, count)); }, kRows);
 }
 
 // The weights are inputs so that backward reaches this node; their gradients are written, not returned.
@@ -63,13 +71,23 @@ void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tens
   if (weight.frozen()) return;
   at::NoGradGuard no_grad;
   at::Tensor gradient = weight.gradient();
-  if (multiplies_in_fp32(gradient)) {
+  if (multiplies_in_fp32(x)) {
     const bool anew = weight.take_beta() == 0.0;
     const at::Tensor rows = exact(x);
     by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
       at::Tensor piece = gradient.narrow(0, begin, count);
       const at::Tensor dy_piece = exact(dy.narrow(1, begin, count));
       piece.copy_(anew ? at::mm(dy_piece.t(), rows) : exact(piece).addmm_(dy_piece.t(), rows));
+    });
+  } else if (gradient.scalar_type() != x.scalar_type()) {
+    const bool anew = weight.take_beta() == 0.0;
+    by_pieces(gradient.size(0), [&](int64_t begin, int64_t count) {
+      at::Tensor piece = gradient.narrow(0, begin, count);
+      const at::Tensor product = at::mm(dy.narrow(1, begin, count).t(), x);
+      if (anew)
+        piece.copy_(product);
+      else
+        add_in_fp32(piece, product);
     });
   } else if (weight.take_beta() == 0.0) {
     at::mm_out(gradient, dy.t(), x);

@@ -18,17 +18,16 @@ int64_t sum_elements(const std::vector<ParameterSpec>& specs) {
 
 }  // namespace
 
-ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> specs, at::ScalarType dtype,
-                               at::Device device, bool frozen)
+ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> specs, const GroupOptions& options)
     : name_(std::move(name)),
-      frozen_(frozen),
+      frozen_(options.frozen),
       elements_(sum_elements(specs)),
-      weights_(elements_, dtype, device),
-      gradient_(elements_, dtype, device) {
+      weights_(elements_, options.dtype, options.device),
+      gradient_(elements_, options.gradient_dtype, options.device) {
   int64_t offset = 0;
   for (ParameterSpec& spec : specs) {
     const int64_t elements = spec.elements();
-    parameters_.push_back(Parameter(std::move(spec), offset, weights_.flat(), gradient_.flat(), frozen));
+    parameters_.push_back(Parameter(std::move(spec), offset, weights_.flat(), gradient_.flat(), frozen_));
     offset += elements;
   }
   weights_.detach();

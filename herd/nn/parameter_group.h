@@ -22,10 +22,15 @@
 
 namespace herd::nn {
 
+struct GroupOptions {
+  at::ScalarType dtype = at::kFloat, gradient_dtype = at::kFloat;
+  at::Device device = at::kCPU;
+  bool frozen = false;
+};
+
 class ParameterGroup {
  public:
-  ParameterGroup(std::string name, std::vector<ParameterSpec> specs, at::ScalarType dtype = at::kFloat,
-                 at::Device device = at::kCPU, bool frozen = false);
+  ParameterGroup(std::string name, std::vector<ParameterSpec> specs, const GroupOptions& options = {});
   ParameterGroup(const ParameterGroup&) = delete;
   ParameterGroup& operator=(const ParameterGroup&) = delete;
 
@@ -33,12 +38,14 @@ class ParameterGroup {
   int64_t elements() const { return elements_; }
   bool frozen() const { return frozen_; }  // none of it is trained: it gets no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
+  at::ScalarType gradient_dtype() const { return gradient_.flat().scalar_type(); }
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
 
   Parameter& find(std::string_view parameter_name);  // throws kBug, naming what the group has
 
-  // flat_weights, flat_gradient: [elements()], contiguous, of dtype(); their bytes are used in place and kept alive.
+  // flat_weights, flat_gradient: [elements()], contiguous, of dtype() and gradient_dtype(); their bytes are used in
+  // place and kept alive.
   void attach(const at::Tensor& flat_weights);
   void attach(void* flat_weights, std::shared_ptr<void> keep_alive);
   void detach();

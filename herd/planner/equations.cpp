@@ -183,6 +183,10 @@ class Equations {
     return sum;
   }
   int64_t weight_bytes(int group) const { return model_.group_elements(group) * size_of(model_.compute); }
+  // Gradients are cut as weights are, so whatever the weights of a part take, its gradient takes so many times that.
+  double gradient_ratio() const {
+    return static_cast<double>(size_of(model_.gradient)) / static_cast<double>(size_of(model_.compute));
+  }
 
   // Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
   struct Visits {
@@ -262,7 +266,7 @@ class Equations {
         continue;
       }
       out.device.weights += zero_ >= 3 && !uses.kept.contains(g) ? part : whole;
-      out.device.gradients += zero_ >= 2 ? part : whole;
+      out.device.gradients += gradient_ratio() * (zero_ >= 2 ? part : whole);
       states += part / bytes.weight * bytes.states;
     }
     const std::string& offload = run_.strategy.offload;
@@ -276,7 +280,7 @@ class Equations {
     out.device.buffers = scratch;
     if (zero_ < 2) return;
     const program::SlotRules rules = strategies::slot_rules(run_);
-    out.device.buffers += pool_bytes(uses.gradients, rules.gradient_buffers);
+    out.device.buffers += gradient_ratio() * pool_bytes(uses.gradients, rules.gradient_buffers);
     if (zero_ >= 3) out.device.buffers += pool_bytes(uses.weights, rules.gather_buffers);
   }
 
@@ -297,7 +301,7 @@ class Equations {
     double elements = 0;
     for (const int g : model_.blocks[b].groups)
       elements += frozen(g) ? 0 : static_cast<double>(model_.group_elements(g));
-    return elements * static_cast<double>(size_of(model_.compute));
+    return elements * static_cast<double>(size_of(model_.gradient));
   }
 
   struct Passes {
@@ -339,7 +343,7 @@ class Equations {
   // Gradients meet, and with them weights where they are shards. Returns time, and how much of it is on cores.
   double data_parallel_us(const Interval& blocks, double psi, double& on_cores,
                           std::map<std::string, double>& sent) const {
-    const double element = static_cast<double>(size_of(model_.compute)), bytes = psi * element;
+    const double bytes = psi * static_cast<double>(size_of(model_.gradient));
     const double m = layout_.micro_batches;
     double us = 0;
     if (shards_ > 1) {
@@ -352,10 +356,11 @@ class Equations {
         whole += static_cast<double>(zero_ > 0 ? shard_of(g) * shards_ : weight_bytes(g));
       }
       const double gathered = zero_ == 3 ? gathered_bytes(visits(blocks)) : zero_ > 0 ? whole : 0;
-      const double halves = zero_ == 0 ? 2 * whole : reduces * whole + gathered;  // of all-reduces
+      const double reduced = whole * gradient_ratio();
+      const double halves = zero_ == 0 ? 2 * reduced : reduces * reduced + gathered;  // of all-reduces
       sent[axis_] += halves * (n - 1) / n;
-      us += price_us(OpKind::kReduce, whole, axis_, shards_, on_cores) * halves / (2 * whole);
-      on_cores *= halves / (2 * whole);
+      us += price_us(OpKind::kReduce, reduced, axis_, shards_, on_cores) * halves / (2 * reduced);
+      on_cores *= halves / (2 * reduced);
       if (zero_ > 0) sent[axis_] += 2 * 8 * static_cast<double>(trained) * (n - 1) / n;  // norms
     }
     if (layout_.cp > 1) {
@@ -364,7 +369,7 @@ class Equations {
     }
     if (layout_.fsdp > 1 && layout_.dp > 1) {
       double part = 0;
-      for (const int g : groups_of(blocks)) part += frozen(g) ? 0 : static_cast<double>(shard_of(g));
+      for (const int g : groups_of(blocks)) part += frozen(g) ? 0 : gradient_ratio() * static_cast<double>(shard_of(g));
       sent["dp"] += 2 * part * (layout_.dp - 1) / layout_.dp;
       us += price_us(OpKind::kReduce, part, "dp", layout_.dp, on_cores);
     }
@@ -384,9 +389,10 @@ class Equations {
     const double talk = data_parallel_us(blocks, psi, on_cores, out.sent);
     const double backward = (zero_ >= 2 ? m : 1) * one.backward + (zero_ >= 3 ? m * one.forward : 0);
     // A device sends while it computes; cores that all compute have to do both.
-    const double first_bucket = psi > 0 ? talk * std::min(1.0, static_cast<double>(run_.strategy.bucket) /
-                                                                   (psi * static_cast<double>(size_of(model_.compute))))
-                                        : 0;
+    const double first_bucket = psi > 0
+                                    ? talk * std::min(1.0, static_cast<double>(run_.strategy.bucket) /
+                                                               (psi * static_cast<double>(size_of(model_.gradient))))
+                                    : 0;
     const bool spare = machine_.cores > ranks_of_host_ * machine_.threads;
     const double hidden = spare ? talk : talk - on_cores;
     const double shown = talk - hidden + std::max(first_bucket * (spare ? 1 : 0), hidden - backward);

@@ -52,7 +52,7 @@ class PlainStep {
       const int64_t elements = model_.group_elements(g);
       step.values[weight(g)] = {elements * element, Tier::kDevice, true, -1};
       if (frozen(g)) continue;
-      step.values[gradient(g)] = {elements * element, Tier::kDevice, false, -1};
+      step.values[gradient(g)] = {elements * size_of(model_.gradient), Tier::kDevice, false, -1};
       step.values[state(g)] = {elements * state_bytes_per_parameter(run_), Tier::kDevice, true, -1};
     }
     for (int b = 0; b < step.num_blocks; ++b) {

@@ -49,7 +49,7 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
   };
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
-      static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.compute));
+      static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.gradient));
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:

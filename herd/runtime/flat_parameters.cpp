@@ -22,18 +22,22 @@ using program::ValueKind;
 
 constexpr int64_t kLineBytes = 64;
 
-int64_t bytes_of(const nn::ParameterGroup& group) {
-  return group.elements() * static_cast<int64_t>(c10::elementSize(group.dtype()));
+at::ScalarType type_of(const nn::ParameterGroup& group, ValueKind kind) {
+  return kind == ValueKind::kWeight ? group.dtype() : group.gradient_dtype();
 }
+int64_t element_of(const nn::ParameterGroup& group, ValueKind kind) {
+  return static_cast<int64_t>(c10::elementSize(type_of(group, kind)));
+}
+int64_t bytes_of(const nn::ParameterGroup& group, ValueKind kind) { return group.elements() * element_of(group, kind); }
 
 // A step that holds everything whole, gradients in slots of their own.
 program::Program whole_step(const Groups& groups) {
   program::Program step;
   for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
-    const int64_t bytes = bytes_of(*groups[static_cast<size_t>(g)]);
-    step.values[program::weight(g)] = {bytes, program::Tier::kDevice, true, -1};
-    if (!groups[static_cast<size_t>(g)]->frozen())
-      step.values[program::gradient(g)] = {bytes, program::Tier::kDevice, false, g};
+    const nn::ParameterGroup& group = *groups[static_cast<size_t>(g)];
+    step.values[program::weight(g)] = {bytes_of(group, ValueKind::kWeight), program::Tier::kDevice, true, -1};
+    if (!group.frozen())
+      step.values[program::gradient(g)] = {bytes_of(group, ValueKind::kGradient), program::Tier::kDevice, false, g};
   }
   return step;
 }
@@ -54,7 +58,9 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     : groups_(std::move(groups)) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
-    HERD_CHECK(group->dtype() == groups_.front()->dtype(), group->name() + " has another dtype than the first group");
+    for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
+      HERD_CHECK(type_of(*group, kind) == type_of(*groups_.front(), kind),
+                 group->name() + " has another dtype than the first group");
   const std::string axis = program::shard_axis(step);
   if (!axis.empty()) shards_ = step.mesh.at(axis), shard_ = step.coordinate.at(axis);
   for (const auto& [name, index] : step.coordinate) {
@@ -64,8 +70,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
-  allocate(weights_, MemoryLabel::kWeights, comm.size() > 1 && shards_ > 1, comm);
-  allocate(gradients_, MemoryLabel::kGradients, comm.size() > 1, comm);
+  allocate(weights_, ValueKind::kWeight, comm.size() > 1 && shards_ > 1, comm);
+  allocate(gradients_, ValueKind::kGradient, comm.size() > 1, comm);
 
   state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
@@ -80,7 +86,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     }
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
-    const int64_t line = kLineBytes / static_cast<int64_t>(c10::elementSize(group(g).dtype()));
+    const int64_t line = kLineBytes / element_of(group(g), ValueKind::kWeight);
     const int64_t updates = group(g).frozen() ? 0
                             : cut(g)          ? memory(program::weight(g, Form::kShard)).numel()
                                               : group(g).elements();
@@ -104,7 +110,7 @@ FlatParameters::~FlatParameters() {
 
 // Wholes that stay, in the order of groups; then shards; then the buffers of the pool.
 void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Region& region) {
-  const int64_t element = static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
+  const int64_t element = element_of(*groups_.front(), kind);
   const auto take = [&](int64_t bytes) {
     const int64_t begin = region.elements;
     region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element;
@@ -113,7 +119,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   std::map<int, int64_t> pool;  // slot -> bytes
   for (const auto& [value, info] : step.values) {
     if (value.kind != kind || value.form != Form::kFull) continue;
-    const int64_t bytes = bytes_of(group(value.index));
+    const int64_t bytes = bytes_of(group(value.index), kind);
     HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
                program::value_name(value) + " of the program has no room for " + group(value.index).name());
     if (info.pooled)
@@ -137,14 +143,15 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   }
 }
 
-void FlatParameters::allocate(Region& region, MemoryLabel label, bool symmetric, Communicator& comm) {
-  const at::TensorOptions options(groups_.front()->dtype());
+void FlatParameters::allocate(Region& region, ValueKind kind, bool symmetric, Communicator& comm) {
+  const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
+  const at::TensorOptions options(type_of(*groups_.front(), kind));
   if (!symmetric) {
     const MemoryLabelGuard guard(label);
     region.memory = at::zeros({region.elements}, options);
     return;
   }
-  const int64_t element = static_cast<int64_t>(c10::elementSize(groups_.front()->dtype()));
+  const int64_t element = element_of(*groups_.front(), kind);
   const int64_t bytes = region.elements * element, pool = region.pool_elements * element;
   region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
   region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
@@ -190,7 +197,7 @@ Part FlatParameters::part(int index) const {
 
 Part FlatParameters::saved_part(int index) const {
   const auto [begin, all] = part(index);
-  const auto width = static_cast<int64_t>(c10::elementSize(group(index).dtype()));
+  const int64_t width = element_of(group(index), ValueKind::kWeight);
   // What is not cut all ranks of the shard axis hold, too.
   const int copies = cut(index) ? copies_ : copies_ * shards_, copy = cut(index) ? copy_ : copy_ * shards_ + shard_;
   const int64_t size = spec::shard_bytes(all * width, copies) / width;

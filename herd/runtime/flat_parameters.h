@@ -89,7 +89,7 @@ class FlatParameters {
   };
   bool cut(int group) const;  // its weights, over the shard axis
   void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
-  void allocate(Region& region, MemoryLabel label, bool symmetric, Communicator& comm);
+  void allocate(Region& region, program::ValueKind kind, bool symmetric, Communicator& comm);
   at::Tensor own(program::ValueKind kind, int group) const;
 
   Groups groups_;

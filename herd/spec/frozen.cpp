@@ -59,7 +59,7 @@ void spare_gradients(ModelTable& table, const std::string& patterns) {
         if (parameter.sizes.size() < 2 || !is_frozen(patterns, parameter.name)) continue;
         const double elements = static_cast<double>(ParameterGroupShape{"", {parameter}}.elements_of_rank(table.tp));
         if (b == 0)
-          block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.compute));
+          block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.gradient));
         else
           (b == last ? block.forward : block.backward).matmul_flops -= 2 * static_cast<double>(table.tokens) * elements;
       }

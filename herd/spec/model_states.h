@@ -19,7 +19,8 @@ inline constexpr StateBytes kBf16Momentum = {4, 2, 6};  // bf16 gradient and mom
 inline constexpr StateBytes kFp16Master = {2, 2, 12};   // fp32 master weight and moments: 16
 inline constexpr StateBytes kFp16MasterGradient = {2, 2, 16};  // and an fp32 gradient copy: 20
 
-// What a run keeps per parameter: weight and gradient in strategy.precision; two fp32 moments of AdamW, one of SGD with
+// What a run keeps per parameter: weight and gradient in strategy.precision, the gradient in fp32 where
+// strategy.gradient_precision says so; two fp32 moments of AdamW, one of SGD with
 // momentum; 16-bit weights have an fp32 master copy, which counts as a state.
 StateBytes state_bytes(const RunFile& run);
 

@@ -67,11 +67,12 @@ struct BlockShape {
 struct ModelTable {
   std::vector<BlockShape> blocks;  // embedding, transformer blocks, head (final norm, output layer, loss)
   std::vector<ParameterGroupShape> groups;
-  DType compute = DType::kF32;  // of weights, gradients and activations
-  int tp = 1;                   // ranks that share each block's heads and feed-forward width
-  int64_t micro_batch = 1;      // B
-  int64_t tokens = 0;           // B*T of this rank
-  int64_t target_bytes = 0;     // of a micro-batch
+  DType compute = DType::kF32;   // of weights and activations
+  DType gradient = DType::kF32;  // of weights' gradients
+  int tp = 1;                    // ranks that share each block's heads and feed-forward width
+  int64_t micro_batch = 1;       // B
+  int64_t tokens = 0;            // B*T of this rank
+  int64_t target_bytes = 0;      // of a micro-batch
   Attention attention = Attention::kFlash;
   bool recomputes_attention = false;        // in backward, instead of keeping its T x T matrices: selective recompute
   int64_t parameters() const;               // of the model
@@ -84,11 +85,11 @@ struct ModelTable {
 // What runs the products: a CPU computes fp16 ones, and attention, in fp32, by copies.
 enum class Kernels { kCpu, kDevice };
 
-// B sequences a micro-batch. Element size from strategy.precision, shares of a rank from mesh.tp (heads, feed-forward
-// width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The attention is kMath with
-// dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective" leaves its T x T matrices
-// out of the graph; backward computes attention again. Throws kBadConfig for a model.kind that has no table, and where
-// tp does not divide heads, kv_heads and ffn, or cp the context.
+// B sequences a micro-batch. Element size from strategy.precision and gradient_precision, shares of a rank from mesh.tp
+// (heads, feed-forward width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The
+// attention is kMath with dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective"
+// leaves its T x T matrices out of the graph; backward computes attention again. Throws kBadConfig for a model.kind
+// that has no table, and where tp does not divide heads, kv_heads and ffn, or cp the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.

@@ -56,7 +56,8 @@ struct RunFile {
   } mesh;
   struct Strategy {
     int64_t zero = 0;
-    std::string recompute = "none", precision = "fp32", pipeline = "1f1b", offload = "none", compression = "none";
+    std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
+                offload = "none", compression = "none";
     bool automatic = false;      // auto: herd chooses zero, recompute and micro_batch
     int64_t prefetch = kAuto;    // passes over blocks that ZeRO-3 gathers weights ahead for
     int64_t keep_whole = kAuto;  // parameter groups whose weights ZeRO-3 keeps whole through a step

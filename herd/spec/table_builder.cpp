@@ -5,7 +5,7 @@
 namespace herd::spec {
 namespace {
 
-constexpr int64_t kPieceRows = 2048;  // of large fp16 weights that a product copies at a time, as nn does
+constexpr int64_t kPieceRows = 2048;  // of large matrices that a product copies at a time, as nn does
 
 }  // namespace
 
@@ -27,6 +27,8 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   if (run.strategy.precision == "bf16") table_.compute = DType::kBF16;
   if (run.strategy.precision == "fp16") table_.compute = DType::kF16;
   element_ = size_of(table_.compute);
+  if (run.strategy.gradient_precision == "same") table_.gradient = table_.compute;
+  gradient_element_ = size_of(table_.gradient);
   in_fp32_ = table_.compute == DType::kF16 && kernels == Kernels::kCpu;
   table_.tp = static_cast<int>(tp_);
   table_.micro_batch = B_;
@@ -85,7 +87,8 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0);
   block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
   // The gradient of the embedding is zeroed whole, then rows are added.
-  block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * element_ + (norm ? 6 : 3) * rd);
+  block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
+  if (gradient_element_ != element_) block.backward.scratch_bytes = R_ * D_ * gradient_element_;
   block.inner = inner(1, 0, nullptr);
   return block;
 }
@@ -97,6 +100,11 @@ int64_t TableBuilder::saved_scores() const { return table_.attention == Attentio
 // R rows times a matrix, in fp32: the matrix, its input and its output.
 int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
   return in_fp32_ ? 4 * (inputs * outputs + R_ * (inputs + outputs)) : 0;
+}
+
+// 16-bit products become an fp32 gradient by pieces of their rows; a product in fp32 is written where it belongs.
+int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
+  return gradient_element_ == element_ || in_fp32_ ? 0 : std::min(kPieceRows, rows) * columns * element_;
 }
 
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
@@ -150,8 +158,10 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
-  block.backward.scratch_bytes =
-      std::max({(2 * rf + 3 * rd) * element_, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
+  const int64_t piece =
+      std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_)});
+  block.backward.scratch_bytes = std::max(
+      {(2 * rf + 3 * rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
   if (selective_ && block.score_bytes > 0) {
     block.graph_bytes -= block.score_bytes;
@@ -172,7 +182,7 @@ BlockShape TableBuilder::head(int dense) const {
                                (6.0 + 8 * dense) * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd;
+  block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd + gradient_piece(vocab, D_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
   block.inner = inner(1, 0, nullptr);
   return block;

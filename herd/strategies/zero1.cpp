@@ -40,17 +40,21 @@ program::Program Zero1::rewrite(program::Program step) const {
   }
   for (const auto& [group, bytes] : whole) {
     const int64_t shard = spec::shard_bytes(bytes, ranks);
+    const auto of_shard = [shard, bytes = bytes](int64_t other) {  // so many bytes of it for so many of weights
+      const int64_t common = std::gcd(other, bytes);
+      return shard / (bytes / common) * (other / common);
+    };
     for (const Value& value : {program::weight(group), program::gradient(group)}) {
       program::ValueInfo& info = step.values.at(value);
-      info.bytes = shard * ranks;
+      const int64_t part_bytes = of_shard(info.bytes);
+      info.bytes = part_bytes * ranks;
       Value part = value;
       part.form = Form::kShard;
       step.values[part] = info;
-      step.values[part].bytes = shard;
+      step.values[part].bytes = part_bytes;
     }
     program::ValueInfo& states = step.values.at(program::state(group));
-    const int64_t common = std::gcd(states.bytes, bytes);  // so many bytes of states for so many of weights
-    states.bytes = shard / (bytes / common) * (states.bytes / common);
+    states.bytes = of_shard(states.bytes);
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {

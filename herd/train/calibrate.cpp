@@ -111,11 +111,10 @@ class Measurements {
   // memory of their own where gradients are shards of next to nothing.
   double matmul_flops_per_us() {
     const int64_t D = run_.model.width, F = run_.model.ffn, wanted = layout_.micro_batch * run_.model.context;
-    const int64_t fit = (elements() - D * F) / (D + F);
+    at::Tensor memory = parameters_.gradients().view(parameters_.weights().scalar_type());
+    const int64_t fit = (memory.numel() - D * F) / (D + F);
     const int64_t rows = fit >= 1 ? std::min(wanted, fit) : std::min<int64_t>(wanted, 64);
-    const at::Tensor memory = fit >= 1
-                                  ? parameters_.gradients()
-                                  : at::full({D * F + rows * (D + F)}, kUnlikeZero, parameters_.gradients().options());
+    if (fit < 1) memory = at::full({D * F + rows * (D + F)}, kUnlikeZero, memory.options());
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
       return memory.narrow(0, at, height * width).view({height, width});
     };
@@ -137,8 +136,8 @@ class Measurements {
   // Of one thread. On gradients alone: what a gradient holds is void until the first step. A master copy is made up.
   double update_us_per_element() {
     const int64_t count = std::min({kElements, elements() / 2, states()});
-    const at::Tensor weights = parameters_.gradients().narrow(0, 0, count),
-                     gradient = parameters_.gradients().narrow(0, count, count);
+    const at::Tensor gradients = parameters_.gradients(), gradient = gradients.narrow(0, count, count);
+    const at::Tensor weights = gradients.view(parameters_.weights().scalar_type()).narrow(0, 0, count);
     const bool mixed = parameters_.has_master();
     optim::Shard shard{.weights = mixed ? at::full({count}, kUnlikeZero) : weights, .gradient = {}, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));

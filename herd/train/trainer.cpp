@@ -142,8 +142,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   }
   s.flops_per_step = table.flops() * s.layout.micro_batches;
 
-  s.model = models::make_model(
-      run.model, {.dtype = scalar_type_of(table.compute), .recompute_attention = table.recomputes_attention});
+  s.model = models::make_model(run.model, models::options_of(table));
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "herd/nn/embedding.h"
 #include "test_tensors_internal.h"
 
 namespace herd::nn {
@@ -32,6 +33,28 @@ TEST(Linear, WritesGradientsWithoutABiasAndWithoutAnInputGradient) {
   const at::Tensor x = wave({4, 7}, 0.7), dy = wave({4, 5}, 1.3);
   torch::autograd::grad({linear(x, w)}, {w.value()}, {dy}, false, false, true);
   EXPECT_TRUE(at::equal(w.gradient(), dy.t().mm(x)));
+}
+
+// 16-bit sums swallow what is less than 2^-9 of them (bf16; 2^-12 in fp16); an fp32 gradient doesn't. Nor do biases and
+// embeddings.
+TEST(Linear, KeepsSmallContributions_WhereGradientsAreFp32) {
+  for (const at::ScalarType type : {at::kBFloat16, at::kHalf}) {
+    for (const at::ScalarType gradient : {type, at::kFloat}) {
+      OwnedGroup g({{"w", {3, 2}}, {"b", {3}}, {"e", {4, 2}}}, 11, {.dtype = type, .gradient_dtype = gradient});
+      Parameter &w = g.group->find("w"), &b = g.group->find("b"), &e = g.group->find("e");
+      for (const float size : {4096.0f, 1.0f, 1.0f, 1.0f}) {
+        const at::Tensor x = at::ones({1, 2}, type), dy = at::full({1, 3}, size, type);
+        torch::autograd::grad({linear(x, w, &b)}, {w.value()}, {dy}, false, false, true);
+        torch::autograd::grad({embedding(at::ones({1}, at::kLong), e)}, {e.value()}, {at::full({1, 2}, size, type)},
+                              false, false, true);
+      }
+      const float sum = gradient == at::kFloat ? 4099.0f : 4096.0f;
+      for (const at::Tensor& one : {w.gradient(), b.gradient(), e.gradient()[1]}) {
+        EXPECT_EQ(one.scalar_type(), gradient);
+        EXPECT_TRUE(one.eq(sum).all().item<bool>()) << type << " " << gradient << "\n" << one;
+      }
+    }
+  }
 }
 
 }  // namespace

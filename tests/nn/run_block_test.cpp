@@ -37,8 +37,8 @@ TEST(RunBlock, GivesInputGradientsAndAddsToTheFlatGradient) {
 }
 
 TEST(RunBlock, GivesInputGradientsOfAFrozenGroup_WhichHasNoneItself) {
-  auto group = std::make_shared<ParameterGroup>("g", std::vector<ParameterSpec>{{"gain", {4}}}, at::kFloat, at::kCPU,
-                                                /*frozen=*/true);
+  auto group =
+      std::make_shared<ParameterGroup>("g", std::vector<ParameterSpec>{{"gain", {4}}}, GroupOptions{.frozen = true});
   Toy toy(group);
   group->attach(at::arange(1, 5, at::kFloat));
   group->begin_gradient();

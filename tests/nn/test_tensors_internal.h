@@ -12,10 +12,10 @@ inline at::Tensor wave(at::IntArrayRef sizes, double frequency) {  // values in 
 }
 
 struct OwnedGroup {
-  explicit OwnedGroup(std::vector<ParameterSpec> specs, uint64_t seed = 11, at::ScalarType dtype = at::kFloat)
-      : group(std::make_shared<ParameterGroup>("g", std::move(specs), dtype)),
-        weights(at::empty({group->elements()}, dtype)),
-        gradient(at::full({group->elements()}, std::nanf(""), dtype)) {
+  explicit OwnedGroup(std::vector<ParameterSpec> specs, uint64_t seed = 11, const GroupOptions& options = {})
+      : group(std::make_shared<ParameterGroup>("g", std::move(specs), options)),
+        weights(at::empty({group->elements()}, options.dtype)),
+        gradient(at::full({group->elements()}, std::nanf(""), options.gradient_dtype)) {
     group->initialize(seed, weights);
     group->attach(weights);
     group->attach_gradient(gradient);

@@ -58,7 +58,9 @@ TEST(Equations, GiveTheBytesOfTheProgram_ToTheLastOne) {
     for (const char* dropout : {"model.dropout=0", "model.dropout=0.1"}) {
       for (const char* precision : {"strategy.precision=fp32", "strategy.precision=bf16"}) {
         for (const int ranks : {1, 4}) {
-          const spec::RunFile run = known(name, {dropout, precision, "train.batch=24", "train.micro_batch=2"});
+          const char* gradients = ranks == 4 ? "strategy.gradient_precision=fp32" : "strategy.gradient_precision=same";
+          const spec::RunFile run =
+              known(name, {dropout, precision, gradients, "train.batch=24", "train.micro_batch=2"});
           const Prediction by_program = predict(run, ranks, devices()), by_equation = equations(run, ranks, devices());
           ASSERT_TRUE(by_program.simulated) << by_program.why_equations;
           EXPECT_EQ(by_equation.device.total(), by_program.device.total()) << name << " " << dropout << " " << ranks;
@@ -94,9 +96,10 @@ TEST(Equations, GiveTheBytesOfTheProgram_ForEveryZeroStage) {
       for (const int zero : {1, 2, 3}) {
         for (const int ranks : {2, 4}) {
           for (const char* batch : {"train.batch=8", "train.batch=24"}) {
-            const spec::RunFile run =
-                known(name, {"strategy.zero=" + std::to_string(zero), std::string("strategy.recompute=") + recompute,
-                             batch, "train.micro_batch=2"});
+            const spec::RunFile run = known(
+                name, {"strategy.zero=" + std::to_string(zero), std::string("strategy.recompute=") + recompute, batch,
+                       "train.micro_batch=2", ranks == 4 ? "strategy.precision=bf16" : "strategy.precision=fp32",
+                       "strategy.gradient_precision=fp32"});
             const Prediction by_program = predict(run, ranks, devices()),
                              by_equation = equations(run, ranks, devices());
             ASSERT_TRUE(by_program.simulated) << by_program.why_equations;

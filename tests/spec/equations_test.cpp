@@ -66,6 +66,10 @@ TEST(ModelStates, FollowPrecisionAndOptimizer) {
   run.strategy.precision = "bf16";
   EXPECT_EQ(state_bytes(run).total(), kFp16Master.total());
   EXPECT_EQ(state_bytes(run).states, kFp16Master.states);
+  run.strategy.gradient_precision = "fp32";
+  EXPECT_EQ(state_bytes(run).total(), kFp16Master.total() + 2);
+  EXPECT_EQ(state_bytes(run).gradient, 4);
+  run.strategy.gradient_precision = "same";
   run.optimizer.kind = "sgd";
   EXPECT_EQ(state_bytes(run).total(), 2 + 2 + 4 + 4);
   run.optimizer.momentum = 0;

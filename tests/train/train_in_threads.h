@@ -60,8 +60,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
-    const models::Model model = models::make_model(
-        run.model, {.dtype = scalar_type_of(table.compute), .recompute_attention = table.recomputes_attention});
+    const models::Model model = models::make_model(run.model, models::options_of(table));
     const optim::AdamW adamw({});
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);

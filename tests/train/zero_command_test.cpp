@@ -98,17 +98,19 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     const char *precision, *recompute, *dropout;
     bool long_context = false;  // T x T matrices are most of its memory
     const char* frozen = "none";
+    const char* gradients = "same";
   };
   for (const Kind& kind :
        {Kind{1, "fp32", "none", "0"}, Kind{2, "bf16", "none", "0"}, Kind{3, "fp32", "none", "0"},
         Kind{0, "fp16", "none", "0"}, Kind{3, "fp16", "none", "0"}, Kind{1, "fp32", "selective", "0.1"},
         Kind{3, "fp16", "selective", "0.1"}, Kind{1, "fp32", "none", "0.1", true},
         Kind{1, "fp32", "selective", "0.1", true}, Kind{1, "bf16", "selective", "0.1", true},
-        Kind{3, "bf16", "none", "0", false, "wpe.weight h.0.* *.bias"},
-        Kind{1, "fp32", "none", "0", false, "w* h.0.*"}}) {
+        Kind{3, "bf16", "none", "0", false, "wpe.weight h.0.* *.bias"}, Kind{1, "fp32", "none", "0", false, "w* h.0.*"},
+        Kind{2, "bf16", "none", "0", false, "none", "fp32"}, Kind{0, "bf16", "none", "0.1", false, "none", "fp32"},
+        Kind{3, "fp16", "full", "0", false, "none", "fp32"}}) {
     const std::string name = std::to_string(kind.stage) + " " + kind.precision + " " + kind.recompute + " " +
                              kind.dropout + (kind.long_context ? " long" : "") + " frozen " +
-                             std::to_string(std::string(kind.frozen).size());
+                             std::to_string(std::string(kind.frozen).size()) + " gradients " + kind.gradients;
     const Ended ended = folder.train(
         name, 2,
         zero(kind.stage,
@@ -116,7 +118,8 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
               std::string("model.dropout=") + kind.dropout, kind.long_context ? "model.width=64" : "model.width=256",
               kind.long_context ? "model.heads=8" : "model.heads=4",
               kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048",
-              std::string("model.frozen=") + kind.frozen, "train.steps=3", "train.eval_every=0"}));
+              std::string("model.frozen=") + kind.frozen, std::string("strategy.gradient_precision=") + kind.gradients,
+              "train.steps=3", "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);

@@ -193,6 +193,7 @@ TEST(MixedPrecision, TrainsAsOneRankDoes_WithinItsRounding) {
                 EXPECT_LT(worst_difference(one.losses, exact.losses), 4 * eps) << precision;
               }
               run.strategy.precision = precision;
+              if ((zero + ranks) % 2 == 0) run.strategy.gradient_precision = "fp32";
               const Trained many = train_in_threads(run, ranks, kSteps);
               const double difference = worst_difference(many.losses, one.losses);
               EXPECT_LT(difference, 4 * eps) << precision << " " << c.text();
@@ -272,6 +273,7 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         run.model.ffn = 256;
         if (ranks == 4) run.model.frozen = "h.0.* h.1.mlp.*";
         if (micro_batches == 3) run.optimizer.momentum_precision = "bf16", run.strategy.keep_whole = 2;
+        if (ranks + micro_batches == 5) run.strategy.precision = "bf16", run.strategy.gradient_precision = "fp32";
         const Trained trained = train_in_threads(run, ranks, 2);
         EXPECT_EQ(trained.held.at(MemoryLabel::kWeights), ranks * stated(trained.step, ValueKind::kWeight)) << c.text();
         EXPECT_EQ(trained.held.at(MemoryLabel::kGradients), ranks * stated(trained.step, ValueKind::kGradient));
