@@ -137,7 +137,7 @@ class Asker {
 
   void long_messages(LinkProbe& probe, int64_t last_bytes) {
     std::array<double, 2> took = {0, 0};  // us: the whole message, its second half
-    int64_t bytes = kFirstBytes / 2;
+    int64_t bytes = kFirstBytes;
     double half_us = 0;
     for (int tries = 0; tries < kTries;) {
       if (tries == 0) bytes *= 2;

@@ -8,11 +8,6 @@
 #include "herd/kernels/reduce.h"
 
 namespace herd::comm {
-namespace {
-
-// Bytes of one turn of a local step: short enough that other operations, deadlines and abort() are not kept waiting.
-
-}  // namespace
 
 void Operation::ReceiveReduce::take(std::byte* target, const std::byte* arrived, int64_t offset, int64_t bytes) {
   void* const targets[] = {target};

@@ -12,7 +12,8 @@
 
 namespace herd::comm {
 
-inline constexpr int64_t kTurnBytes = 1 << 20;  // moved or reduced at once, before others have their turn
+// Moved or reduced in one turn: few enough that other operations, deadlines and abort() are not kept waiting.
+inline constexpr int64_t kTurnBytes = 1 << 20;
 
 class Packing {
  public:

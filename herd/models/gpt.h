@@ -7,6 +7,8 @@
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
 #pragma once
 
+#include <optional>
+
 #include "herd/models/model.h"
 #include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
@@ -14,7 +16,8 @@
 namespace herd::models {
 
 struct ModelOptions {
-  at::ScalarType dtype = at::kFloat, gradient_dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;
+  std::optional<at::ScalarType> gradient_dtype = {};  // none: dtype
   at::Device device = at::kCPU;
   bool recompute_attention = false;  // strategy.recompute = "selective"
 };

@@ -14,22 +14,31 @@ using torch::autograd::variable_list;
 int64_t as_int(Parameter* parameter) { return reinterpret_cast<int64_t>(parameter); }
 Parameter* as_parameter(const c10::IValue& value) { return reinterpret_cast<Parameter*>(value.toInt()); }
 
+constexpr int64_t kConvertedRows = 64;  // at a time: torch makes an fp32 copy of 16-bit terms of an fp32 sum
+
 void add_bias_gradient(Parameter& bias, const at::Tensor& dy) {
   if (bias.frozen()) return;
   at::Tensor gradient = bias.gradient();
-  if (bias.take_beta() == 0.0) {
-    at::sum_out(gradient, dy, {0}, false, gradient.scalar_type());
+  if (gradient.scalar_type() != dy.scalar_type()) {
+    if (bias.take_beta() == 0.0) gradient.zero_();
+    by_pieces(
+        dy.size(0),
+        [&](int64_t begin, int64_t count) {
+          gradient.add_(dy.narrow(0, begin, count).sum(0, false, gradient.scalar_type()));
+        },
+        kConvertedRows);
+  } else if (bias.take_beta() == 0.0) {
+    at::sum_out(gradient, dy, {0});
   } else {
-    gradient.add_(dy.sum(0, false, gradient.scalar_type()));
+    gradient.add_(dy.sum(0));
   }
 }
 
-// Few rows at a time, since torch makes an fp32 copy of what it adds.
 void add_in_fp32(const at::Tensor& sum, const at::Tensor& product) {
-  constexpr int64_t kRows = 64;
   by_pieces(
       sum.size(0),
-      [&](int64_t begin, int64_t count) { sum.narrow(0, begin, count).add_(product.narrow(0, begin, count)); }, kRows);
+      [&](int64_t begin, int64_t count) { sum.narrow(0, begin, count).add_(product.narrow(0, begin, count)); },
+      kConvertedRows);
 }
 
 // The weights are inputs so that backward reaches this node; their gradients are written, not returned.

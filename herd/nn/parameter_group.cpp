@@ -23,7 +23,7 @@ ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> spec
       frozen_(options.frozen),
       elements_(sum_elements(specs)),
       weights_(elements_, options.dtype, options.device),
-      gradient_(elements_, options.gradient_dtype, options.device) {
+      gradient_(elements_, options.gradient_dtype.value_or(options.dtype), options.device) {
   int64_t offset = 0;
   for (ParameterSpec& spec : specs) {
     const int64_t elements = spec.elements();

@@ -13,6 +13,7 @@
 
 #include <deque>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,7 +24,8 @@
 namespace herd::nn {
 
 struct GroupOptions {
-  at::ScalarType dtype = at::kFloat, gradient_dtype = at::kFloat;
+  at::ScalarType dtype = at::kFloat;
+  std::optional<at::ScalarType> gradient_dtype = {};  // none: dtype
   at::Device device = at::kCPU;
   bool frozen = false;
 };

@@ -59,6 +59,7 @@ std::string plan_json(const Plan& plan) {
               {"parameters", plan.prediction.parameters},
               {"frozen_parameters", plan.prediction.frozen},
               {"precision", plan.run.strategy.precision},
+              {"gradient_precision", plan.run.strategy.gradient_precision},
               {"ranks", plan.ranks},
               {"layout", spec::summary(plan.prediction.layout)},
               {"machine", plan.cluster.name},

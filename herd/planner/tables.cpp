@@ -39,7 +39,9 @@ std::string headline(const Plan& plan) {
          " parameters, " +
          (plan.prediction.frozen > 0 ? format_count(static_cast<double>(plan.prediction.frozen)) + " of them frozen, "
                                      : "") +
-         plan.run.strategy.precision;
+         plan.run.strategy.precision +
+         (plan.run.strategy.gradient_precision == "same" ? ""
+                                                         : ", gradients in " + plan.run.strategy.gradient_precision);
 }
 
 draw::Table memory_rows(const Plan& plan) {

@@ -5,7 +5,8 @@
 namespace herd::spec {
 namespace {
 
-constexpr int64_t kPieceRows = 2048;  // of large matrices that a product copies at a time, as nn does
+constexpr int64_t kConvertedRows = 64;  // of them that are copied to fp32 at a time, as nn does
+constexpr int64_t kPieceRows = 2048;    // of large matrices that a product copies at a time, as nn does
 
 }  // namespace
 
@@ -104,7 +105,8 @@ int64_t TableBuilder::product_bytes(int64_t inputs, int64_t outputs) const {
 
 // 16-bit products become an fp32 gradient by pieces of their rows; a product in fp32 is written where it belongs.
 int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
-  return gradient_element_ == element_ || in_fp32_ ? 0 : std::min(kPieceRows, rows) * columns * element_;
+  if (gradient_element_ == element_ || in_fp32_) return 0;
+  return (std::min(kPieceRows, rows) * element_ + std::min(kConvertedRows, rows) * gradient_element_) * columns;
 }
 
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
@@ -158,8 +160,8 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
-  const int64_t piece =
-      std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_)});
+  const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
+                                  gradient_piece(D_, std::max(F_, A_) / tp_)});
   block.backward.scratch_bytes = std::max(
       {(2 * rf + 3 * rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);

@@ -58,7 +58,8 @@ class Measurements {
     machine.cores = launch::usable_cores();
     machine.threads = threads;
     parameters_.gradients().fill_(kUnlikeZero);
-    const double matmul = on_all(matmul_flops_per_us()), stream = on_all(stream_bytes_per_us());
+    const double matmul = mean_over_ranks(matmul_flops_per_us(), comm_),
+                 stream = mean_over_ranks(stream_bytes_per_us(), comm_);
     rounds(passes);
 
     machine.matmul_flops_per_us = matmul / threads;
@@ -67,16 +68,15 @@ class Measurements {
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
     for (const auto& [op, us] : passes.figures()) machine.measured_us[op] = us * alone * passes.slowest();
-    machine.update_us_per_element = on_all(midmean(update_)) * alone;
-    machine.norm_us_per_element = on_all(midmean(norm_)) * alone;
-    machine.reduce_us_per_byte = comm_.size() > 1 ? on_all(midmean(reduce_)) * alone : 0;
+    machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * alone;
+    machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * alone;
+    machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * alone : 0;
     for (int k = 0; k < parameters_.num_states(); ++k) parameters_.state(k).zero_();
     parameters_.gradients().zero_();
     return machine;
   }
 
  private:
-  double on_all(double figure) { return mean_over_ranks(figure, comm_); }
   int64_t elements() const { return parameters_.gradients().numel(); }
   int64_t states() const { return parameters_.num_states() > 0 ? parameters_.state(0).numel() : kElements; }
   void together() { comm_.barrier({.name = "calibration"}); }
@@ -98,7 +98,7 @@ class Measurements {
     update_.push_back(update_us_per_element());
     norm_.push_back(norm_us_per_element());
     if (comm_.size() > 1) reduce_.push_back(reduce_us_per_byte());
-    return on_all(us_since(begin));
+    return mean_over_ranks(us_since(begin), comm_);
   }
   double time_us(const std::function<void()>& work) {
     together();

@@ -71,7 +71,7 @@ draw::Section summary(const RunReport& report) {
 draw::Section predictions(const RunReport& report) {
   const auto& metrics = report.metrics;
   const double step_ms = median_of(metrics, &StepMetrics::step_ms);
-  const double predicted_ms = metrics.front().predicted_step_ms;
+  const double predicted_ms = report.predicted_step_ms;
   int64_t peak = 0, predicted_peak = 0;
   for (const auto& one : metrics) {
     peak = std::max(peak, one.device_bytes_peak);
@@ -82,7 +82,8 @@ draw::Section predictions(const RunReport& report) {
                         format_us(step_ms * 1e3), share_of(step_ms, predicted_ms)});
   if (was_paced(metrics)) {
     std::vector<double> shares;  // of each step in what was predicted of it
-    for (const auto& one : metrics) shares.push_back(one.step_ms / one.predicted_step_ms);
+    for (const auto& one : metrics)
+      if (one.predicted_step_ms > 0) shares.push_back(one.step_ms / one.predicted_step_ms);
     table.rows.push_back({"step, at the machine's latest pace",
                           format_us(median_of(metrics, &StepMetrics::predicted_step_ms) * 1e3),
                           format_us(step_ms * 1e3), share_of(median(std::move(shares)), 1)});
@@ -112,7 +113,7 @@ draw::Section speed(const RunReport& report) {
     chart.series.push_back({"predicted, at the machine's latest pace",
                             points_of(report.metrics, [](const auto& m) { return m.predicted_step_ms; })});
   }
-  chart.limit = report.metrics.front().predicted_step_ms;
+  chart.limit = report.predicted_step_ms;
   if (chart.limit > 0) {
     chart.limit_name = "predicted before the first step";
   } else {

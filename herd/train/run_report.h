@@ -21,6 +21,7 @@ struct RunReport {
   std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // of rank 0; empty = not known
   int64_t device_budget = 0;                                                   // bytes, 0 = none
   std::optional<sim::Timeline> predicted_step = {};
+  double predicted_step_ms = 0;  // before the first step since the run was started or resumed; 0 = not known
   std::optional<sim::Timeline> measured_step = {};
   std::string config = {};  // the run file, resolved
 };

@@ -297,6 +297,7 @@ void Trainer::State::write_report() const {
     write("predicted_trace.json", draw::timeline_trace(predicted.timeline));
     report.facts.push_back({"predicted step", format_us(predicted.step_us)});
     report.facts.push_back({"predicted device peak", format_bytes(static_cast<double>(predicted.device_peak.bytes))});
+    report.predicted_step_ms = predicted.step_us / 1e3;
     report.predicted_memory = predicted.memory;
     report.predicted_step = predicted.timeline;
   }

@@ -89,7 +89,7 @@ TEST_F(Budget, UsesAFreedBlockAgain) {
   EXPECT_EQ(DeviceMemory::kept_bytes(), 0);
 }
 
-TEST_F(Budget, KeptBlocksNeverRaiseThePeakOfMemoryHeld) {
+TEST_F(Budget, KeptBlocksRaiseThePeakOfMemoryHeldByANinthAtMost) {
   int64_t peak = 0;
   for (int64_t size = 1; size <= 40; ++size) {
     const at::Tensor a = bytes(size * kMiB), b = bytes((41 - size) * kMiB);

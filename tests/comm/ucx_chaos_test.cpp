@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <thread>
@@ -166,6 +167,7 @@ void expect_errors_in_time(const Case& c, ForkWorld& world, Latest& latest) {
     EXPECT_THAT(error, HasSubstr(killed ? "kPeerLost: " + name + " is lost" : "kTimeout: "));
     EXPECT_THAT(error, HasSubstr(name));
     if (rank != c.victim) {
+      EXPECT_GE(milliseconds_of(error), 0) << error;
       EXPECT_LT(milliseconds_of(error), limit_ms) << error;
       int64_t& most = latest[static_cast<size_t>(c.blow)];
       most = std::max(most, milliseconds_of(error));

@@ -15,7 +15,7 @@ struct OwnedGroup {
   explicit OwnedGroup(std::vector<ParameterSpec> specs, uint64_t seed = 11, const GroupOptions& options = {})
       : group(std::make_shared<ParameterGroup>("g", std::move(specs), options)),
         weights(at::empty({group->elements()}, options.dtype)),
-        gradient(at::full({group->elements()}, std::nanf(""), options.gradient_dtype)) {
+        gradient(at::full({group->elements()}, std::nanf(""), group->gradient_dtype())) {
     group->initialize(seed, weights);
     group->attach(weights);
     group->attach_gradient(gradient);

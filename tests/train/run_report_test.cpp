@@ -37,6 +37,7 @@ RunReport some_report() {
   const auto holds = [](int op, const char* name, double begin, double end, int64_t activations) {
     return program::OpMemory{op, name, begin, end, {12 << 20, 12 << 20, 24 << 20, activations << 20, 1 << 20}};
   };
+  report.predicted_step_ms = 480;
   report.predicted_memory = {holds(0, "forward block0 mb0", 0, 200e3, 20),
                              holds(1, "loss block1 mb0", 200e3, 300e3, 70),
                              holds(2, "backward block0 mb0", 300e3, 480e3, 40)};

@@ -102,6 +102,17 @@ TEST(HybridShards, TrainAsOneRankDoes_TwoByTwo) {
   }
 }
 
+TEST(HybridShards, TrainAsOneRankDoes_WithFp32GradientsOfBf16Weights) {
+  spec::RunFile run = run_of({3, 4, 3, "none", true});
+  run.strategy.precision = "bf16";
+  run.strategy.gradient_precision = "fp32";
+  spec::RunFile plain = run;
+  plain.strategy.zero = 0;
+  plain.train.micro_batch = plain.train.batch;
+  run.mesh.fsdp = 2;
+  EXPECT_LT(worst_difference(train_in_threads(run, 4, 20).losses, train_in_threads(plain, 1, 20).losses), 4 * 0x1p-8);
+}
+
 TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
   for (const int64_t keep_whole : {1, 2, 4, 9}) {
     const bool tied = keep_whole != 2, hybrid = keep_whole == 4;
