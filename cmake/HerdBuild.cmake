@@ -63,7 +63,8 @@ endif()
 
 # Torch's headers cost a source 2 to 4 s even precompiled, for the templates that they instantiate, CLI11's and JSON's
 # as much, the standard library's half a second; four sources compiled as one cost hardly more than each alone. Sources
-# with options of their own stay alone. The debug preset compiles each alone.
+# with options of their own stay alone. A library's go together by folder, the same ones in every preset, whatever is
+# hot there. The debug preset compiles each alone.
 set(herd_unity UNITY_BUILD ${HERD_UNITY} UNITY_BUILD_BATCH_SIZE 4)
 
 # herd_library(NAME): a library whose sources the folders add with herd_sources().
@@ -71,7 +72,7 @@ function(herd_library name)
   add_library(${name})
   add_library(herd::${name} ALIAS ${name})
   set_target_properties(${name} PROPERTIES VERSION ${PROJECT_VERSION} SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    ${herd_unity})
+    UNITY_BUILD ${HERD_UNITY} UNITY_BUILD_MODE GROUP)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:herd_warnings> $<BUILD_INTERFACE:herd_optimization>)
@@ -93,6 +94,13 @@ function(herd_sources target)
     else()
       target_sources(${target} PRIVATE ${arg_SOURCES})
     endif()
+    set(count 0)
+    list(FILTER arg_SOURCES INCLUDE REGEX "\\.cpp$")
+    foreach(source IN LISTS arg_SOURCES)
+      math(EXPR group "${count} / 4")
+      set_source_files_properties(${source} TARGET_DIRECTORY ${target} PROPERTIES UNITY_GROUP ${folder}_${group})
+      math(EXPR count "${count} + 1")
+    endforeach()
   endif()
 endfunction()
 

@@ -13,7 +13,7 @@
 namespace herd::comm {
 namespace {
 
-constexpr int kTag = std::numeric_limits<int>::min() + 1;
+constexpr int kProbeTag = std::numeric_limits<int>::min() + 1;
 constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLeastLastBytes = 1 << 20, kLastBytes = 4 << 20;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
@@ -189,8 +189,8 @@ void answer_halves(ProbeWire& wire, int64_t bytes) {
 class GroupWire final : public ProbeWire {
  public:
   GroupWire(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
-  void send(std::span<std::byte> bytes) override { send_now(world_, buffer(bytes), peer_, kTag, options_); }
-  void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kTag, options_); }
+  void send(std::span<std::byte> bytes) override { send_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
+  void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
   // A long message's receive is posted first, as collectives do, and this thread moves both.
   void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
     if (static_cast<int64_t>(in.size()) < kFirstBytes) {
@@ -198,8 +198,8 @@ class GroupWire final : public ProbeWire {
       return receive(in);
     }
     Task receiving, sending;
-    fill_transfer(receiving, world_, TaskKind::kReceive, buffer(in), peer_, kTag, options_);
-    fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kTag, options_);
+    fill_transfer(receiving, world_, TaskKind::kReceive, buffer(in), peer_, kProbeTag, options_);
+    fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kProbeTag, options_);
     world_.engine().run_both(receiving, sending);
   }
   double now_us() override {

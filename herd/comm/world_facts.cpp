@@ -15,7 +15,7 @@
 namespace herd::comm {
 namespace {
 
-constexpr int kTag = std::numeric_limits<int>::min();
+constexpr int kFactsTag = std::numeric_limits<int>::min();
 
 struct Said {  // by rank 0 to each other rank; then `text_bytes` of text: the tuning, or why there is none
   int64_t cores = 1;
@@ -52,13 +52,14 @@ void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& 
     }
     said.text_bytes = static_cast<int64_t>(text.size());
     for (Rank peer = 1; peer < world.size(); ++peer) {
-      send_now(world, {&said, kSaidBytes, DType::kU8}, peer, kTag, {.name = "facts"});
-      if (!text.empty()) send_now(world, {text.data(), said.text_bytes, DType::kU8}, peer, kTag, {.name = "tuning"});
+      send_now(world, {&said, kSaidBytes, DType::kU8}, peer, kFactsTag, {.name = "facts"});
+      if (!text.empty())
+        send_now(world, {text.data(), said.text_bytes, DType::kU8}, peer, kFactsTag, {.name = "tuning"});
     }
   } else {
-    receive_now(world, {&said, kSaidBytes, DType::kU8}, 0, kTag, {.name = "facts"});
+    receive_now(world, {&said, kSaidBytes, DType::kU8}, 0, kFactsTag, {.name = "facts"});
     text.resize(static_cast<size_t>(said.text_bytes));
-    if (!text.empty()) receive_now(world, {text.data(), said.text_bytes, DType::kU8}, 0, kTag, {.name = "tuning"});
+    if (!text.empty()) receive_now(world, {text.data(), said.text_bytes, DType::kU8}, 0, kFactsTag, {.name = "tuning"});
   }
   if (said.error >= 0) throw Error(static_cast<Code>(said.error), text);
   facts.cores = static_cast<int>(said.cores);

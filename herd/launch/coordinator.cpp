@@ -9,9 +9,9 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr auto kNodeSilent = 5s;   // launcher and all ranks of a node
-constexpr auto kFarewell = 2s;     // for the other launchers to hear the verdict
-constexpr auto kFirstReason = 1s;  // for the launcher that counted a failure first to say what it was
+constexpr auto kNodeSilent = 5s;    // launcher and all ranks of a node
+constexpr auto kVerdictHeard = 2s;  // for the other launchers to hear the verdict
+constexpr auto kFirstReason = 1s;   // for the launcher that counted a failure first to say what it was
 
 SteadyTime after(double seconds) {
   return Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(seconds * 1000));
@@ -135,7 +135,7 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
     const std::string verdict = client_->get(key, deadline + 5s);
     client_->add(numbered("heard", attempt), 1);
     // The store ends with this launcher: not before the others have their answer.
-    const SteadyTime patience = Clock::now() + kFarewell;
+    const SteadyTime patience = Clock::now() + kVerdictHeard;
     while (server_ && server_->value(kLaunchers, numbered("heard", attempt)) != std::to_string(options_.num_nodes) &&
            Clock::now() < patience) {
       std::this_thread::sleep_for(10ms);

@@ -11,15 +11,15 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr int kDepth = 8;  // manifest > tensors > tensor > pieces > piece > box > range
+constexpr int kManifestDepth = 8;  // manifest > tensors > tensor > pieces > piece > box > range
 constexpr int64_t kLargest = int64_t{1} << 60;
-constexpr char kFix[] = "resume from an older checkpoint; this one can't be trusted";
+constexpr char kManifestFix[] = "resume from an older checkpoint; this one can't be trusted";
 
 class Parser {
  public:
   explicit Parser(const std::string& file) : file_(file) {}
 
-  [[noreturn]] void corrupt(const std::string& rule) const { throw_corrupt(file_, 0, rule, kFix); }
+  [[noreturn]] void corrupt(const std::string& rule) const { throw_corrupt(file_, 0, rule, kManifestFix); }
 
   const Json& member(const Json& object, const char* name, const std::string& of) const {
     if (!object.is_object() || !object.contains(name)) corrupt(of + " must have the member \"" + name + "\"");
@@ -118,7 +118,7 @@ bool is_plain_file_name(const std::string& name) {
 
 Manifest parse_manifest(std::string_view text, const std::string& file, bool partial) {
   const Parser parser(file);
-  const Json json = parse_strict_json(text, kDepth, file, 0, kFix);
+  const Json json = parse_strict_json(text, kManifestDepth, file, 0, kManifestFix);
   const std::string whole = "the manifest";
   if (parser.text(json, "format", whole) != kManifestFormat) {
     parser.corrupt(std::string("\"format\" must be \"") + kManifestFormat + "\"");

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kLengthBytes = 8;
 constexpr uint64_t kLongestHeader = 100'000'000;
-constexpr int kDepth = 3;  // header > tensor > shape
-constexpr char kFix[] = "take another copy of the file";
+constexpr int kHeaderDepth = 3;  // header > tensor > shape
+constexpr char kSafetensorsFix[] = "take another copy of the file";
 
 // Parses one tensor's description; `file` and `offset` are for messages.
 class EntryParser {
@@ -52,7 +52,9 @@ class EntryParser {
   }
 
  private:
-  [[noreturn]] void corrupt(const std::string& rule) const { throw_corrupt(file_, kLengthBytes, rule, kFix); }
+  [[noreturn]] void corrupt(const std::string& rule) const {
+    throw_corrupt(file_, kLengthBytes, rule, kSafetensorsFix);
+  }
 
   std::vector<uint64_t> numbers(const nlohmann::json& value, const std::string& what) const {
     std::vector<uint64_t> result;
@@ -78,7 +80,7 @@ void check_no_gaps(const std::vector<TensorEntry>& tensors, const std::string& f
       throw_corrupt(file, data_begin + end,
                     "tensors must follow each other: the last one ends at byte " + std::to_string(end) +
                         " of the data, \"" + tensor.name + "\" begins at " + std::to_string(tensor.begin),
-                    kFix);
+                    kSafetensorsFix);
     }
     end = tensor.end;
   }
@@ -86,7 +88,7 @@ void check_no_gaps(const std::vector<TensorEntry>& tensors, const std::string& f
     throw_corrupt(file, data_begin + end,
                   "the tensors take " + std::to_string(end) + " bytes, the file holds " + std::to_string(data_bytes) +
                       " after its header",
-                  kFix);
+                  kSafetensorsFix);
   }
 }
 
@@ -95,7 +97,8 @@ void check_no_gaps(const std::vector<TensorEntry>& tensors, const std::string& f
 int64_t parse_safetensors(std::span<const std::byte> file, const std::string& name, std::vector<TensorEntry>& tensors,
                           std::map<std::string, std::string>& metadata) {
   if (file.size() < kLengthBytes) {
-    throw_corrupt(name, 0, "a safetensors file has at least 8 bytes, this one " + std::to_string(file.size()), kFix);
+    throw_corrupt(name, 0, "a safetensors file has at least 8 bytes, this one " + std::to_string(file.size()),
+                  kSafetensorsFix);
   }
   uint64_t length;
   std::memcpy(&length, file.data(), sizeof length);
@@ -104,20 +107,22 @@ int64_t parse_safetensors(std::span<const std::byte> file, const std::string& na
     throw_corrupt(name, 0,
                   "a header of " + std::to_string(length) + " bytes, but " + std::to_string(rest) +
                       " bytes follow and at most 100000000 are allowed",
-                  kFix);
+                  kSafetensorsFix);
   }
   const std::string_view text(reinterpret_cast<const char*>(file.data()) + kLengthBytes, length);
-  if (text.empty() || text[0] != '{') throw_corrupt(name, kLengthBytes, "the header must begin with {", kFix);
-  const auto header = parse_strict_json(text, kDepth, name, kLengthBytes, kFix);
+  if (text.empty() || text[0] != '{')
+    throw_corrupt(name, kLengthBytes, "the header must begin with {", kSafetensorsFix);
+  const auto header = parse_strict_json(text, kHeaderDepth, name, kLengthBytes, kSafetensorsFix);
   const EntryParser parser(name, rest - length);
   for (const auto& [key, value] : header.items()) {
     if (key != "__metadata__") {
       tensors.push_back(parser.parse(key, value));
       continue;
     }
-    if (!value.is_object()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kFix);
+    if (!value.is_object()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kSafetensorsFix);
     for (const auto& [word, meaning] : value.items()) {
-      if (!meaning.is_string()) throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kFix);
+      if (!meaning.is_string())
+        throw_corrupt(name, kLengthBytes, "__metadata__ must map text to text", kSafetensorsFix);
       metadata[word] = meaning.get<std::string>();
     }
   }
