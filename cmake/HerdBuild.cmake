@@ -53,7 +53,9 @@ if(HERD_SANITIZE)
   endif()
 else()
   target_compile_options(herd_optimization INTERFACE $<$<NOT:$<CONFIG:Debug>>:-O1>)
-  target_compile_options(herd_hot_optimization INTERFACE $<$<NOT:$<CONFIG:Debug>>:-O3>)
+  # Calls inside the library are calls, not looks into a table that another library might have filled: a small operation
+  # makes some hundred.
+  target_compile_options(herd_hot_optimization INTERFACE $<$<NOT:$<CONFIG:Debug>>:-O3> -fno-semantic-interposition)
   set(herd_hot_folders kernels memory transport comm)
 endif()
 
@@ -80,6 +82,7 @@ function(herd_library name)
     ${herd_unity_by_folder})
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
   target_compile_features(${name} PUBLIC cxx_std_20)
+  target_link_options(${name} PRIVATE LINKER:-Bsymbolic-functions)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:herd_warnings> $<BUILD_INTERFACE:herd_optimization>)
 endfunction()
 

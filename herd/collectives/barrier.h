@@ -1,9 +1,11 @@
-// Barrier: no rank leaves before every rank has entered. Dissemination: in round k a rank tells the one 2^k after it,
-// and hears from the one 2^k before it; what it tells follows all that it has heard.
-//   ceil(log2 n) rounds, one message each way per round.
-//   dissemination_send    messages of no elements, over any transport
-//   dissemination_signal  signals, on one host
-// Source: Hensgen, Finkel & Manber 1988, doi:10.1007/BF01379320.   Threads: pure.
+// Barrier: no rank leaves before every rank has entered.
+//   dissemination_send    ceil(log2 n) rounds; in round k a rank tells the one 2^k after it, and hears from the one 2^k
+//                         before it; what it tells follows all that it has heard. Messages of no elements, over any
+//                         transport.
+//   dissemination_signal  the same by signals, on one host
+//   direct_signal         one round: every rank signals every other, then waits for every other; on one host. Where
+//                         ranks share cores, each gives its core away once, not once a round.
+// Source of dissemination: Hensgen, Finkel & Manber 1988, doi:10.1007/BF01379320.   Threads: pure.
 #pragma once
 
 #include "herd/collectives/request.h"
@@ -12,5 +14,6 @@ namespace herd {
 
 Schedule barrier_dissemination_send(const CollectiveRequest& request);
 Schedule barrier_dissemination_signal(const CollectiveRequest& request);
+Schedule barrier_direct_signal(const CollectiveRequest& request);
 
 }  // namespace herd

@@ -169,6 +169,7 @@ const Entry kTable[] = {
      barrier_dissemination_send},
     {{Collective::kBarrier, "dissemination_signal", kStage, "signals over doubling distances"},
      barrier_dissemination_signal},
+    {{Collective::kBarrier, "direct_signal", kStage, "a signal to every other rank"}, barrier_direct_signal},
     {{Collective::kGather, "linear", kMessages, "every rank sends its part to root"}, gather_linear},
     {{Collective::kGather, "binomial", kMessages, "parts go up a binomial tree"}, gather_binomial},
     {{Collective::kGather, "direct_push", kSymmetricMemory, "every rank writes its part into root's memory"},

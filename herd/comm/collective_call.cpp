@@ -95,7 +95,9 @@ void check_size(const CollectiveCall& call, const Buffer& x, const char* which, 
 // A rank that has nothing to give, or to take, can't know whether the others' memory is symmetric, nor whether they are
 // in place. So where there is one, all do as it does: neither. Who names the algorithm answers for the memory of all.
 bool somebody_has_nothing(const CollectiveCall& call, const Layout& layout, int num_ranks) {
-  for (Rank rank = 0; call.algorithm.empty() && rank < num_ranks; ++rank) {
+  if (!call.algorithm.empty()) return false;
+  if (call.request.counts.empty()) return call.request.elements < num_ranks;  // equal parts
+  for (Rank rank = 0; rank < num_ranks; ++rank) {
     const bool nothing = call.request.collective == Collective::kAllToAll
                              ? layout.num_sent(rank) == 0 || layout.num_received(rank) == 0
                              : layout.part(rank).size() == 0;

@@ -23,13 +23,27 @@ int64_t elements_of(const Step& step) {
 
 bool moves_locally(StepKind kind) { return kind == StepKind::kCopy || kind == StepKind::kReduce; }
 
+// Lanes have their turns in this order: what has arrived, then what that lets happen here, then what goes out.
+int turn_of(LaneKind kind) {
+  switch (kind) {
+    case LaneKind::kWait:
+    case LaneKind::kReceive:
+      return 0;
+    case LaneKind::kLocal:
+      return 1;
+    case LaneKind::kSend:
+      return 2;
+  }
+  return 0;
+}
+
 }  // namespace
 
 CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(schedule)) {
   const auto n = static_cast<size_t>(schedule_.num_ranks);
   std::vector<uint32_t> signals_to(n, 0), waits_for(n, 0);
   const std::vector<std::vector<int>> before = derive_dependencies(schedule_);
-  std::map<LaneId, std::vector<uint32_t>> lanes;
+  std::map<std::pair<int, LaneId>, std::vector<uint32_t>> lanes;  // in the order of their turns
   for (size_t i = 0; i < schedule_.steps.size(); ++i) {
     const Step& step = schedule_.steps[i];
     add_step(step, signals_to, waits_for);
@@ -40,7 +54,7 @@ CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(sche
       dependencies_.push_back(static_cast<uint32_t>(earlier));
     }
     steps_.back().dependencies_end = static_cast<uint32_t>(dependencies_.size());
-    lanes[lane_of(step)].push_back(static_cast<uint32_t>(i));
+    lanes[{turn_of(lane_of(step).kind), lane_of(step)}].push_back(static_cast<uint32_t>(i));
   }
   for (const auto& [id, indices] : lanes) {
     const auto begin = static_cast<uint32_t>(lane_steps_.size());

@@ -40,7 +40,7 @@ Engine::Engine(std::shared_ptr<transport::Transport> transport) : transport_(std
   for (Rank rank = 0; rank < transport_->size(); ++rank) {
     here += transport_->host_of(rank) == transport_->host_of(transport_->rank());
   }
-  spins_ = here <= cores ? kSpins : 1;
+  spins_ = here <= cores ? kSpins : 0;
   if (transport_->needs_care()) thread_ = std::thread([this] { progress_thread(); });
 }
 
@@ -156,7 +156,7 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
       if (idle == kLooksOfAClock) idle_since = now;
       if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
-      sched_yield();
+      transport_->offer_core();
     } else if (!over(until) && sleep(lock, until)) {
       idle = spins / 2;
       idle_since = steady_clock::now();

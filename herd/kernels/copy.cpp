@@ -18,6 +18,7 @@ void copy(void* target, const void* source, int64_t bytes, StoreKind store) {
 // A reduction of one input is a copy to every target.
 void copy(std::span<void* const> targets, const void* source, int64_t bytes, StoreKind store) {
   if (targets.empty() || bytes == 0) return;
+  if (targets.size() == 1 && store == StoreKind::kCached) return copy(targets[0], source, bytes);
   reduce(targets, std::span<const void* const>(&source, 1), bytes, DType::kU8, ReduceOp::kMax, 1.0, store);
 }
 

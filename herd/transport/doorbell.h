@@ -8,10 +8,13 @@
 #include <atomic>
 #include <cstdint>
 
+#include "herd/transport/core_spread.h"
+
 namespace herd::transport {
 
 struct alignas(64) DoorbellWord {
   std::atomic<uint32_t> asleep{0};
+  CoreWord core{0};  // here because who looks whether its peer sleeps has the line already
 };
 
 // Borrows both. Threads: ring() from any thread of any process.

@@ -1,5 +1,6 @@
 #include "herd/transport/local_transport.h"
 
+#include <sched.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
@@ -22,6 +23,7 @@ const std::string kLost = "lost: ", kLate = "late: ";
 constexpr std::chrono::seconds kVerdictAfter{1};  // the leader's deadline, at most
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
+constexpr uint32_t kOffersOfALook = 32;  // offers of the core between two looks at who else waits on it
 
 class LocalRegion final : public SharedRegion {
  public:
@@ -44,6 +46,9 @@ LocalTransport::LocalTransport(std::unique_ptr<Courier> courier, SteadyTime dead
   words_ = allocate("doorbells", everyone, sizeof(DoorbellWord), deadline);
   share_doorbells(deadline);
   watch_peers();
+  std::vector<const CoreWord*> cores;
+  for (Rank peer = 0; peer < size(); ++peer) cores.push_back(&word(peer).core);
+  spread_ = CoreSpread(&word(rank()).core, std::move(cores));
 }
 
 LocalTransport::~LocalTransport() {
@@ -66,7 +71,7 @@ void LocalTransport::share_doorbells(SteadyTime deadline) {
   for (Rank peer = 0; peer < size(); ++peer) {
     int& descriptor = descriptors_[static_cast<size_t>(peer)];
     if (peer != rank()) descriptor = courier_->receive(peer, "doorbell", deadline).descriptor;
-    doorbells_.emplace_back(reinterpret_cast<DoorbellWord*>(words_->of(peer)), descriptor);
+    doorbells_.emplace_back(&word(peer), descriptor);
   }
 }
 
@@ -85,6 +90,13 @@ void LocalTransport::watch_peers() {
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank()) watch(courier_->end_descriptor(peer), static_cast<uint32_t>(peer));
   }
+}
+
+DoorbellWord& LocalTransport::word(Rank peer) { return *reinterpret_cast<DoorbellWord*>(words_->of(peer)); }
+
+void LocalTransport::offer_core() {
+  if (++offers_ % kOffersOfALook == 0) spread_.look();
+  sched_yield();
 }
 
 void LocalTransport::sleep_until(SteadyTime deadline) {

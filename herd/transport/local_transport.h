@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/transport/core_spread.h"
 #include "herd/transport/courier.h"
 #include "herd/transport/doorbell.h"
 #include "herd/transport/local_channel.h"
@@ -35,16 +36,20 @@ class LocalTransport final : public Transport {
   void cancel_sleep() override { own().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
+  void offer_core() override;
   int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
 
  private:
+  DoorbellWord& word(Rank peer);
   Doorbell& own() { return doorbells_[static_cast<size_t>(rank())]; }
   void share_doorbells(SteadyTime deadline);
   void watch_peers();
 
   std::unique_ptr<Courier> courier_;
   std::shared_ptr<SharedRegion> words_;
-  std::vector<Doorbell> doorbells_;      // by rank
+  std::vector<Doorbell> doorbells_;  // by rank
+  CoreSpread spread_;
+  uint32_t offers_ = 0;
   std::vector<int> descriptors_;         // of the doorbells, owned
   std::vector<std::atomic<bool>> gone_;  // by rank
   int epoll_ = -1;

@@ -9,6 +9,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <vector>
 
 #include "herd/base/ids.h"
@@ -57,6 +58,8 @@ class Transport {
   virtual void sleep_until(
       SteadyTime deadline) = 0;  // until rung, a peer goes, or the deadline; cancels the announcement
   virtual void wake() = 0;       // this rank's own sleeper
+  // For a rank that waits but does not sleep yet: lets whoever shares its core have a turn.
+  virtual void offer_core() { std::this_thread::yield(); }
 
   // Where peers on other hosts need this rank's help even while it has nothing in flight (its answers, the rest of what
   // it sends), somebody must look after the transport: care(), then rest() until there is something to care for.

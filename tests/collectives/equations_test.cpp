@@ -123,9 +123,11 @@ TEST_P(Equations, RootedDirectFormsReadWhatTheirHeadersSay) {
   EXPECT_EQ(bytes_sent(build_all_ranks("staged", request_for(Collective::kReduce, n))[n / 2]), (n - 1) * S);
 }
 
-TEST_P(Equations, BarriersTakeCeilLog2RoundsAndMoveNothing) {
+TEST_P(Equations, BarriersTakeCeilLog2RoundsOrOneAndMoveNothing) {
   expect_each(Collective::kBarrier, "dissemination_send", ceil_log2(n), 0);
   expect_each(Collective::kBarrier, "dissemination_signal", ceil_log2(n), 0);
+  expect_each(Collective::kBarrier, "direct_signal", n - 1, 0);
+  EXPECT_EQ(rounds(Collective::kBarrier, "direct_signal"), n > 1 ? 1 : 0);
 }
 
 TEST_P(Equations, StepsOfTheTableOfAllReduce) {

@@ -236,6 +236,7 @@ inline void check_everything(Communicator& comm, const std::vector<int64_t>& cou
   each({"binomial", "staged", "direct_push"}, [&](int64_t n, const Case& c) { check_reduce(comm, n, c, root); });
   comm.barrier({.algorithm = "dissemination_send"});
   comm.barrier({.algorithm = "dissemination_signal"});
+  comm.barrier({.algorithm = "direct_signal"});
 }
 
 // Every collective among ranks of several hosts, by the algorithms that need messages alone.
