@@ -10,9 +10,9 @@
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
+#include "herd/comm/core_share.h"
 #include "herd/comm/link_probe.h"
 #include "herd/kernels/copy.h"
-#include "herd/launch/cores.h"
 
 namespace herd::cli {
 namespace {
@@ -32,8 +32,8 @@ struct Rounds {
 Rounds rounds_of(int64_t bytes) { return bytes <= 8 << 20 ? Rounds{16, 5} : Rounds{1, 1}; }
 
 // An empty exchange, too, has an element for each rank.
-int64_t least_bytes(int ranks) {
-  return std::max(ranks > launch::host_cores() ? kLeastByTurns : kLeastBytes, ranks * size_of(DType::kF32));
+int64_t least_bytes(int ranks, bool crowded) {
+  return std::max(crowded ? kLeastByTurns : kLeastBytes, ranks * size_of(DType::kF32));
 }
 
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
@@ -59,12 +59,13 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
 
 HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
     : comm_(comm),
+      crowded_(comm::cores_a_rank(*comm::Access::context(comm).transport) < 1),
       in_place_(in_place),
       streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
       bytes_(round_up(
-          std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), least_bytes(comm.size()), kMostBytes), 64)),
+          std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), least_bytes(comm.size(), crowded_), kMostBytes), 64)),
       part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
       block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
@@ -85,7 +86,6 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
   const std::vector<int>& hosts = comm::Access::group(comm).hosts();
   const int num_hosts = hosts.empty() ? 1 : 1 + *std::max_element(hosts.begin(), hosts.end());
   if (num_hosts > 1) host_bytes_ = std::max<int64_t>(1, message_bytes / num_hosts);
-  crowded_ = here_ > launch::host_cores();
   if (crowded_) {  // ranks that take turns on a core copy more than a piece in a turn
     part_bytes_ = bytes_;
     stage_bytes_ = std::min(bytes_, kTurnBytes);
@@ -229,6 +229,27 @@ void HostProbe::apply_messages(Topology& topology, double one, double us_empty, 
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
 }
 
+// What a barrier among hosts takes beyond the model's other terms, for each time that a rank waits in it for its turn on
+// a core: before it sees a peer's flag, or message.
+void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
+  CollectiveRequest request;
+  request.collective = Collective::kBarrier;
+  request.num_ranks = comm_.size();
+  const double latency_us = topology.hosts[0].uplink.latency_us;
+  const auto set = [&](double turn_us) {
+    for (Host& host : topology.hosts) {
+      host.signal_us = turn_us;
+      host.uplink.latency_us = latency_us + turn_us;
+    }
+  };
+  const auto predicted = [&](double turn_us) {
+    set(turn_us);
+    return predict_us("dissemination_send", request, topology);
+  };
+  const double without = predicted(0), each = predicted(1) - without;
+  set(std::max(0.0, barrier_us - without) / each);
+}
+
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   std::array<double, kKinds> us;
   for (size_t kind = 0; kind < kKinds; ++kind) us[kind] = std::max(1e-3, median(us_[kind]));
@@ -248,7 +269,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
       const double core_us = median(link_[3]);
       host.uplink = {median(link_[0]), 1 / median(link_[1]), median(link_[2]), core_us > 0 ? 1 / core_us : 0};
       // In a round of a barrier each rank sends one message, and receives one.
-      round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
+      if (!crowded_) round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
     } else {
       host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
     }
@@ -260,6 +281,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.stage_read_factor = factor(us[kReadStage] / stage);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
+  if (crowded_ && topology.hosts.size() > 1) apply_turns(topology, barrier);
   if (measures(kMessages)) apply_messages(topology, one, us[kEmptyMessages], us[kMessages]);
   return topology;
 }

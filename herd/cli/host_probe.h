@@ -54,6 +54,7 @@ class HostProbe {
   double once(Kind kind, int64_t offset);
   void exchange(int64_t elements);
   void sample_link();
+  void apply_turns(Topology& topology, double barrier_us) const;
   void apply_messages(Topology& topology, double one, double us_empty, double us_long) const;
 
   Communicator& comm_;

@@ -7,8 +7,8 @@
 #include <chrono>
 #include <utility>
 
+#include "herd/comm/core_share.h"
 #include "herd/comm/group_state.h"
-#include "herd/launch/cores.h"
 
 namespace herd::comm {
 namespace {
@@ -35,12 +35,7 @@ inline void pause_core() {
 
 Engine::Engine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
   // With more ranks than cores, whoever spins keeps away the one it waits for.
-  const int cores = launch::host_cores();
-  int here = 0;
-  for (Rank rank = 0; rank < transport_->size(); ++rank) {
-    here += transport_->host_of(rank) == transport_->host_of(transport_->rank());
-  }
-  spins_ = here <= cores ? kSpins : 0;
+  spins_ = cores_a_rank(*transport_) >= 1 ? kSpins : 0;
   if (transport_->needs_care()) thread_ = std::thread([this] { progress_thread(); });
 }
 

@@ -7,9 +7,9 @@
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/comm/core_share.h"
 #include "herd/comm/link_probe.h"
 #include "herd/comm/transfer.h"
-#include "herd/launch/cores.h"
 #include "herd/topology/probe.h"
 
 namespace herd::comm {
@@ -43,7 +43,7 @@ void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& 
   std::string text;
   if (world.rank() == 0) {
     if (probed) facts.between = rounded(*probed);
-    said = {launch::host_cores(), facts.between, -1, 0};
+    said = {cores_of_host(world.engine().transport()), facts.between, -1, 0};
     try {
       text = read_own_tuning(tuning_file);
     } catch (const Error& error) {

@@ -11,7 +11,7 @@
 namespace herd::comm {
 
 struct WorldFacts {
-  int cores = 1;                 // of rank 0's host
+  int cores = 1;                 // that the ranks of rank 0's host have
   Link between = Host().uplink;  // of the hosts: the slowest link, measured, rounded
   Tuning tuning = {};            // what was measured overrides the model
 };

@@ -96,8 +96,10 @@ std::optional<double> cpu_quota() {
   return lowest;
 }
 
+int machine_cores() { return static_cast<int>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN))); }
+
 int host_cores() {
-  const int cores = static_cast<int>(std::max(1l, sysconf(_SC_NPROCESSORS_ONLN)));
+  const int cores = machine_cores();
   const double quota = cpu_quota().value_or(cores);
   return std::max(1, std::min(cores, static_cast<int>(std::ceil(quota))));
 }

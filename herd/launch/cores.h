@@ -3,7 +3,8 @@
 
 namespace herd::launch {
 
-int host_cores();    // of the host, cut by the control group's quota; at least 1
-int usable_cores();  // of those, the ones in this process's affinity mask; at least 1
+int machine_cores();  // of the machine; at least 1
+int host_cores();     // of those, what the control group's quota leaves this host; at least 1
+int usable_cores();   // of those, the ones in this process's affinity mask; at least 1
 
 }  // namespace herd::launch

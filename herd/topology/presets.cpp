@@ -5,26 +5,15 @@
 #include <numeric>
 
 #include "herd/base/error.h"
+#include "herd/topology/probe.h"
 
 namespace herd {
-namespace {
-
-// Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
-// by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
-constexpr double kTurnUs = 3, kMessageTurnUs = 1;
-
-}  // namespace
 
 Topology one_host(int ranks, int cores) {
   Host host;
   host.ranks = ranks;
   host.cores = cores;
-  if (ranks > cores) {
-    host.signal_us = kTurnUs;
-    host.message_us = kMessageTurnUs;
-    host.call_us = kTurnUs * ((ranks + cores - 1) / cores - 1);
-  }
-  Topology topology{"one host, " + std::to_string(cores) + " cores", {host}, 0};
+  Topology topology{"one host, " + std::to_string(cores) + " cores", {by_turns(host)}, 0};
   check(topology);
   return topology;
 }

@@ -14,6 +14,9 @@ namespace herd {
 namespace {
 
 constexpr double kCoresLimit = 1.25;  // both ways over one way
+// Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
+// by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
+constexpr double kTurnUs = 3, kMessageTurnUs = 1;
 
 }  // namespace
 
@@ -80,6 +83,15 @@ Host this_host(int ranks) {
   return host;
 }
 
+Host by_turns(Host host) {
+  if (host.ranks <= host.cores) return host;
+  host.signal_us = kTurnUs;
+  host.message_us = kMessageTurnUs;
+  host.call_us = kTurnUs * ((host.ranks + host.cores - 1) / host.cores - 1);
+  host.uplink.latency_us += kTurnUs;
+  return host;
+}
+
 Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between) {
   std::vector<int> known, placement;  // numbers of hosts, in the order of first ranks
   for (const int at : hosts) {
@@ -95,6 +107,7 @@ Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& b
     one.uplink = between;
   }
   for (const int at : placement) ++topology.hosts[static_cast<size_t>(at)].ranks;
+  for (Host& one : topology.hosts) one = by_turns(one);
   if (!std::is_sorted(placement.begin(), placement.end())) topology.placement = placement;
   topology.name = num_hosts == 1 ? "one host, " + std::to_string(host.cores) + " cores"
                                  : std::to_string(num_hosts) + " hosts of " + std::to_string(host.cores) + " cores";

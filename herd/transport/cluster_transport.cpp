@@ -15,6 +15,7 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/transport/cluster_channel.h"
+#include "herd/transport/hosts.h"
 
 namespace herd::transport {
 namespace {
@@ -82,6 +83,7 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
     peers_[static_cast<size_t>(peer)].key_to = key_of(options_.secret, options_.job, rank(), peer);
     peers_[static_cast<size_t>(peer)].key_from = key_of(options_.secret, options_.job, peer, rank());
   }
+  ranks_of_machine_ = count_ranks_of_machine(everyone, deadline);
   const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
   name_ = hosts == size() ? "ucx" : "shm+ucx";
   local_ = std::make_unique<LocalTransport>(options_.courier(host_ranks_, deadline), deadline);
@@ -120,6 +122,14 @@ ClusterTransport::~ClusterTransport() {
   for (int descriptor : {epoll_, rest_epoll_, rest_bell_}) {
     if (descriptor >= 0) close(descriptor);
   }
+}
+
+int ClusterTransport::count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline) {
+  const std::vector<std::string> machines =
+      exchange_->all_gather("machine", everyone, rank(), machine_identity(), deadline);
+  const std::string& mine = machines[static_cast<size_t>(rank())];
+  if (mine.empty()) return static_cast<int>(host_ranks_.size());
+  return static_cast<int>(std::count(machines.begin(), machines.end(), mine));
 }
 
 bool ClusterTransport::move_or_rest() {

@@ -43,6 +43,7 @@ class ClusterTransport final : public Transport {
   Rank rank() const override { return options_.rank; }
   int size() const override { return static_cast<int>(options_.host_of.size()); }
   int host_of(Rank rank) const override { return options_.host_of[static_cast<size_t>(rank)]; }
+  int ranks_of_machine() const override { return ranks_of_machine_; }
   std::unique_ptr<Channel> open_channel(const std::string& key, const std::vector<Rank>& members,
                                         SteadyTime deadline) override;
   std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
@@ -80,6 +81,7 @@ class ClusterTransport final : public Transport {
     std::chrono::steady_clock::time_point asked{};  // 0: it has answered since
   };
   void arrived(const FrameHeader& header, std::span<const std::byte> payload);
+  int count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline);
   std::chrono::milliseconds silent_for(Rank peer);
   std::vector<Rank> here(const std::vector<Rank>& members) const;  // those on this host, as local_ numbers them
   void agree(const std::string& key, const std::vector<Rank>& members, const std::string& error, SteadyTime deadline);
@@ -88,6 +90,7 @@ class ClusterTransport final : public Transport {
   std::string name_;
   std::unique_ptr<Exchange> exchange_;
   std::vector<Rank> host_ranks_;  // of this host
+  int ranks_of_machine_ = 1;
   std::unique_ptr<LocalTransport> local_;
   std::mutex mutex_;  // of all that follows
   std::unique_ptr<Wire> wire_;

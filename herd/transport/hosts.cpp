@@ -8,14 +8,18 @@
 
 namespace herd::transport {
 
-std::string host_identity() {
-  std::string boot = "unknown";
+std::string machine_identity() {
+  std::string boot;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> boot;
+  return boot;
+}
+
+std::string host_identity() {
   char name[256] = {};
   gethostname(name, sizeof name - 1);
   struct stat network = {};
   stat("/proc/self/ns/net", &network);
-  return boot + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" + std::to_string(geteuid());
+  return machine_identity() + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" + std::to_string(geteuid());
 }
 
 std::vector<int> number_hosts(const std::vector<std::string>& identities) {

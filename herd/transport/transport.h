@@ -40,6 +40,8 @@ class Transport {
   virtual int size() const = 0;
   // The host of a rank, numbered from 0 in the order of their first ranks; the same on all ranks.
   virtual int host_of(Rank) const { return 0; }
+  // How many ranks run on this rank's machine, which may be several hosts (containers): they share its cores.
+  virtual int ranks_of_machine() const { return size(); }
 
   // Collective over `members` (ranks of the transport, the same list everywhere); `key` is used once.
   // Throw kStorage on every member if one lacks memory, kTimeout or kPeerLost naming who did not come.

@@ -2,10 +2,13 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "herd/comm/context.h"
+#include "herd/comm/core_share.h"
 #include "herd/comm/fork_world.h"
+#include "herd/launch/cores.h"
 #include "herd/topology/text.h"
 #include "tests/comm/needs_ucx.h"
 #include "tests/comm/require.h"
@@ -103,11 +106,27 @@ TEST_F(LinkProbing, EveryRankHasTheSameTopologyOfRoundNumbers) {
   run_forked(
       4,
       [](Communicator& comm) {
-        const Link link = parse_topology(comm.topology()).hosts[0].uplink;
+        const Link link = Access::context(comm).facts->between;
         require(link == rounded(link), "round");
+        const double latency_us = parse_topology(comm.topology()).hosts[0].uplink.latency_us;
+        require(latency_us >= link.latency_us, "turns on a core come on top of it");
         std::vector<double> all(16);
         comm.all_gather(std::vector{link.latency_us, link.bytes_per_us, link.message_us, link.core_bytes_per_us}, all);
         for (size_t i = 4; i < all.size(); ++i) require(all[i] == all[i % 4], "the same on all ranks");
+      },
+      {.host_of = {0, 0, 1, 1}});
+}
+
+TEST_F(LinkProbing, HostsOnOneMachineShareItsCores) {
+  run_forked(
+      4,
+      [](Communicator& comm) {
+        const transport::Transport& transport = *Access::context(comm).transport;
+        require(transport.ranks_of_machine() == 4, "all four run here");
+        require(cores_a_rank(transport) == std::min(launch::host_cores() / 2.0, launch::machine_cores() / 4.0), "each");
+        const Host host = parse_topology(comm.topology()).hosts[0];
+        require(host.cores == std::max(1, std::min(launch::host_cores(), launch::machine_cores() / 2)), "half of them");
+        require((host.ranks > host.cores) == (cores_a_rank(transport) < 1), "ranks take turns in both");
       },
       {.host_of = {0, 0, 1, 1}});
 }

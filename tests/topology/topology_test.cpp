@@ -119,6 +119,18 @@ TEST(Topology, TheLastRankWaitsForItsTurn_WhereRanksOutnumberCores) {
   EXPECT_EQ(one_host(6, 2).hosts[0].call_us, 2 * one_host(4, 2).hosts[0].call_us);
 }
 
+TEST(Topology, MessagesBetweenHostsWaitForTurns_WhereRanksOutnumberCores) {
+  Host host;
+  host.cores = 2;
+  const Link link{50, 125};
+  EXPECT_EQ(assemble({0, 0, 1, 1}, host, link).hosts[0].uplink, link);
+  host.cores = 1;
+  const Host crowded = assemble({0, 0, 1, 1}, host, link).hosts[0];
+  EXPECT_EQ(crowded.signal_us, one_host(2, 1).hosts[0].signal_us);
+  EXPECT_EQ(crowded.call_us, one_host(2, 1).hosts[0].call_us);
+  EXPECT_EQ(crowded.uplink.latency_us, link.latency_us + crowded.signal_us);
+}
+
 TEST(Topology, PresetsHaveNames) {
   EXPECT_EQ(preset("torus:4x4x2")->axes, (std::vector<int>{4, 4, 2}));
   EXPECT_EQ(preset("mesh:3x2")->fabric, Fabric::kMesh);
