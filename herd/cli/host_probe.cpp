@@ -242,12 +242,14 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
       host.uplink.latency_us = latency_us + turn_us;
     }
   };
-  const auto predicted = [&](double turn_us) {
+  // Short turns pass while the cores do something else, so time does not grow with them evenly.
+  double least = 0, most = barrier_us;
+  for (int halvings = 0; halvings < 20; ++halvings) {
+    const double turn_us = (least + most) / 2;
     set(turn_us);
-    return predict_us("dissemination_send", request, topology);
-  };
-  const double without = predicted(0), each = predicted(1) - without;
-  set(std::max(0.0, barrier_us - without) / each);
+    (predict_us("dissemination_send", request, topology) < barrier_us ? least : most) = turn_us;
+  }
+  set(least);
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
