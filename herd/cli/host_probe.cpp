@@ -64,8 +64,9 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
       streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
       // Out of place a rank has its part and the whole: two buffers like these take as much.
-      bytes_(round_up(
-          std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()), least_bytes(comm.size(), crowded_), kMostBytes), 64)),
+      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()),
+                                 least_bytes(comm.size(), crowded_), kMostBytes),
+                      64)),
       part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
       block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
@@ -229,8 +230,8 @@ void HostProbe::apply_messages(Topology& topology, double one, double us_empty, 
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
 }
 
-// What a barrier among hosts takes beyond the model's other terms, for each time that a rank waits in it for its turn on
-// a core: before it sees a peer's flag, or message.
+// What a barrier among hosts takes beyond the model's other terms, for each time that a rank waits in it for its turn
+// on a core: before it sees a peer's flag, or message.
 void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
   CollectiveRequest request;
   request.collective = Collective::kBarrier;

@@ -19,7 +19,8 @@ std::string host_identity() {
   gethostname(name, sizeof name - 1);
   struct stat network = {};
   stat("/proc/self/ns/net", &network);
-  return machine_identity() + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" + std::to_string(geteuid());
+  return machine_identity() + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" +
+         std::to_string(geteuid());
 }
 
 std::vector<int> number_hosts(const std::vector<std::string>& identities) {
