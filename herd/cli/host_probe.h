@@ -7,6 +7,7 @@
 //   stage          written past the cache after a peer read it, and read after a peer wrote it
 //   messages       exchanged among all ranks: empty ones, and as long as those of the operation
 //   signals        barriers, and core_distance.h's round trip
+//   turns          what barriers among hosts take beyond the model's other terms, where ranks outnumber cores
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
 // Threads: one at a time; collective.

@@ -3,9 +3,8 @@
 //   short    the lower quartile of up to 60 round trips of 8 bytes, halved
 //   message  the least of several bursts: both ends send so many short ones that their cores, not the latency, take
 //            the time, and then receive as many
-//   long     messages that double from 128 KiB until one takes 4 ms (or has 4 MiB): its second half, since the first
-//   may
-//            pass a limited link in a burst
+//   long     messages that double from 128 KiB until one takes 4 ms (or has 4 MiB): its second half, since the
+//            first may pass a limited link in a burst
 //   both     such a message as both ends send one, until both have it: the lower quartile of 2 to 7, after a first
 // About 20 ms, where a rank has a core. Threads: the world's calling thread.
 #pragma once
