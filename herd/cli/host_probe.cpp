@@ -92,6 +92,8 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
     stage_bytes_ = std::min(bytes_, kTurnBytes);
   }
   stage_ = comm.allocate_symmetric(stage_bytes_);
+  comm.barrier();
+  barrier_ = comm::Access::last_algorithm(comm);
   if (next < 0) return;
   peer_source_ = part_of_rank(comm, source_, next);
   peer_stage_ = part_of_rank(comm, stage_, next);
@@ -230,12 +232,13 @@ void HostProbe::apply_messages(Topology& topology, double one, double us_empty, 
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
 }
 
-// What a barrier among hosts takes beyond the model's other terms, for each time that a rank waits in it for its turn
-// on a core: before it sees a peer's flag, or message.
+// What a barrier takes beyond the model's other terms, for each time that a rank waits in it for its turn on a core:
+// before it sees a peer's flag, or message.
 void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
   CollectiveRequest request;
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
+  request.same_host = topology.hosts.size() == 1;
   const double latency_us = topology.hosts[0].uplink.latency_us;
   const auto set = [&](double turn_us) {
     for (Host& host : topology.hosts) {
@@ -248,7 +251,7 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
   for (int halvings = 0; halvings < 20; ++halvings) {
     const double turn_us = (least + most) / 2;
     set(turn_us);
-    (predict_us("dissemination_send", request, topology) < barrier_us ? least : most) = turn_us;
+    (predict_us(barrier_, request, topology) < barrier_us ? least : most) = turn_us;
   }
   set(least);
 }
@@ -260,7 +263,9 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   const double one = us[kAll] / bytes / 2;  // us a byte of own memory, with all ranks at work
   const double all = static_cast<double>(here_) / one;
   const auto factor = [one](double us_a_byte) { return std::max(0.3, us_a_byte / one - 1); };
-  const int rounds = std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
+  const int rounds = barrier_ == "direct_signal"
+                         ? 1
+                         : std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
   const double barrier = us[kBarrier] / kBarriers;
   for (Host& host : topology.hosts) {
     host.memory_bytes_per_us = host.cached_bytes_per_us = all;
@@ -272,11 +277,11 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
       const double core_us = median(link_[3]);
       host.uplink = {median(link_[0]), 1 / median(link_[1]), median(link_[2]), core_us > 0 ? 1 / core_us : 0};
       // In a round of a barrier each rank sends one message, and receives one.
-      if (!crowded_) round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
+      round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
     } else {
       host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
     }
-    host.call_us = std::max(0.0, barrier - rounds * (round + steps));
+    host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it
     if (peer_source_ == nullptr) continue;
     host.peer_read_factor = factor(us[kReadPeer] / bytes);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
@@ -284,7 +289,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.stage_read_factor = factor(us[kReadStage] / stage);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
-  if (crowded_ && topology.hosts.size() > 1) apply_turns(topology, barrier);
+  if (crowded_) apply_turns(topology, barrier);
   if (measures(kMessages)) apply_messages(topology, one, us[kEmptyMessages], us[kMessages]);
   return topology;
 }

@@ -7,7 +7,7 @@
 //   stage          written past the cache after a peer read it, and read after a peer wrote it
 //   messages       exchanged among all ranks: empty ones, and as long as those of the operation
 //   signals        barriers, and core_distance.h's round trip
-//   turns          what barriers among hosts take beyond the model's other terms, where ranks outnumber cores
+//   turns          what barriers take beyond the model's other terms, where ranks outnumber cores
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
 // Threads: one at a time; collective.
@@ -15,6 +15,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "herd/cli/bench_pattern.h"
@@ -70,6 +71,7 @@ class HostProbe {
   int64_t stage_bytes_;     // of a piece that staged algorithms cut it into
   int64_t block_;           // elements of fp32 that each rank gives each other one as a message
   int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
+  std::string barrier_;     // its algorithm
   BenchPattern pattern_;    // what memory holds, as the operation's does
   SharedMemory sink_;       // private
   SymmetricMemory source_, stage_;
