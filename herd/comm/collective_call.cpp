@@ -84,12 +84,12 @@ Layout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) 
 }
 
 void check_size(const CollectiveCall& call, const Buffer& x, const char* which, int64_t count) {
-  const std::string what(collective_name(call.request.collective));
+  const std::string_view what = collective_name(call.request.collective);
   check_buffer(x, what);
   check_in_order(x, what);
   if (x.dtype == call.request.dtype && x.count == count) return;
-  refuse(what, std::string(which) + " has to be " + std::string(dtype_name(call.request.dtype)) + " x " +
-                   std::to_string(count) + ", but it is " + named(x));
+  refuse(std::string(what), std::string(which) + " has to be " + std::string(dtype_name(call.request.dtype)) + " x " +
+                                std::to_string(count) + ", but it is " + named(x));
 }
 
 // A rank that has nothing to give, or to take, can't know whether the others' memory is symmetric, nor whether they are

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "herd/base/check.h"
+#include "herd/comm/packing.h"
 #include "herd/schedule/dependencies.h"
 #include "herd/transport/channel.h"
 
@@ -40,10 +41,11 @@ int turn_of(LaneKind kind) {
 }  // namespace
 
 CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(schedule)) {
+  turn_elements_ = kTurnBytes / element_bytes();
   const auto n = static_cast<size_t>(schedule_.num_ranks);
   std::vector<uint32_t> signals_to(n, 0), waits_for(n, 0);
   const std::vector<std::vector<int>> before = derive_dependencies(schedule_);
-  std::map<std::pair<int, LaneId>, std::vector<uint32_t>> lanes;  // in the order of their turns
+  std::map<LaneId, std::vector<uint32_t>> lanes;
   for (size_t i = 0; i < schedule_.steps.size(); ++i) {
     const Step& step = schedule_.steps[i];
     add_step(step, signals_to, waits_for);
@@ -54,9 +56,11 @@ CompiledSchedule::CompiledSchedule(Schedule schedule) : schedule_(std::move(sche
       dependencies_.push_back(static_cast<uint32_t>(earlier));
     }
     steps_.back().dependencies_end = static_cast<uint32_t>(dependencies_.size());
-    lanes[{turn_of(lane_of(step).kind), lane_of(step)}].push_back(static_cast<uint32_t>(i));
+    lanes[lane_of(step)].push_back(static_cast<uint32_t>(i));
   }
-  for (const auto& [id, indices] : lanes) {
+  std::map<std::pair<int, uint32_t>, std::span<const uint32_t>> in_turn;  // lanes of one turn: as their steps begin
+  for (const auto& [id, indices] : lanes) in_turn[{turn_of(id.kind), indices.front()}] = indices;
+  for (const auto& [turn, indices] : in_turn) {
     const auto begin = static_cast<uint32_t>(lane_steps_.size());
     lane_steps_.insert(lane_steps_.end(), indices.begin(), indices.end());
     lanes_.push_back({begin, static_cast<uint32_t>(lane_steps_.size())});

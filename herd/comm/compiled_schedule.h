@@ -46,6 +46,7 @@ class CompiledSchedule {
   std::span<const uint32_t> dependencies() const { return dependencies_; }
   const Operand* operands(const CompiledStep& step) const { return operands_.data() + step.operands; }
   int64_t element_bytes() const { return size_of(schedule_.dtype); }
+  int64_t turn_elements() const { return turn_elements_; }  // that a local step moves before others have their turn
   int64_t scratch_bytes() const { return schedule_.scratch_elements * element_bytes(); }
   int64_t stage_bytes() const { return schedule_.stage_elements * element_bytes(); }
   bool signals() const { return signals_; }  // some step signals, waits, or touches a peer's memory
@@ -60,6 +61,7 @@ class CompiledSchedule {
   std::vector<Operand> operands_;
   std::vector<CompiledLane> lanes_;
   std::vector<uint32_t> lane_steps_, dependencies_;
+  int64_t turn_elements_ = 1;
   bool signals_ = false;
   int max_operands_ = 0;
   uint64_t sent_bytes_ = 0;

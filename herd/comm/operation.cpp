@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "herd/comm/packing.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
 
@@ -141,8 +140,7 @@ double Operation::scale_of(const CompiledStep& step) const { return step.complet
 Operation::Turn Operation::compute(LaneState& lane, const CompiledStep& step) {
   const Operand* operands = call_.program->operands(step);
   const int64_t element_bytes = call_.program->element_bytes();
-  const int64_t most = std::max<int64_t>(1, kTurnBytes / element_bytes);
-  const int64_t count = std::min(step.elements - lane.elements_done, most);
+  const int64_t count = std::min(step.elements - lane.elements_done, call_.program->turn_elements());
   const int64_t offset = lane.elements_done * element_bytes;
   for (uint16_t i = 0; i < step.num_targets; ++i) targets_[i] = resolve(operands[i]) + offset;
   for (uint16_t i = 0; i < step.num_sources; ++i) sources_[i] = resolve(operands[step.num_targets + i]) + offset;

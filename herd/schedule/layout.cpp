@@ -81,9 +81,9 @@ int64_t elements_of_counts(Collective collective, int num_ranks, const std::vect
 }
 
 void check_counts(const Schedule& h) {
-  const std::string name(collective_name(h.collective));
   const auto refuse = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
   if (!h.counts.empty()) {
+    const std::string name(collective_name(h.collective));
     if (!has_counts(h.collective)) refuse(name + " has no parts, so no counts");
     const size_t n = static_cast<size_t>(h.num_ranks);
     const size_t wanted = h.collective == Collective::kAllToAll ? n * n : n;

@@ -1,5 +1,6 @@
 #include "herd/schedule/names.h"
 
+#include <iterator>
 #include <utility>
 
 #include "herd/base/error.h"
@@ -17,6 +18,14 @@ constexpr std::pair<Collective, std::string_view> kCollectives[] = {{Collective:
                                                                     {Collective::kScatter, "scatter"},
                                                                     {Collective::kAllToAll, "all_to_all"}};
 
+constexpr bool in_order_of_values() {
+  for (size_t i = 0; i < std::size(kCollectives); ++i) {
+    if (static_cast<size_t>(kCollectives[i].first) != i) return false;
+  }
+  return true;
+}
+static_assert(in_order_of_values());
+
 std::string describe(const std::vector<Slice>& slices) {
   std::string text;
   for (const Slice& slice : slices) text += (text.empty() ? "" : " ") + describe(slice);
@@ -26,10 +35,8 @@ std::string describe(const std::vector<Slice>& slices) {
 }  // namespace
 
 std::string_view collective_name(Collective collective) {
-  for (const auto& [value, name] : kCollectives) {
-    if (value == collective) return name;
-  }
-  return "unknown collective";
+  const auto index = static_cast<size_t>(collective);
+  return index < std::size(kCollectives) ? kCollectives[index].second : "unknown collective";
 }
 
 Collective parse_collective(std::string_view name) {

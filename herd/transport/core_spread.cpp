@@ -10,10 +10,11 @@ void CoreSpread::look() {
   cpu_set_t allowed;
   const int core = sched_getcpu();
   if (core < 0 || core >= CPU_SETSIZE || own_ == nullptr) return;
-  own_->store(static_cast<uint32_t>(core) + 1, std::memory_order_relaxed);
+  const uint32_t word = static_cast<uint32_t>(core) + 1;
+  if (own_->load(std::memory_order_relaxed) != word) own_->store(word, std::memory_order_relaxed);
   waiting_.assign(CPU_SETSIZE + 1, 0);
-  for (const CoreWord* word : all_) ++waiting_[std::min<uint32_t>(word->load(std::memory_order_relaxed), CPU_SETSIZE)];
-  const int here = waiting_[static_cast<size_t>(core) + 1];
+  for (const CoreWord* one : all_) ++waiting_[std::min<uint32_t>(one->load(std::memory_order_relaxed), CPU_SETSIZE)];
+  const int here = waiting_[word];
   if (here < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   int emptiest = core;
   for (int other = 0; other < CPU_SETSIZE; ++other) {

@@ -45,11 +45,12 @@ LocalChannel::LocalChannel(Rank self, std::shared_ptr<SharedRegion> region, std:
       region_(std::move(region)),
       doorbells_(std::move(doorbells)),
       pairs_(static_cast<size_t>(size_)) {
+  for (Rank peer = 0; peer < size_; ++peer) parts_.push_back(region_->of(peer));
   const auto counters = [&](Rank from, Rank to, size_t lane) {
-    return reinterpret_cast<RingCounters*>(region_->of(from) + layout_.counters) + (static_cast<size_t>(to) * 2 + lane);
+    return reinterpret_cast<RingCounters*>(part(from) + layout_.counters) + (static_cast<size_t>(to) * 2 + lane);
   };
   const auto bytes = [&](Rank from, Rank to, size_t lane) {
-    return region_->of(from) + layout_.rings + to * (layout_.ring_bytes[0] + layout_.ring_bytes[1]) +
+    return part(from) + layout_.rings + to * (layout_.ring_bytes[0] + layout_.ring_bytes[1]) +
            (lane == 0 ? 0 : layout_.ring_bytes[0]);
   };
   for (Rank peer = 0; peer < size_; ++peer) {
@@ -218,7 +219,7 @@ bool LocalChannel::seek(Rank peer, uint64_t tag) {
 }
 
 LocalChannel::SignalSlot& LocalChannel::slot(Rank from, Rank to, uint64_t sequence) const {
-  auto* slots = reinterpret_cast<SignalSlot*>(region_->of(from) + layout_.slots);
+  auto* slots = reinterpret_cast<SignalSlot*>(part(from) + layout_.slots);
   return slots[static_cast<uint64_t>(to) * kHeaders + sequence % kHeaders];
 }
 
@@ -241,12 +242,12 @@ const OperationHeader& LocalChannel::header(Rank peer, uint64_t sequence) const 
 }
 
 std::byte* LocalChannel::stage(Rank peer, int copy) const {
-  return region_->of(peer) + layout_.stage + copy * layout_.stage_bytes;
+  return part(peer) + layout_.stage + copy * layout_.stage_bytes;
 }
 
-RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(region_->of(peer)); }
+RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(part(peer)); }
 
-FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(region_->of(0) + layout_.failure); }
+FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(part(0) + layout_.failure); }
 
 void LocalChannel::ring_all() {
   for (Rank peer = 0; peer < size_; ++peer) {

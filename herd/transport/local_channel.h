@@ -76,6 +76,7 @@ class LocalChannel final : public Channel {
     uint64_t unread = 0;  // bytes of it
   };
 
+  std::byte* part(Rank rank) const { return parts_[static_cast<size_t>(rank)]; }
   SignalSlot& slot(Rank from, Rank to, uint64_t sequence) const;
   bool move_send(Pair& pair, Rank peer, Lane lane);
   bool move_receive(Pair& pair, Rank peer);
@@ -87,6 +88,7 @@ class LocalChannel final : public Channel {
   int size_;
   LocalLayout layout_;
   std::shared_ptr<SharedRegion> region_;
+  std::vector<std::byte*> parts_;  // of the region, by rank
   std::vector<Doorbell> doorbells_;
   std::vector<Pair> pairs_;
   int posted_ = 0;

@@ -175,6 +175,35 @@ TEST_P(Executor, ByThreadsShowsNoMutantWrongOrStuckThatTheVerifierLetsPass) {
 INSTANTIATE_TEST_SUITE_P(All, Executor, testing::ValuesIn(every_algorithm()),
                          [](const auto& one) { return name_of(one.param); });
 
+// What a small operation costs where ranks share cores is how often each has to give its core away.
+TEST(Lockstep, SmallOperationsTakeTwoTurnsOfEachRank_AndOneOfTheLast) {
+  const std::pair<Collective, const char*> eager[] = {{Collective::kAllToAll, "staged"},
+                                                      {Collective::kAllReduce, "staged"},
+                                                      {Collective::kAllGather, "staged"},
+                                                      {Collective::kReduceScatter, "staged"},
+                                                      {Collective::kBarrier, "direct_signal"}};
+  for (const auto& [collective, algorithm] : eager) {
+    const int64_t elements = collective == Collective::kBarrier ? 0 : 64;
+    const auto all = build_all_ranks(
+        algorithm, {.collective = collective, .num_ranks = 4, .elements = elements, .dtype = DType::kF64});
+    LockstepWorld world(all);
+    std::vector<comm::Task> tasks(4);
+    for (Rank rank = 0; rank < 4; ++rank) {
+      comm::Task& task = tasks[static_cast<size_t>(rank)];
+      comm::CollectiveCall call =
+          call_of(all[static_cast<size_t>(rank)], world.memory(rank), world.memory(rank) + (1 << 10));
+      world.group(rank).prepare(task, call);
+      world.group(rank).submit(task);
+      world.group(rank).poll();
+      EXPECT_EQ(task.done, rank == 3) << collective_name(collective) << " rank " << rank;
+    }
+    for (Rank rank = 0; rank < 3; ++rank) {
+      world.group(rank).poll();
+      EXPECT_TRUE(tasks[static_cast<size_t>(rank)].done) << collective_name(collective) << " rank " << rank;
+    }
+  }
+}
+
 TEST(Lockstep, WhoWaitsForAnEarlierOperationToEndIsRungByWhoeverEndsIt) {
   // Root writes to its stage and tells rank 0, which copies it out and tells nobody.
   std::vector<Schedule> all(2);
