@@ -165,8 +165,8 @@ std::vector<Key> make_keys() {
           kMany,
           false,
           {},
-          "steps between looks at how fast the machine is beside when the step was predicted; 0 = never; auto = so "
-          "many that looks take 1 % of the time"},
+          "steps between looks at how fast the machine is beside when the step was predicted; 0 = never; auto = after "
+          "the steps 1, 2, 4, 8, ... and then so many that looks take 1 % of the time"},
 
       text("log", "dir", HERD_FIELD(log.dir), {}, "folder of all runs"),
       text("log", "name", HERD_FIELD(log.name), {}, "folder of this run in it"),

@@ -1,6 +1,7 @@
 #include "herd/train/machine_pace.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <cstdio>
 
@@ -22,9 +23,16 @@ int64_t steps_between(const BlockPasses& passes, int64_t every, double predicted
 }  // namespace
 
 MachinePace::MachinePace(BlockPasses& passes, int64_t every, double predicted_step_us)
-    : passes_(passes), predicted_us_(predicted_step_us), every_(steps_between(passes, every, predicted_step_us)) {}
+    : passes_(passes),
+      predicted_us_(predicted_step_us),
+      soon_(every == spec::kAuto),
+      every_(steps_between(passes, every, predicted_step_us)) {}
 
-bool MachinePace::due(int64_t steps_done, bool last) const { return every_ > 0 && (last || steps_done % every_ == 0); }
+bool MachinePace::due(int64_t steps_done, bool last) const {
+  if (every_ == 0) return false;
+  const bool early = soon_ && steps_done < every_ && std::has_single_bit(static_cast<uint64_t>(steps_done));
+  return last || early || steps_done % every_ == 0;
+}
 
 double MachinePace::look() {
   paces_.push_back(passes_.pace());

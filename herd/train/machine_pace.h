@@ -15,10 +15,13 @@ namespace herd::train {
 class MachinePace {
  public:
   // `every`: steps between two looks; 0 = none, spec::kAuto = so many that looks take 1 % of the predicted time of
-  // steps. None either where no step was predicted (0). Borrows `passes`, whose figures were taken.
+  // steps, and fewer at first: looks follow the steps 1, 2, 4, 8 and so on until they are that far apart, since the
+  // passes before the first step may have met a slow or a fast moment. None either where no step was predicted (0).
+  // Borrows `passes`, whose figures were taken.
   MachinePace(BlockPasses& passes, int64_t every, double predicted_step_us);
 
-  // Whether a look follows this step; the last one has one, too. The same on all ranks.
+  // Whether a look follows the step, `steps_done` after the run was started or resumed; the last one has one, too. The
+  // same on all ranks.
   bool due(int64_t steps_done, bool last) const;
   double look();  // one pass, and its pace. Collective; the same on all ranks. REQUIRES no step in flight
 
@@ -36,6 +39,7 @@ class MachinePace {
  private:
   BlockPasses& passes_;
   double predicted_us_;
+  bool soon_;  // the first looks follow each other closely
   int64_t every_;
   std::vector<double> paces_;
 };

@@ -349,7 +349,7 @@ TrainResult Trainer::State::train() {
       record.metrics.val_loss = s.validate();
       result.stopped = !record.metrics.val_loss;
     }
-    if (!result.stopped && s.pace->due(done, last)) {
+    if (!result.stopped && s.pace->due(done - s.first.step, last)) {
       s.executor->drain();
       record.metrics.pace = s.pace->look();
     }

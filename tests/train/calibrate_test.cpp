@@ -65,6 +65,8 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlockAndThePaceLater_AndLeavesTheRunAsItWa
       EXPECT_TRUE(pace.due(8, false) && pace.due(9, true) && !pace.due(9, false));
       const MachinePace seldom(passes, spec::kAuto, 1.001 * passes.pass_us());  // a look is as long as a step
       EXPECT_TRUE(seldom.due(100, false) && !seldom.due(99, false));
+      for (const int early : {1, 2, 4, 8, 16, 32, 64}) EXPECT_TRUE(seldom.due(early, false)) << early;
+      for (const int between : {3, 63, 65, 128}) EXPECT_FALSE(seldom.due(between, false)) << between;
       EXPECT_GE(passes.slowest(), 1);
       pause = 30ms;
       EXPECT_GT(passes.pace(), 3) << "a pass of " << passes.pass_us() << " us that takes 30 ms longer";
