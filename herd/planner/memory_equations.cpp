@@ -1,0 +1,96 @@
+#include <algorithm>
+
+#include "herd/planner/equations_internal.h"
+#include "herd/program/pool.h"
+#include "herd/spec/model_states.h"
+#include "herd/spec/pipeline.h"
+#include "herd/strategies/table.h"
+
+namespace herd::planner {
+namespace {
+
+double kept(const CutModel& cut, size_t b) {  // of one micro-batch, from forward to backward
+  const auto& block = cut.model.blocks[b];
+  if (cut.recomputed(b)) return cut.in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
+  return static_cast<double>(block.graph_bytes);
+}
+
+// The most that is held of the micro-batch whose turn it is, and scratch of the op in question apart.
+double walk(const CutModel& cut, const BlockInterval& blocks, double& scratch) {
+  double before = 0, best = 0;
+  const auto offer = [&](double held, int64_t more) {
+    if (held + static_cast<double>(more) <= best + scratch) return;
+    best = held;
+    scratch = static_cast<double>(more);
+  };
+  const double targets = blocks.end == cut.model.blocks.size() ? static_cast<double>(cut.model.target_bytes) : 0;
+  for (size_t b = blocks.begin; b < blocks.end; ++b) {  // forward, in case a small model peaks there
+    const auto& block = cut.model.blocks[b];
+    const double in = static_cast<double>(block.input_bytes);
+    if (cut.is_head(b)) {
+      offer(before + targets + (b > cut.first ? 2 : 1) * in, block.forward.scratch_bytes);
+      break;
+    }
+    const double graph = cut.recomputed(b) ? in : kept(cut, b) + in;
+    offer(before + targets + graph + static_cast<double>(block.output_bytes), block.forward.scratch_bytes);
+    before += kept(cut, b);
+  }
+  for (size_t b = blocks.end; b-- > blocks.begin;) {  // backward
+    const auto& block = cut.model.blocks[b];
+    if (cut.is_head(b) || b < cut.first) continue;
+    before -= kept(cut, b);
+    double own = static_cast<double>(block.graph_bytes);
+    if (cut.recomputed(b)) {  // its segment is whole again, up to this block
+      const size_t first = b - cut.in_segment(b);
+      for (size_t other = std::max(first, blocks.begin); other < b; ++other)
+        own += static_cast<double>(cut.model.blocks[other].graph_bytes) - kept(cut, other);
+    }
+    const double arriving = static_cast<double>(block.output_bytes);
+    if (cut.ends_segment(b, blocks))
+      offer(before + own + arriving + static_cast<double>(block.input_bytes), block.forward.scratch_bytes);
+    const double leaving = b > cut.first ? static_cast<double>(block.input_bytes) : 0;
+    offer(before + own + arriving + leaving, block.backward.scratch_bytes);
+  }
+  return best;
+}
+
+double pool_bytes(const CutModel& cut, const std::vector<program::PoolUse>& uses, int depth) {
+  std::vector<int64_t> bytes;
+  for (int g = 0; g < static_cast<int>(cut.model.groups.size()); ++g) bytes.push_back(cut.shard_bytes(g) * cut.shards);
+  return static_cast<double>(program::assign_pool(bytes, uses, depth).bytes());
+}
+
+}  // namespace
+
+void add_memory(const CutModel& cut, int stage, Prediction& out) {
+  const BlockInterval blocks = cut.blocks_of(stage);
+  const spec::StateBytes bytes = spec::state_bytes(cut.run);
+  const Visits uses = cut.zero >= 2 ? cut.visits(blocks) : Visits{};
+  double states = 0;
+  for (const int g : cut.groups_of(blocks)) {
+    const double whole = static_cast<double>(cut.zero > 0 ? cut.shard_bytes(g) * cut.shards : cut.weight_bytes(g));
+    const double part = static_cast<double>(cut.zero > 0 ? cut.shard_bytes(g) : cut.weight_bytes(g));
+    if (cut.frozen(g)) {
+      out.device.weights += cut.zero >= 3 && !uses.kept.contains(g) ? part : static_cast<double>(cut.weight_bytes(g));
+      continue;
+    }
+    out.device.weights += cut.zero >= 3 && !uses.kept.contains(g) ? part : whole;
+    out.device.gradients += cut.gradient_ratio() * (cut.zero >= 2 ? part : whole);
+    states += part / bytes.weight * bytes.states;
+  }
+  const std::string& offload = cut.run.strategy.offload;
+  (offload == "states" ? out.host.states : offload == "nvme" ? out.nvme.states : out.device.states) = states;
+  double scratch = 0, all = 0;
+  const double now = walk(cut, blocks, scratch);
+  for (size_t b = blocks.begin; b < blocks.end; ++b) all += cut.is_head(b) ? 0 : kept(cut, b);
+  const double in_flight = spec::micro_batches_in_flight(spec::parse_pipeline(cut.run.strategy.pipeline), cut.layout.pp,
+                                                         cut.layout.micro_batches, stage);
+  out.device.activations = now + (cut.layout.pp > 1 ? (in_flight - 1) * all : 0);
+  out.device.buffers = scratch;
+  if (cut.zero < 2) return;
+  const program::SlotRules rules = strategies::slot_rules(cut.run);
+  out.device.buffers += cut.gradient_ratio() * pool_bytes(cut, uses.gradients, rules.gradient_buffers);
+  if (cut.zero >= 3) out.device.buffers += pool_bytes(cut, uses.weights, rules.gather_buffers);
+}
+
+}  // namespace herd::planner
