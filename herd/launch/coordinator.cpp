@@ -156,6 +156,8 @@ std::vector<Status> Coordinator::statuses(int attempt) const {
   for (const PeerState& peer : peers(attempt)) {
     const auto value = server_->value(static_cast<uint32_t>(attempt), status_key(peer.rank));
     result.push_back(value ? parse_status(peer.rank, *value) : Status{peer.rank, -1, ""});
+    result.back().since = peer.status_since;
+    result.back().heard = peer.status_heard;
   }
   return result;
 }

@@ -293,7 +293,7 @@ void Job::print_report(int number) const {
   if (!text.empty()) write_all(STDERR_FILENO, "herd run: when it failed, each rank was last\n" + text);
   if (!memory_note_.empty()) say(memory_note_);
   if (folder_.logs()) say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, number) + " ...");
-  if (const std::string line = first_divergence(statuses_); !line.empty()) say(line);
+  if (const std::string line = first_divergence(statuses_, failed_at_); !line.empty()) say(line);
   say("the job failed: " + cause_);
 }
 

@@ -10,10 +10,12 @@
 namespace herd::launch {
 namespace {
 
-std::string rank_list(const std::vector<Rank>& ranks) {
+constexpr auto kMissed = std::chrono::milliseconds(500);  // two heartbeats missed
+
+std::string rank_list(const std::vector<const Status*>& ranks) {
   std::string text = ranks.size() == 1 ? "rank " : "ranks ";
   constexpr size_t kShown = 8;
-  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]);
+  for (size_t i = 0; i < std::min(ranks.size(), kShown); ++i) text += (i ? ", " : "") + std::to_string(ranks[i]->rank);
   if (ranks.size() > kShown) text += " and " + std::to_string(ranks.size() - kShown) + " more";
   return text;
 }
@@ -57,10 +59,10 @@ std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank) 
   return std::chrono::milliseconds(std::strtoll(value->c_str(), nullptr, 10));
 }
 
-std::string first_divergence(const std::vector<Status>& ranks) {
-  std::map<int64_t, std::map<std::string, std::vector<Rank>>> by_sequence;
+std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at) {
+  std::map<int64_t, std::map<std::string, std::vector<const Status*>>> by_sequence;
   for (const Status& status : ranks) {
-    if (status.sequence >= 0) by_sequence[status.sequence][status.text].push_back(status.rank);
+    if (status.sequence >= 0) by_sequence[status.sequence][status.text].push_back(&status);
   }
   if (by_sequence.empty()) return "";
   const auto& [lowest, texts] = *by_sequence.begin();
@@ -70,11 +72,17 @@ std::string first_divergence(const std::vector<Status>& ranks) {
     line.back() = ' ';
     return line + "- their programs differ";
   }
-  if (by_sequence.size() == 1) return "";
-  const auto& [highest, ahead] = *by_sequence.rbegin();
-  return "furthest behind: " + rank_list(texts.begin()->second) + " in \"" + texts.begin()->first + "\" (operation " +
-         std::to_string(lowest) + "), while " + rank_list(ahead.begin()->second) + " reached \"" +
-         ahead.begin()->first + "\" (operation " + std::to_string(highest) + ")";
+  const auto& [highest, furthest] = *by_sequence.rbegin();
+  std::vector<const Status*> behind = texts.begin()->second;
+  const auto& ahead = furthest.begin()->second;
+  std::erase_if(behind, [&](const Status* one) {
+    const auto got_further = (*std::ranges::min_element(ahead, {}, &Status::since))->since;
+    return one->heard < got_further && at - one->heard < kMissed;
+  });
+  if (by_sequence.size() == 1 || behind.empty()) return "";
+  return "furthest behind: " + rank_list(behind) + " in \"" + texts.begin()->first + "\" (operation " +
+         std::to_string(lowest) + "), while " + rank_list(ahead) + " reached \"" + furthest.begin()->first +
+         "\" (operation " + std::to_string(highest) + ")";
 }
 
 }  // namespace herd::launch

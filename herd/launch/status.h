@@ -16,8 +16,9 @@ namespace herd::launch {
 
 struct Status {
   Rank rank = 0;
-  int64_t sequence = -1;  // of the operation within the rank, from 0 up; -1 = nothing published
-  std::string text;       // "all_reduce #412 grad.bucket3 on dp"
+  int64_t sequence = -1;              // of the operation within the rank, from 0 up; -1 = nothing published
+  std::string text;                   // "all_reduce #412 grad.bucket3 on dp"
+  SteadyTime since = {}, heard = {};  // when the first and the last heartbeat that said so came in
 };
 
 void publish_status(Store& store, Rank rank, std::string_view text, int64_t sequence = 0);
@@ -27,8 +28,9 @@ std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank);
 
 std::string status_key(Rank rank);
 Status parse_status(Rank rank, const std::string& value);
-// One line that names where the ranks part: who is behind, or whose operation differs at the same sequence number.
-// "" where they agree or nothing is known.
-std::string first_divergence(const std::vector<Status>& ranks);
+// One line that names where the ranks part `at` this moment: who is behind, or whose operation differs at the same
+// sequence number. A rank is behind if it was heard there when others had got further, or has missed two heartbeats
+// since: a status may be older than the peers'. "" where ranks agree or nothing is known.
+std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at);
 
 }  // namespace herd::launch

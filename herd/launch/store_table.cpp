@@ -138,8 +138,11 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& peer, std:
       state.left = true;
       return {{peer, answer(*request, Verb::kOk)}};
     case Verb::kBeat: {
-      if (!request->key.empty())
+      state.status_heard = now;
+      if (!request->key.empty()) {  // else it is the same as before
         scope.values["status/" + std::to_string(state.rank)] = request->key + " " + request->value;
+        state.status_since = now;
+      }
       return {{peer, answer(*request, Verb::kOk)}};
     }
     case Verb::kSet:

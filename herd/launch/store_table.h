@@ -26,9 +26,10 @@ struct Failure {
 // One rank (or launcher) as the store sees it.
 struct PeerState {
   int rank = 0, size = 0;
-  std::string place;      // "pid 123 on host"
-  SteadyTime last_heard;  // of any message
-  bool left = false;      // said goodbye
+  std::string place;                                // "pid 123 on host"
+  SteadyTime last_heard;                            // of any message
+  SteadyTime status_since = {}, status_heard = {};  // of its present status, the first and the last heartbeat
+  bool left = false;                                // said goodbye
 };
 
 class StoreTable {

@@ -267,6 +267,18 @@ TEST(StoreOverSockets, PublishesStatusWithTheHeartbeat) {
   ASSERT_TRUE(heartbeat_age(*b, 0));
   EXPECT_LT(*heartbeat_age(*b, 0), 2000ms);
   EXPECT_FALSE(heartbeat_age(*b, 5));
+
+  const auto publisher = [&] {
+    const std::vector<PeerState> peers = server.peers(0);
+    return *std::ranges::find(peers, 0, &PeerState::rank);
+  };
+  const PeerState first = publisher();
+  while (publisher().status_heard == first.status_heard && Clock::now() < until) std::this_thread::sleep_for(20ms);
+  EXPECT_GT(publisher().status_heard, first.status_heard);
+  EXPECT_EQ(publisher().status_since, first.status_since);
+  publish_status(*a, 0, "barrier #4", 4);
+  while (publisher().status_since == first.status_since && Clock::now() < until) std::this_thread::sleep_for(20ms);
+  EXPECT_GT(publisher().status_since, first.status_since);
 }
 
 TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
