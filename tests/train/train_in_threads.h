@@ -3,6 +3,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -11,7 +12,6 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
-#include "herd/optim/adamw.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
 #include "herd/runtime/whole_weights.h"
@@ -61,14 +61,14 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
     const models::Model model = models::make_model(run.model, models::options_of(table));
-    const optim::AdamW adamw({});
+    const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
     runtime::WholeWeights weights(parameters, groups, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
-                                    runtime::parameter_update(parameters, adamw, rate),
+                                    runtime::parameter_update(parameters, *optimizer, rate),
                                     {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale});
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {

@@ -176,6 +176,38 @@ TEST(Frozen, TrainsAsOneRankDoes) {
   }
 }
 
+// The gradient of one step over 48 micro-batches, as SGD with rate 1 subtracts it, beside that of the run in fp32. Each
+// micro-batch has the rounding of its own activations, which evens out; a 16-bit sum rounds all of it 47 times more.
+TEST(MixedPrecision, AddsMicroBatchesInFp32_WhereGradientsAre) {
+  spec::RunFile run = tiny_run();
+  run.train.batch = 48;
+  run.train.micro_batch = 1;
+  run.optimizer.kind = "sgd";
+  run.optimizer.momentum = 0;
+  run.optimizer.weight_decay = 0;
+  run.optimizer.clip = 0;
+  run.optimizer.warmup_steps = 0;
+  const auto gradient = [&](const std::string& precision, const std::string& gradients) {
+    run.strategy.precision = precision;
+    run.strategy.gradient_precision = gradients;
+    std::vector<at::Tensor> parts;
+    run.optimizer.lr = 0;
+    const auto before = train_in_threads(run, 1, 1).weights;
+    run.optimizer.lr = 1;
+    for (const auto& [name, after] : train_in_threads(run, 1, 1).weights)
+      parts.push_back((before.at(name) - after).flatten());
+    return at::cat(parts);
+  };
+  const at::Tensor exact = gradient("fp32", "same");
+  const auto error = [&](const std::string& gradients) {
+    return ((gradient("bf16", gradients) - exact).norm() / exact.norm()).item<double>();
+  };
+  const double same = error("same"), fp32 = error("fp32");
+  EXPECT_LT(fp32, 0x1p-7);
+  RecordProperty("same over fp32", std::to_string(same / fp32));
+  EXPECT_GT(same, 1.5 * fp32);
+}
+
 // 16-bit weights, gradients and activations round to eps = 2^-8 (bf16) or 2^-11 (fp16) relative; a sum over ranks or
 // micro-batches rounds once more for each part, and what a step makes of it adds up over steps, while the mean over the
 // batch's tokens evens it out. A few eps of the loss bound all of it: 4 here.
