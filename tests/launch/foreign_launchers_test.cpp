@@ -38,6 +38,26 @@ TEST(Torchrun, RanksMeet) {
   EXPECT_THAT(job.output(), HasSubstr("rank 1 of 2 on node 0 met by torchrun: sum 10"));
 }
 
+const std::string kAllReduce = kBinaries + "/examples/all_reduce";  // prints what [1, 2, 3] + [1, 0, 1] is
+
+TEST(Torchrun, StartsWhatCommunicates) {
+  const std::string torchrun = program("torchrun");
+  if (torchrun.empty()) GTEST_SKIP() << "torchrun is not on this machine";
+  ChildProcess job({torchrun, "--standalone", "--no-python", "--nproc-per-node", "2", kAllReduce});
+  EXPECT_EQ(job.wait(90), 0) << job.output();
+  for (const char* rank : {"rank 0", "rank 1"})
+    EXPECT_THAT(job.output(), HasSubstr(std::string(rank) + " of 2 has [2, 2, 4]"));
+}
+
+TEST(OpenMpi, StartsWhatCommunicates) {
+  const std::string mpirun = program("mpirun");
+  if (mpirun.empty()) GTEST_SKIP() << "mpirun is not on this machine";
+  ChildProcess job({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", kAllReduce});
+  EXPECT_EQ(job.wait(60), 0) << job.output();
+  for (const char* rank : {"rank 0", "rank 1"})
+    EXPECT_THAT(job.output(), HasSubstr(std::string(rank) + " of 2 has [2, 2, 4]"));
+}
+
 TEST(OpenMpi, RanksMeet) {
   const std::string mpirun = program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not on this machine";
@@ -63,6 +83,14 @@ TEST(Slurm, RanksMeet) {
   EXPECT_EQ(first.wait(), 0) << first.output();
   EXPECT_EQ(second.wait(), 0) << second.output();
   EXPECT_THAT(second.output(), HasSubstr("rank 1 of 2 on node 0 met by srun: sum 10"));
+}
+
+TEST(Slurm, StartsWhatCommunicates) {
+  ChildProcess second({kAllReduce}, slurm_task(1)), first({kAllReduce}, slurm_task(0));
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  EXPECT_EQ(second.wait(), 0) << second.output();
+  EXPECT_THAT(first.output(), HasSubstr("rank 0 of 2 has [2, 2, 4]"));
+  EXPECT_THAT(second.output(), HasSubstr("rank 1 of 2 has [2, 2, 4]"));
 }
 
 TEST(Slurm, ARankWithoutItsSizeIsRefused) {

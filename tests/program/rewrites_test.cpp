@@ -81,7 +81,8 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
   EXPECT_FALSE(gathered.contains(-1));
   EXPECT_EQ(gradients.size(), 3u);
   std::set<int> whole;
-  for (const auto& [value, info] : compile({.layers = 4, .dp = 2, .zero = 1}).programs[0].values) {
+  const Compiled zero1 = compile({.layers = 4, .dp = 2, .zero = 1});
+  for (const auto& [value, info] : zero1.programs[0].values) {
     if (value.kind == ValueKind::kGradient && value.form == Form::kFull) whole.insert(info.slot);
   }
   EXPECT_EQ(whole.size(), 6u);

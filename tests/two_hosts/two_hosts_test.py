@@ -141,16 +141,25 @@ def check_bert(text, ranks):
     check(len(right) == ranks and min(right) > 0.9, f"accuracies {right}", text)
 
 
+def examples():
+    """Those that are built, each with what is checked of its output by 2 x 2 ranks."""
+    yield build / "examples/all_reduce", check_sums
+    if (build / "examples/bert_ring").exists():
+        yield build / "examples/bert_ring", lambda text: check_bert(text, 4)
+
+
 def torchrun(hosts):
-    python = os.environ.get("HERD_TORCH_PYTHON") or sys.executable
-    if subprocess.run([python, "-c", "import torch"], capture_output=True).returncode != 0:
-        print(f"skipped: {python} has no torch (HERD_TORCH_PYTHON names one that has)")
+    pythons = [os.environ.get("HERD_TORCH_PYTHON"), root / ".venv/bin/python", sys.executable]
+    pythons = [str(python) for python in pythons if python and shutil.which(python)]
+    python = next((python for python in pythons if
+                   subprocess.run([python, "-c", "import torch"], capture_output=True).returncode == 0), None)
+    if not python:
+        print(f"skipped: none of {', '.join(pythons)} has torch (HERD_TORCH_PYTHON names one that has)")
         sys.exit(two_hosts.CANNOT)
-    text = both(hosts, lambda node: [
-        python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
-        "--master-addr", hosts.addresses[0], "--master-port", "29500", "--no-python",
-        str(build / "examples/all_reduce")])
-    check_sums(text)
+    for example, check_output in examples():
+        check_output(both(hosts, lambda node: [
+            python, "-m", "torch.distributed.run", "--nnodes", "2", "--node-rank", str(node), "--nproc-per-node", "2",
+            "--master-addr", hosts.addresses[0], "--master-port", "29500", "--no-python", str(example)]))
 
 
 def mpirun(hosts):
@@ -170,11 +179,12 @@ exec ip netns exec "$name" unshare --uts sh -c "hostname node-$host; $*"
     # Node 0 must not be known by the name that node 1 has, too.
     mpi = ["mpirun", "--allow-run-as-root", "--oversubscribe", "--bind-to", "none", "-n", "4", "--host", where, "--mca",
            "plm_rsh_agent", str(agent), *network, "-x", "HERD_TOKEN", "-x",
-           f"HERD_RENDEZVOUS={hosts.addresses[0]}:29400", str(build / "examples/all_reduce")]
-    started = start(hosts, 0, ["unshare", "--uts", "sh", "-c", 'hostname node0; exec "$@"', "sh", *mpi])
-    status = started.wait(timeout=60)
-    check(status == 0, f"ended with {status}", output_of(0))
-    check_sums(output_of(0))
+           f"HERD_RENDEZVOUS={hosts.addresses[0]}:29400"]
+    for example, check_output in examples():
+        started = start(hosts, 0, ["unshare", "--uts", "sh", "-c", 'hostname node0; exec "$@"', "sh", *mpi, str(example)])
+        status = started.wait(timeout=60)
+        check(status == 0, f"ended with {status}", output_of(0))
+        check_output(output_of(0))
 
 
 SLURM = """ClusterName=herd
