@@ -5,6 +5,7 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/bridge/budget_allocator.h"
 #include "herd/models/gpt.h"
 #include "training_run_internal.h"
 
@@ -37,6 +38,22 @@ TEST(Generate, GivesWhatTheWholeForwardPassGives_UntilTheContextIsFullAndBeyond)
     text.push_back(token);
   }
   EXPECT_EQ(got.size(), 9u);
+}
+
+TEST(Generate, TakesTheMemoryOfTwoBlocksAndTheKeysAndValuesHoweverManyThereAre) {
+  DeviceMemory::install();
+  const auto taken = [](int64_t layers) {
+    spec::RunFile::Model model = shape();
+    model.layers = layers;
+    model.context = 64;
+    const TrainingRun run(make_gpt(model));
+    const int64_t before = DeviceMemory::live_bytes();
+    DeviceMemory::reset_peak();
+    generate(run.model(), std::vector<int64_t>(60, 3), {.max_tokens = 2});
+    return DeviceMemory::peak_bytes() - before;
+  };
+  const int64_t keys_and_values = 2 * 64 * shape().width * 4;  // of a layer, for the whole context
+  EXPECT_LE(taken(9) - taken(2), 7 * keys_and_values);
 }
 
 TEST(Generate, SaysWhatItWasTaught) {

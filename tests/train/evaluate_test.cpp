@@ -4,6 +4,7 @@
 
 #include <cmath>
 
+#include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
 
@@ -12,15 +13,20 @@ namespace {
 
 constexpr int64_t kVocabulary = 12, kContext = 8;
 
-std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options) {
+std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options, int64_t layers = 1,
+                              int64_t* taken = nullptr) {
   spec::RunFile::Model shape;
-  shape.layers = 1, shape.width = 16, shape.heads = 2, shape.context = kContext, shape.vocab = kVocabulary;
+  shape.layers = layers, shape.width = 16, shape.heads = 2, shape.context = kContext, shape.vocab = kVocabulary;
   const models::Model model = models::make_model(shape);
   const program::Program step;  // nothing is sharded
   runtime::FlatParameters parameters(model.groups, comm, {}, 1);
   const runtime::AxisGroups groups(comm, step);
   runtime::WholeWeights weights(parameters, groups, step);
-  return evaluate(model.blocks, weights, *random_samples(kVocabulary, kContext, 3), comm, options);
+  const int64_t before = DeviceMemory::live_bytes();
+  DeviceMemory::reset_peak();
+  const auto loss = evaluate(model.blocks, weights, *random_samples(kVocabulary, kContext, 3), comm, options);
+  if (taken != nullptr) *taken = DeviceMemory::peak_bytes() - before;
+  return loss;
 }
 
 std::optional<double> loss_over(int ranks, const EvaluateOptions& options) {
@@ -37,6 +43,17 @@ TEST(Evaluate, GivesTheMeanOverAllTokens_HoweverTheyAreShared) {
   for (const int ranks : {2, 3, 7})
     EXPECT_NEAR(*loss_over(ranks, {.batches = 2, .batch = 5, .micro_batch = 2}), *whole, 1e-6) << ranks;
   EXPECT_NE(*loss_over(1, {.batches = 3, .batch = 5, .micro_batch = 5}), *whole);
+}
+
+TEST(Evaluate, TakesTheMemoryOfTwoBlocksHoweverManyThereAre) {
+  DeviceMemory::install();
+  int64_t of_two = 0, of_nine = 0;
+  run_inproc(1, [&](Communicator& comm) {
+    loss_on(comm, {.batches = 1, .batch = 64, .micro_batch = 64}, 2, &of_two);
+    loss_on(comm, {.batches = 1, .batch = 64, .micro_batch = 64}, 9, &of_nine);
+  });
+  EXPECT_GT(of_two, 64 * kContext * 16 * 4);  // an input at least
+  EXPECT_EQ(of_nine, of_two);
 }
 
 TEST(Evaluate, BreaksOffOnAllRanks_WhereOneIsAskedToStop) {
