@@ -38,22 +38,50 @@ ReduceOp redop_of(const BenchOptions& options) {
   const DType dtype = parse_dtype(options.dtype);
   if (options.redop.empty()) return dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum;
   const ReduceOp op = parse_reduce_op(options.redop);
-  if (op != ReduceOp::kSum && op != ReduceOp::kMin && op != ReduceOp::kMax) {
-    throw Error(Code::kBadConfig, "bench reduces with sum, min or max, not \"" + options.redop + "\"");
-  }
   check_supported(op, dtype);
   return op;
 }
 
-void check(const BenchOptions& options, int num_ranks) {
+// Sizes that leave no element are measured as the nothing that they are only where they are 0.
+void check_bytes(std::string_view op, int64_t bytes, DType dtype, int num_ranks) {
+  if (op == "barrier" || bytes <= 0 || whole_elements(op, bytes, dtype, num_ranks) > 0) return;
+  const int64_t least = least_elements(op, num_ranks);
+  throw Error(Code::kBadConfig, "bench " + std::string(op) + " needs " + std::to_string(least) + " x " +
+                                    std::to_string(size_of(dtype)) + " B of " + std::string(dtype_name(dtype)) +
+                                    (least > 1 ? ", an element for each rank" : "") + ", but --bytes is " +
+                                    std::to_string(bytes) + "\n  fix: --bytes " +
+                                    std::to_string(least * size_of(dtype)));
+}
+
+void check_kind(const BenchOptions& options, std::string_view op, int num_ranks) {
   const DType dtype = parse_dtype(options.dtype);
-  const bool sums = redop_of(options) == ReduceOp::kSum;
-  if (sums && num_ranks > BenchPattern::max_ranks(dtype)) {
-    throw Error(Code::kBadConfig, "bench with " + options.dtype + " sums exactly up to " +
-                                      std::to_string(BenchPattern::max_ranks(dtype)) + " ranks, but there are " +
+  const ReduceOp redop = redop_of(options);
+  const int most = BenchPattern::max_ranks(redop, dtype);
+  if (bench_kind(op).reduces && num_ranks > most) {
+    throw Error(Code::kBadConfig, "bench with " + options.dtype + " knows a " + std::string(reduce_op_name(redop)) +
+                                      " exactly up to " + std::to_string(most) + " ranks, but there are " +
                                       std::to_string(num_ranks) + "\n  fix: --dtype fp32, or --redop max");
   }
-  if (options.op == "send" && num_ranks < 2) throw Error(Code::kBadConfig, "bench send needs 2 ranks, not 1");
+  if (op == "send" && num_ranks < 2) throw Error(Code::kBadConfig, "bench send needs 2 ranks, not 1");
+  for (const int64_t bytes : options.bytes) check_bytes(op, bytes, dtype, num_ranks);
+}
+
+void check(const BenchOptions& options, int num_ranks) {
+  if (options.root < 0 || options.root >= num_ranks) {
+    throw Error(Code::kBadConfig, "--root is a rank from 0 to " + std::to_string(num_ranks - 1) + ", but it is " +
+                                      std::to_string(options.root));
+  }
+  if (options.op == "all") {
+    for (const std::string_view op : bench_kinds()) {
+      if (op != "send" || num_ranks > 1) check_kind(options, op, num_ranks);
+    }
+    return;
+  }
+  if (options.in_place && bench_kind(options.op).in_place == InPlace::kNever) {
+    throw Error(Code::kBadConfig,
+                "bench " + options.op + " has no result that takes its input's place\n  fix: leave out --in-place");
+  }
+  check_kind(options, options.op, num_ranks);
 }
 
 // What is measured beside the operation.
@@ -89,6 +117,8 @@ void print(const BenchResult& r, bool json) {
                                          {"algorithm", r.algorithm},
                                          {"transport", r.transport},
                                          {"memory", r.symmetric ? "symmetric" : "ordinary"},
+                                         {"in_place", r.in_place},
+                                         {"root", r.root},
                                          {"dtype", r.dtype},
                                          {"redop", r.redop},
                                          {"repetitions", r.repetitions},
@@ -150,7 +180,8 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   const BenchKind& kind = bench_kind(options.op);
   const DType dtype = parse_dtype(options.dtype);
   bytes = whole_elements(options.op, bytes, dtype, comm.size()) * size_of(dtype);
-  BenchOperation one(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric});
+  BenchOperation one(comm, {options.op, options.algorithm, dtype, redop_of(options), bytes, options.symmetric,
+                            options.in_place, options.root, options.segment_bytes});
   std::unique_ptr<MemoryBound> bound;
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
@@ -196,6 +227,8 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
                      kind.reduces ? std::string(reduce_op_name(redop_of(options))) : "none",
                      comm.size(),
                      options.symmetric,
+                     one.in_place(),
+                     options.root,
                      bytes,
                      bytes / size_of(dtype),
                      repetitions - kWarmUps};
@@ -245,7 +278,9 @@ void add_bench_command(CLI::App& app) {
   CLI::Option* dtype =
       command->add_option("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")
           ->capture_default_str();
-  CLI::Option* redop = command->add_option("--redop", options->redop, "sum, min or max; default: sum (bool: max)");
+  std::string redops;
+  for (const ReduceOp op : kAllReduceOps) redops += (redops.empty() ? "" : ", ") + std::string(reduce_op_name(op));
+  CLI::Option* redop = command->add_option("--redop", options->redop, redops + "; default: sum (bool: max)");
   CLI::Option* algorithm =
       command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
   CLI::Option* transport = command
@@ -253,6 +288,14 @@ void add_bench_command(CLI::App& app) {
                                             "shm, ucx (each rank as a host of its own, over the loopback) or inproc")
                                ->capture_default_str();
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
+  CLI::Option* in_place = command->add_flag(
+      "--in-place", options->in_place,
+      "all_gather, reduce_scatter: a rank's part at its place in the whole; all_to_all: the output over the input");
+  CLI::Option* root =
+      command->add_option("--root", options->root, "of a broadcast, reduce, gather or scatter")->capture_default_str();
+  auto segment = std::make_shared<std::string>();
+  CLI::Option* segments =
+      command->add_option("--segment", *segment, "bytes of a segment of pipelined algorithms; else by the message");
   CLI::Option* json = command->add_flag("--json", options->json, "one object per line");
   command->add_option("--seconds", options->seconds, "about, per size")->capture_default_str();
   auto tuning = std::make_shared<std::string>();
@@ -261,11 +304,15 @@ void add_bench_command(CLI::App& app) {
       ->excludes(redop)
       ->excludes(algorithm)
       ->excludes(transport)
+      ->excludes(in_place)
+      ->excludes(root)
+      ->excludes(segments)
       ->excludes(json);
-  command->callback([options, sizes, tuning] {
+  command->callback([options, sizes, segment, tuning] {
     options->bytes.clear();
     std::istringstream list(*sizes);
     for (std::string size; std::getline(list, size, ',');) options->bytes.push_back(parse_bytes(size));
+    if (!segment->empty()) options->segment_bytes = parse_bytes(*segment);
     if (!tuning->empty()) {
       run_tune({options->op, options->ranks, options->bytes, options->symmetric, options->seconds, *tuning});
       return;

@@ -21,10 +21,13 @@ struct BenchOptions {
   int ranks = 2;
   std::vector<int64_t> bytes = {4 << 10, 1 << 20, 64 << 20};  // of the whole message, as schedule.h defines it
   std::string dtype = "fp32";
-  std::string redop = {};         // sum, min, max; empty = sum (bool: max)
+  std::string redop = {};         // a name of reduce_op.h; empty = sum (bool: max)
   std::string algorithm = {};     // empty = chosen
   std::string transport = "shm";  // shm: forked ranks, inproc: threads
   bool symmetric = false;         // buffers in symmetric memory
+  bool in_place = false;          // all_gather, reduce_scatter, all_to_all; others have no choice
+  int root = 0;                   // of those that have one
+  int64_t segment_bytes = 0;      // of pipelined algorithms; 0 = by the message
   bool json = false;
   double seconds = 1;  // about, per size
 };
@@ -32,7 +35,8 @@ struct BenchOptions {
 struct BenchResult {
   std::string op, algorithm, transport, dtype, redop;
   int ranks = 0;
-  bool symmetric = false;
+  bool symmetric = false, in_place = false;
+  int root = 0;
   int64_t bytes = 0, count = 0;  // of the whole message; elements
   int repetitions = 0;
   double us_min = 0, us_median = 0;

@@ -17,37 +17,37 @@ double all_but_own(int n) { return 1.0 * (n - 1) / n; }
 double there_and_back(int n) { return 2.0 * (n - 1) / n; }
 
 const BenchKind kKinds[] = {
-    {"all_reduce", true, false, there_and_back,
+    {"all_reduce", true, false, InPlace::kAlways, there_and_back,
      [](int n) {
        return BenchShape{n, n, 1.0 / n};
      }},
-    {"all_gather", false, false, all_but_own,
+    {"all_gather", false, false, InPlace::kAsAsked, all_but_own,
      [](int n) {
        return BenchShape{1, n, 1.0 / n};
      }},
-    {"reduce_scatter", true, false, all_but_own,
+    {"reduce_scatter", true, false, InPlace::kAsAsked, all_but_own,
      [](int n) {
        return BenchShape{n, 1, 1.0 / n};
      }},
-    {"broadcast", false, true, once,
+    {"broadcast", false, true, InPlace::kAlways, once,
      [](int n) {
        return BenchShape{1, std::max(1, n - 1), 1.0 / n};
      }},
-    {"reduce", true, true, once,
+    {"reduce", true, true, InPlace::kAlways, once,
      [](int n) {
        return BenchShape{n, 1, 1.0 / n};
      }},
-    {"gather", false, true, all_but_own,
+    {"gather", false, true, InPlace::kNever, all_but_own,
      [](int n) {
        return BenchShape{1, 1, 1.0 / n};
      }},
-    {"scatter", false, true, all_but_own,
+    {"scatter", false, true, InPlace::kNever, all_but_own,
      [](int n) {
        return BenchShape{1, 1, 1.0 / n};
      }},
-    {"all_to_all", false, false, all_but_own, [](int) { return BenchShape{}; }},
-    {"barrier", false, false, once, [](int) { return BenchShape{}; }},
-    {"send", false, false, once, [](int) { return BenchShape{}; }},
+    {"all_to_all", false, false, InPlace::kAsAsked, all_but_own, [](int) { return BenchShape{}; }},
+    {"barrier", false, false, InPlace::kNever, once, [](int) { return BenchShape{}; }},
+    {"send", false, false, InPlace::kNever, once, [](int) { return BenchShape{}; }},
 };
 
 }  // namespace
@@ -61,11 +61,14 @@ const BenchKind& bench_kind(std::string_view op) {
   throw Error(Code::kBadConfig, "no operation \"" + std::string(op) + "\" to bench; valid: " + names);
 }
 
+int64_t least_elements(std::string_view op, int num_ranks) {
+  return op == "gather" || op == "scatter" || op == "all_to_all" ? num_ranks : 1;
+}
+
 int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks) {
   if (op == "barrier") return 0;
-  const int64_t elements = bytes / size_of(dtype);
-  const bool even = op == "gather" || op == "scatter" || op == "all_to_all";
-  return even ? elements / num_ranks * num_ranks : elements;
+  const int64_t least = least_elements(op, num_ranks);
+  return bytes / size_of(dtype) / least * least;
 }
 
 std::vector<std::string_view> bench_kinds() {
@@ -89,19 +92,30 @@ BenchOperation::BenchOperation(Communicator& comm, const BenchCall& call)
     : comm_(comm),
       call_(call),
       elements_(call.bytes / size_of(call.dtype)),
+      in_place_(bench_kind(call.op).in_place == InPlace::kAlways ||
+                (bench_kind(call.op).in_place == InPlace::kAsAsked && call.in_place)),
       mine_(part_of(elements_, comm.size(), comm.rank())),
       pattern_(call.dtype, call.reduce, comm.size()),
       whole_(comm, call.bytes, call.symmetric),
       other_(comm,
-             call.op == "all_to_all" ? call.bytes : part_of(elements_, comm.size(), 0).size() * size_of(call.dtype),
+             in_place_                 ? 0
+             : call.op == "all_to_all" ? call.bytes
+                                       : part_of(elements_, comm.size(), 0).size() * size_of(call.dtype),
              call.symmetric) {
   options_.algorithm = call_.algorithm;
   options_.op = call_.reduce;
+  options_.segment_bytes = call_.segment_bytes;
+  if (bench_kind(call.op).reduces) options_.factor = BenchPattern::factor(call_.reduce, comm.rank());
+}
+
+Buffer BenchOperation::part() {
+  std::byte* at = in_place_ ? whole_.data() + mine_.begin * size_of(call_.dtype) : other_.data();
+  return {at, mine_.size(), call_.dtype};
 }
 
 void BenchOperation::rewrite(int repetition) {
   if (call_.op == "all_gather" || call_.op == "gather") {
-    pattern_.fill(other_.data(), mine_.begin, mine_.size(), comm_.rank(), repetition);
+    pattern_.fill(static_cast<std::byte*>(part().ptr), mine_.begin, mine_.size(), comm_.rank(), repetition);
   } else {
     pattern_.fill(whole_.data(), 0, elements_, comm_.rank(), repetition);
   }
@@ -115,15 +129,15 @@ void BenchOperation::run() {
   else if (call_.op == "reduce_scatter")
     comm_.reduce_scatter(whole(), part(), options_);
   else if (call_.op == "broadcast")
-    comm_.broadcast(whole(), 0, options_);
+    comm_.broadcast(whole(), call_.root, options_);
   else if (call_.op == "reduce")
-    comm_.reduce(whole(), 0, options_);
+    comm_.reduce(whole(), call_.root, options_);
   else if (call_.op == "gather")
-    comm_.gather(part(), whole(), 0, options_);
+    comm_.gather(part(), whole(), call_.root, options_);
   else if (call_.op == "scatter")
-    comm_.scatter(whole(), part(), 0, options_);
+    comm_.scatter(whole(), part(), call_.root, options_);
   else if (call_.op == "all_to_all")
-    comm_.all_to_all(whole(), Buffer{other_.data(), elements_, call_.dtype}, options_);
+    comm_.all_to_all(whole(), in_place_ ? whole() : Buffer{other_.data(), elements_, call_.dtype}, options_);
   else if (call_.op == "barrier")
     comm_.barrier(options_);
   else if (comm_.rank() == 0)
@@ -139,7 +153,9 @@ CollectiveRequest BenchOperation::request() const {
   request.num_ranks = comm_.size();
   request.elements = call_.op == "barrier" ? 0 : elements_;
   request.dtype = call_.dtype;
-  request.in_place = call_.op == "all_reduce" || call_.op == "broadcast" || call_.op == "reduce";
+  request.root = bench_kind(call_.op).rooted ? call_.root : 0;
+  request.segment_bytes = call_.segment_bytes;
+  request.in_place = in_place_;
   request.same_host = true;
   for (Rank peer = 0; peer < comm_.size(); ++peer) {
     request.same_host &= comm::Access::group(comm_).channel().maps(peer);
@@ -150,17 +166,17 @@ CollectiveRequest BenchOperation::request() const {
 
 int64_t BenchOperation::wrong(int repetition) {
   const std::byte* at = whole_.data();
-  if (call_.op == "all_reduce" || (call_.op == "reduce" && comm_.rank() == 0)) {
+  const auto* mine = static_cast<const std::byte*>(part().ptr);
+  const bool root = comm_.rank() == call_.root;
+  if (call_.op == "all_reduce" || (call_.op == "reduce" && root)) {
     return pattern_.wrong_result(at, 0, elements_, repetition);
   }
-  if (call_.op == "reduce_scatter") return pattern_.wrong_result(other_.data(), mine_.begin, mine_.size(), repetition);
-  if (call_.op == "broadcast" || (call_.op == "send" && comm_.rank() == 1)) {
-    return pattern_.wrong_input(at, 0, elements_, 0, repetition);
-  }
-  if (call_.op == "scatter") return pattern_.wrong_input(other_.data(), mine_.begin, mine_.size(), 0, repetition);
-  if (call_.op == "all_gather" || (call_.op == "gather" && comm_.rank() == 0))
-    return wrong_parts(at, false, repetition);
-  return call_.op == "all_to_all" ? wrong_parts(other_.data(), true, repetition) : 0;
+  if (call_.op == "reduce_scatter") return pattern_.wrong_result(mine, mine_.begin, mine_.size(), repetition);
+  if (call_.op == "broadcast") return pattern_.wrong_input(at, 0, elements_, call_.root, repetition);
+  if (call_.op == "send" && comm_.rank() == 1) return pattern_.wrong_input(at, 0, elements_, 0, repetition);
+  if (call_.op == "scatter") return pattern_.wrong_input(mine, mine_.begin, mine_.size(), call_.root, repetition);
+  if (call_.op == "all_gather" || (call_.op == "gather" && root)) return wrong_parts(at, false, repetition);
+  return call_.op == "all_to_all" ? wrong_parts(in_place_ ? at : other_.data(), true, repetition) : 0;
 }
 
 int64_t BenchOperation::wrong_parts(const std::byte* at, bool exchanged, int repetition) const {

@@ -2,7 +2,9 @@
 // Threads: one at a time; run() is collective.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -22,9 +24,13 @@ struct BenchShape {
   double share = 1;  // of the message, in each of these buffers
 };
 
+// Whether the result takes the place of the input.
+enum class InPlace : uint8_t { kAlways, kAsAsked, kNever };
+
 struct BenchKind {
   std::string_view name;
   bool reduces, rooted;
+  InPlace in_place;
   double (*bus_factor)(int num_ranks);  // busbw = algbw * this, nccl-tests' definition
   BenchShape (*shape)(int num_ranks);
 };
@@ -32,6 +38,8 @@ struct BenchKind {
 // Throws kBadConfig, naming the valid names.
 const BenchKind& bench_kind(std::string_view op);
 std::vector<std::string_view> bench_kinds();
+// Elements that a message has a multiple of: one for each rank where the operation's parts are equal.
+int64_t least_elements(std::string_view op, int num_ranks);
 // Elements of the message: what fits the bytes, and cuts into equal parts where the operation wants that.
 int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks);
 
@@ -41,6 +49,9 @@ struct BenchCall {
   ReduceOp reduce = ReduceOp::kSum;
   int64_t bytes = 0;  // of the whole message, as schedule.h defines it; whole elements
   bool symmetric = false;
+  bool in_place = false;      // where that can be chosen
+  Rank root = 0;              // of a rooted operation
+  int64_t segment_bytes = 0;  // of pipelined algorithms; 0: by the message
 };
 
 class BenchOperation {
@@ -51,6 +62,9 @@ class BenchOperation {
   int64_t wrong(int repetition);  // elements, on this rank
   // What it asks of a collective algorithm. REQUIRES an operation that is one, so not "send".
   CollectiveRequest request() const;
+  bool in_place() const { return in_place_; }
+  // What the whole message's buffer holds.
+  std::span<const std::byte> result() { return {whole_.data(), static_cast<size_t>(call_.bytes)}; }
 
  private:
   class Memory {
@@ -64,7 +78,7 @@ class BenchOperation {
     std::byte* data_ = nullptr;
   };
   Buffer whole() { return {whole_.data(), elements_, call_.dtype}; }
-  Buffer part() { return {other_.data(), mine_.size(), call_.dtype}; }
+  Buffer part();  // this rank's, in the whole or beside it
   // Of the parts at `at`, in the order of those who gave them: `exchanged`, each gave what is for this rank.
   int64_t wrong_parts(const std::byte* at, bool exchanged, int repetition) const;
 
@@ -72,9 +86,10 @@ class BenchOperation {
   BenchCall call_;
   OpOptions options_;
   int64_t elements_;
+  bool in_place_;
   Range mine_;
   BenchPattern pattern_;
-  Memory whole_, other_;  // other_: the rank's part, or what all_to_all gives
+  Memory whole_, other_;  // other_: the rank's part, or what all_to_all gives; out of place only
 };
 
 }  // namespace herd::cli

@@ -33,12 +33,12 @@ void put(std::byte* to, T value) {
   std::memcpy(to, &value, sizeof value);
 }
 
-void write(std::byte* to, DType dtype, int value) {
+void write(std::byte* to, DType dtype, double value) {
   switch (dtype) {
     case DType::kF32:
       return put(to, static_cast<float>(value));
     case DType::kF64:
-      return put(to, static_cast<double>(value));
+      return put(to, value);
     case DType::kF16:
       return put(to, kernels::fp16_from_float(static_cast<float>(value)));
     case DType::kBF16:
@@ -56,9 +56,63 @@ void write(std::byte* to, DType dtype, int value) {
   }
 }
 
-int meet(ReduceOp op, int a, int b) {
-  if (op == ReduceOp::kSum) return a + b;
-  return op == ReduceOp::kMin ? std::min(a, b) : std::max(a, b);
+// What a rank gives where the period holds `value`.
+int given(ReduceOp op, int value) { return op == ReduceOp::kProduct ? 1 + (value & 1) : value; }
+
+double meet(ReduceOp op, double a, double b) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+    case ReduceOp::kPremultipliedSum:
+      return a + b;
+    case ReduceOp::kProduct:
+      return a * b;
+    case ReduceOp::kMin:
+      return std::min(a, b);
+    case ReduceOp::kMax:
+      return std::max(a, b);
+    case ReduceOp::kAnd:
+      return static_cast<int>(a) & static_cast<int>(b);
+    case ReduceOp::kOr:
+      return static_cast<int>(a) | static_cast<int>(b);
+    case ReduceOp::kXor:
+      return static_cast<int>(a) ^ static_cast<int>(b);
+  }
+  return 0;
+}
+
+// The average of which `sum` is made, as precisely as dtype's sums are scaled.
+double average(double sum, int num_ranks, DType dtype) {
+  if (num_ranks == 1) return sum;
+  if (dtype == DType::kF64) return sum * (1.0 / num_ranks);
+  return static_cast<float>(sum) * static_cast<float>(1.0 / num_ranks);
+}
+
+// Up to which whole number every one can be held, and up to which power of two.
+struct Exact {
+  int64_t whole = 0;
+  int power = 0;
+};
+
+Exact exact(DType dtype) {
+  switch (dtype) {
+    case DType::kI8:
+      return {127, 6};
+    case DType::kU8:
+      return {255, 7};
+    case DType::kBF16:
+      return {256, 127};
+    case DType::kF16:
+      return {2048, 15};
+    case DType::kF32:
+      return {1 << 24, 127};
+    case DType::kF64:
+      return {int64_t{1} << 53, 1023};
+    case DType::kI32:
+      return {std::numeric_limits<int32_t>::max(), 30};
+    default:
+      return {int64_t{1} << 53, 62};
+  }
 }
 
 }  // namespace
@@ -68,24 +122,26 @@ BenchPattern::BenchPattern(DType dtype, ReduceOp op, int num_ranks) : dtype_(dty
   inputs_.resize(static_cast<size_t>((kPeriod + kStretch) * size));
   results_.resize(inputs_.size());
   for (int64_t i = 0; i < kPeriod + kStretch; ++i) {
-    write(inputs_.data() + i * size, dtype, values()[static_cast<size_t>(i % kPeriod)]);
+    write(inputs_.data() + i * size, dtype, given(op, values()[static_cast<size_t>(i % kPeriod)]));
   }
 }
 
-int BenchPattern::max_ranks(DType dtype) {
-  switch (dtype) {
-    case DType::kI8:
-      return 127 / 3;
-    case DType::kU8:
-      return 255 / 3;
-    case DType::kBF16:  // whole numbers up to 2^8
-      return 256 / 3;
-    case DType::kF16:  // up to 2^11
-      return 2048 / 3;
+int BenchPattern::max_ranks(ReduceOp op, DType dtype) {
+  constexpr int kAny = std::numeric_limits<int>::max();
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return static_cast<int>(std::min<int64_t>(kAny, exact(dtype).whole / 3));
+    case ReduceOp::kPremultipliedSum:
+      return static_cast<int>(std::min<int64_t>(kAny, exact(dtype).whole / 6));
+    case ReduceOp::kProduct:
+      return exact(dtype).power;
     default:
-      return std::numeric_limits<int>::max();
+      return kAny;
   }
 }
+
+double BenchPattern::factor(ReduceOp op, Rank rank) { return op == ReduceOp::kPremultipliedSum ? 1 + rank % 2 : 1; }
 
 void BenchPattern::fill(std::byte* to, int64_t first, int64_t count, Rank rank, int repetition) const {
   const int64_t size = size_of(dtype_);
@@ -104,10 +160,12 @@ int64_t BenchPattern::wrong_result(const std::byte* at, int64_t first, int64_t c
   if (results_of_ != repetition) {
     results_of_ = repetition;
     for (int64_t i = 0; i < kPeriod + kStretch; ++i) {
-      int result = values()[static_cast<size_t>(phase(i, 0, repetition))];
-      for (Rank rank = 1; rank < num_ranks_; ++rank) {
-        result = meet(op_, result, values()[static_cast<size_t>(phase(i, rank, repetition))]);
-      }
+      const auto gives = [&](Rank rank) {
+        return factor(op_, rank) * given(op_, values()[static_cast<size_t>(phase(i, rank, repetition))]);
+      };
+      double result = gives(0);
+      for (Rank rank = 1; rank < num_ranks_; ++rank) result = meet(op_, result, gives(rank));
+      if (op_ == ReduceOp::kAverage) result = average(result, num_ranks_, dtype_);
       write(results_.data() + i * size, dtype_, result);
     }
   }

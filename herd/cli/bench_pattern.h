@@ -1,5 +1,6 @@
 // What a bench puts into its inputs, and what it must find in its outputs. The values of one element over all ranks are
-// small whole numbers with sums that every dtype holds exactly, so the result is the same bits in any order of adding.
+// small whole numbers with sums that every dtype holds exactly, so the result is the same bits in any order of adding;
+// an average is such a sum times 1/ranks, rounded once. For products they are 1 and 2, so that these are powers of two.
 // The values repeat with a prime period: data that lands at a wrong place is not what belongs there. What is measured
 // beside an operation moves the same: processors move zeros faster than anything else.
 // Threads: one at a time.
@@ -17,11 +18,14 @@ namespace herd::cli {
 
 class BenchPattern {
  public:
-  // REQUIRES op to be sum, min or max (bool: min or max), and num_ranks <= max_ranks(dtype).
+  // REQUIRES supports(op, dtype), and num_ranks <= max_ranks(op, dtype).
   BenchPattern(DType dtype, ReduceOp op, int num_ranks);
 
-  // 3 per rank has to be exact: 85 for bf16, 42 for int8, 85 for uint8, .. ; no limit for wider types.
-  static int max_ranks(DType dtype);
+  // A sum of 3 for each rank has to be exact, of 6 for a premultiplied one: 85 and 42 for bf16, 42 and 21 for int8, .. ;
+  // no limit for wider types. A product of 2 for each rank: 6 for int8, 127 for fp32, ..
+  static int max_ranks(ReduceOp op, DType dtype);
+  // What `rank` multiplies its input by: 1 or 2 for premultiplied_sum, else 1.
+  static double factor(ReduceOp op, Rank rank);
 
   // Inputs of `rank` for elements [first, first + count) of the message.
   void fill(std::byte* to, int64_t first, int64_t count, Rank rank, int repetition) const;

@@ -59,7 +59,9 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
   }
   if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
   request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
-  request.in_place = !o.out_of_place;
+  // A communicator's gather and scatter copy root's part, wherever it lies.
+  const bool parts = request.collective == Collective::kGather || request.collective == Collective::kScatter;
+  request.in_place = !o.out_of_place && !parts;
   request.same_host = topology.hosts.size() == 1;
   request.direct = request.same_host && !o.ordinary_memory;
   return request;

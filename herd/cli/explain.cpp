@@ -25,6 +25,7 @@ Times measure_all(const ExplainOptions& options, const CollectiveRequest& reques
   if (!options.collective.topology_file.empty()) {
     throw Error(Code::kBadConfig, "--measure is for this host, so not with --topology\n  fix: leave one of them out");
   }
+  check_measurable(request);
   for (const Candidate& c : choice.candidates) {
     if (c.us <= 0) continue;
     if (const auto one = measure(request, c.algorithm.name, 0.5)) measured[c.algorithm.name] = *one;

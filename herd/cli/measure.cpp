@@ -4,16 +4,49 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "herd/base/error.h"
+#include "herd/cli/bench_operation.h"
 #include "herd/schedule/names.h"
 
 namespace herd::cli {
 
+std::vector<std::string> bench_arguments(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
+  const std::string op(collective_name(request.collective));
+  std::vector<std::string> arguments = {"bench",       op,
+                                        "--ranks",     std::to_string(request.num_ranks),
+                                        "--bytes",     std::to_string(request.bytes()),
+                                        "--dtype",     std::string(dtype_name(request.dtype)),
+                                        "--algorithm", std::string(algorithm),
+                                        "--seconds",   std::to_string(seconds),
+                                        "--json"};
+  if (bench_kind(op).rooted) arguments.insert(arguments.end(), {"--root", std::to_string(request.root)});
+  if (request.segment_bytes > 0) {
+    arguments.insert(arguments.end(), {"--segment", std::to_string(request.segment_bytes)});
+  }
+  if (request.direct) arguments.push_back("--symmetric");
+  if (request.in_place && bench_kind(op).in_place == InPlace::kAsAsked) arguments.push_back("--in-place");
+  return arguments;
+}
+
+void check_measurable(const CollectiveRequest& request) {
+  const std::string op(collective_name(request.collective));
+  if (!request.in_place && bench_kind(op).in_place == InPlace::kAlways) {
+    throw Error(Code::kBadConfig, "communicators have " + op +
+                                      " in place alone, so --measure can't be with --out-of-place\n  fix: leave one "
+                                      "of them out");
+  }
+  const int64_t each = least_elements(op, request.num_ranks), left = request.elements % each;
+  if (left == 0) return;
+  throw Error(Code::kBadConfig, "--measure of " + op + " has equal parts, but " + std::to_string(request.elements) +
+                                    " elements % " + std::to_string(each) + " ranks = " + std::to_string(left) +
+                                    "\n  fix: --bytes " +
+                                    std::to_string((request.elements - left + each) * size_of(request.dtype)));
+}
+
 std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
   const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  std::string command = "exec '" + self + "' bench " + std::string(collective_name(request.collective)) + " --ranks " +
-                        std::to_string(request.num_ranks) + " --bytes " + std::to_string(request.bytes()) +
-                        " --algorithm " + std::string(algorithm) + " --seconds " + std::to_string(seconds) + " --json";
-  if (request.direct) command += " --symmetric";
+  std::string command = "exec '" + self + "'";
+  for (const std::string& argument : bench_arguments(request, algorithm, seconds)) command += " " + argument;
   command += " 2>&1";
   FILE* pipe = popen(command.c_str(), "r");
   if (pipe == nullptr) return std::nullopt;

@@ -4,6 +4,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "herd/collectives/request.h"
 
@@ -14,7 +15,14 @@ struct Measured {
   double predicted_us = 0;  // by the model
 };
 
-// On this host. Nothing where `herd bench` fails: what it said goes to stderr.
+// What `herd bench` is called with, after its name: the request as it is.
+std::vector<std::string> bench_arguments(const CollectiveRequest& request, std::string_view algorithm, double seconds);
+
+// Throws kBadConfig for a request that no communicator takes: out of place where there is one buffer, parts of unequal
+// size without counts.
+void check_measurable(const CollectiveRequest& request);
+
+// On this host. REQUIRES check_measurable(request). Nothing where `herd bench` fails: what it said goes to stderr.
 std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds);
 
 }  // namespace herd::cli

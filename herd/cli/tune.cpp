@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "herd/base/units.h"
+#include "herd/cli/bench_operation.h"
 #include "herd/cli/measure.h"
 #include "herd/cli/write_file.h"
 #include "herd/collectives/registry.h"
@@ -33,8 +34,8 @@ std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
   CollectiveRequest request;
   request.collective = parse_collective(options.op);
   request.num_ranks = options.ranks;
-  request.elements = bytes / size_of(request.dtype);
-  request.in_place = true;
+  request.elements = whole_elements(options.op, bytes, request.dtype, options.ranks);
+  request.in_place = bench_kind(options.op).in_place == InPlace::kAlways;
   request.same_host = true;
   request.direct = options.symmetric;
   // In turns, so that a moment at which the machine was busy does not decide.
@@ -55,7 +56,7 @@ std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
     std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(bytes)).c_str(),
                 format_us(us).c_str(), std::string(algorithm.name).c_str());
     if (best && best->us <= us) continue;
-    best = TunedSize{request.collective, request.num_ranks, options.symmetric, bytes, std::string(algorithm.name), us};
+    best = TunedSize{request.collective, request.num_ranks, options.symmetric, request.bytes(), std::string(algorithm.name), us};
   }
   return best;
 }

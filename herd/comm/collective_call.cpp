@@ -10,8 +10,13 @@ namespace herd::comm {
 namespace {
 
 CollectiveCall call_of(Collective collective, int64_t elements, DType dtype, const OpOptions& options) {
+  if (options.segment_bytes < 0) {
+    throw Error(Code::kBadConfig, std::string(collective_name(collective)) + ": segment_bytes >= 0, but it is " +
+                                      std::to_string(options.segment_bytes));
+  }
   CollectiveCall call;
   call.request.collective = collective;
+  call.request.segment_bytes = options.segment_bytes;
   call.request.elements = elements;
   call.request.dtype = dtype;
   call.op = options.op;

@@ -32,6 +32,7 @@ struct OpOptions {
   std::string_view name = {};             // shown in reports, part of the fingerprint
   std::chrono::milliseconds deadline{0};  // from local issue; 0 = the group's default (60 s)
   std::string_view algorithm = {};        // empty = chosen; see `herd explain`
+  int64_t segment_bytes = 0;              // of pipelined algorithms, the same on all ranks; 0 = by the message
   // Elements of each rank's part where they are uneven (the "v" forms of gather, all_gather, scatter, reduce_scatter),
   // the same on all ranks; for all_to_all what rank f sends to rank t at [f * size + t], see exchange_counts().
   std::span<const int64_t> counts = {};

@@ -19,7 +19,8 @@ namespace {
 bool same(const Plan& plan, std::string_view algorithm, const CollectiveRequest& b) {
   const CollectiveRequest& a = plan.request;
   return a.elements == b.elements && a.collective == b.collective && a.dtype == b.dtype && a.root == b.root &&
-         a.in_place == b.in_place && a.direct == b.direct && a.counts == b.counts && plan.asked == algorithm;
+         a.in_place == b.in_place && a.direct == b.direct && a.counts == b.counts &&
+         a.segment_bytes == b.segment_bytes && plan.asked == algorithm;
 }
 
 }  // namespace
@@ -74,7 +75,7 @@ Plan& PlanCache::get(std::string_view algorithm, const CollectiveRequest& reques
   uint64_t hash = hash_text(schedule.algorithm);
   for (uint64_t part : {static_cast<uint64_t>(request.collective), static_cast<uint64_t>(request.elements),
                         static_cast<uint64_t>(request.dtype), static_cast<uint64_t>(request.root),
-                        static_cast<uint64_t>(request.in_place)}) {
+                        static_cast<uint64_t>(request.in_place), static_cast<uint64_t>(request.segment_bytes)}) {
     hash = mix(hash, part);
   }
   for (const int64_t count : request.counts) hash = mix(hash, static_cast<uint64_t>(count));

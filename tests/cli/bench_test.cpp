@@ -5,11 +5,13 @@
 
 #include <array>
 #include <mutex>
+#include <span>
 
 #include "herd/base/error.h"
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/bench_pattern.h"
 #include "herd/comm/inproc_world.h"
+#include "herd/kernels/reduce.h"
 
 namespace herd::cli {
 namespace {
@@ -51,24 +53,91 @@ TEST(BenchPattern, ExpectsWhatAdditionGives) {
   EXPECT_EQ(pattern.wrong_result(reinterpret_cast<std::byte*>(sum.data()), 77, 9000, 5), 1);
 }
 
+TEST(BenchPattern, TellsTheOpsApart) {
+  for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32}) {
+    for (const ReduceOp op : kAllReduceOps) {
+      for (const ReduceOp other : kAllReduceOps) {
+        if (!supports(op, dtype) || !supports(other, dtype)) continue;
+        // What a pattern takes for right is what ranks that reduce by `other` end with.
+        run_inproc(3, [&](Communicator& comm) {
+          BenchCall call{.op = "all_reduce", .algorithm = "", .dtype = dtype, .reduce = other, .bytes = 4096};
+          BenchOperation one(comm, call);
+          one.rewrite(0);
+          one.run();
+          EXPECT_EQ(one.wrong(0), 0);
+          BenchPattern pattern(dtype, op, 3);
+          const int64_t wrong = pattern.wrong_result(one.result().data(), 0, 4096 / size_of(dtype), 0);
+          EXPECT_EQ(wrong == 0, op == other) << reduce_op_name(op) << " for " << reduce_op_name(other);
+        });
+      }
+    }
+  }
+}
+
+TEST(BenchPattern, HoldsTheResultsOfItsMostRanks) {
+  for (const DType dtype : kAllDTypes) {
+    for (const ReduceOp op : kAllReduceOps) {
+      if (!supports(op, dtype)) continue;
+      const int ranks = std::min(BenchPattern::max_ranks(op, dtype), 100);
+      std::vector<int64_t> x(512);  // the inputs, added or multiplied here as the dtype does it
+      BenchPattern pattern(dtype, op, ranks);
+      std::vector<std::byte> input(512 * 8), result;
+      for (Rank rank = 0; rank < ranks; ++rank) {
+        pattern.fill(input.data(), 0, 512, rank, 0);
+        const std::span<std::byte> given(input.data(), static_cast<size_t>(512 * size_of(dtype)));
+        if (rank == 0) {
+          result.assign(given.begin(), given.end());
+          if (BenchPattern::factor(op, 0) == 1) continue;
+        }
+        const double factor = BenchPattern::factor(op, rank);
+        void* const scaled[] = {given.data()};
+        const void* const one[] = {given.data()};
+        if (factor != 1) kernels::reduce(scaled, one, 512, dtype, ReduceOp::kSum, factor);
+        void* const target[] = {result.data()};
+        const void* const both[] = {result.data(), given.data()};
+        const bool last = op == ReduceOp::kAverage && rank == ranks - 1;
+        kernels::reduce(target, both, 512, dtype, op, last ? 1.0 / ranks : 1.0);
+      }
+      EXPECT_EQ(pattern.wrong_result(result.data(), 0, 512, 0), 0)
+          << reduce_op_name(op) << " " << dtype_name(dtype) << " " << ranks;
+    }
+  }
+}
+
 class BenchEveryOperation : public testing::TestWithParam<DType> {};
 
 TEST_P(BenchEveryOperation, FindsNothingWrong) {
   run_inproc(3, [](Communicator& comm) {
     BenchCall call{.op = "", .algorithm = "", .dtype = GetParam()};
-    call.reduce = GetParam() == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum;
+    const auto expect_right = [&] {
+      BenchOperation one(comm, call);
+      for (int repetition = 0; repetition < 2; ++repetition) {
+        one.rewrite(repetition);
+        comm.barrier();
+        one.run();
+        EXPECT_EQ(one.wrong(repetition), 0) << call.op << " " << reduce_op_name(call.reduce) << " " << call.in_place;
+        comm.barrier();
+      }
+      if (call.op == "send") return;
+      const CollectiveRequest request = one.request();
+      EXPECT_EQ(request.root, bench_kind(call.op).rooted ? call.root : 0);
+      EXPECT_EQ(request.segment_bytes, call.segment_bytes);
+      if (bench_kind(call.op).in_place == InPlace::kAsAsked) {
+        EXPECT_EQ(request.in_place, call.in_place);
+      }
+    };
     for (const std::string_view op : bench_kinds()) {
       call.op = op;
       call.bytes = whole_elements(op, 1003 * size_of(GetParam()), GetParam(), 3) * size_of(GetParam());
-      for (const bool symmetric : {false, true}) {
-        call.symmetric = symmetric;
-        BenchOperation one(comm, call);
-        for (int repetition = 0; repetition < 2; ++repetition) {
-          one.rewrite(repetition);
-          comm.barrier();
-          one.run();
-          EXPECT_EQ(one.wrong(repetition), 0) << op;
-          comm.barrier();
+      for (const ReduceOp reduce : kAllReduceOps) {
+        if (!bench_kind(op).reduces && reduce != ReduceOp::kSum) continue;
+        if (bench_kind(op).reduces && !supports(reduce, GetParam())) continue;
+        call.reduce = supports(reduce, GetParam()) ? reduce : ReduceOp::kMax;
+        for (const bool other : {false, true}) {
+          call.symmetric = call.in_place = other;
+          call.root = other ? 2 : 0;
+          call.segment_bytes = other ? 256 : 0;
+          expect_right();
         }
       }
     }
@@ -104,8 +173,15 @@ TEST(Bench, NamesTheRuleOfABadRequest) {
   };
   EXPECT_THAT(refusal({.op = "all_redoce"}), HasSubstr("no operation \"all_redoce\" to bench; valid: all_reduce"));
   EXPECT_THAT(refusal({.dtype = "fp31"}), HasSubstr("fp31"));
-  EXPECT_THAT(refusal({.redop = "product"}), HasSubstr("sum, min or max, not \"product\""));
-  EXPECT_THAT(refusal({.ranks = 100, .dtype = "bf16"}), HasSubstr("up to 85 ranks, but there are 100"));
+  EXPECT_THAT(refusal({.redop = "prodoct"}), HasSubstr("no reduce op \"prodoct\"; valid: sum, product"));
+  EXPECT_THAT(refusal({.redop = "xor"}), HasSubstr("\"xor\" is not defined for fp32"));
+  EXPECT_THAT(refusal({.ranks = 100, .dtype = "bf16"}), HasSubstr("a sum exactly up to 85 ranks, but there are 100"));
+  EXPECT_THAT(refusal({.ranks = 7, .dtype = "int8", .redop = "product"}), HasSubstr("up to 6 ranks, but there are 7"));
+  EXPECT_THAT(refusal({.root = 2}), HasSubstr("--root is a rank from 0 to 1, but it is 2"));
+  EXPECT_THAT(refusal({.op = "gather", .in_place = true}), HasSubstr("fix: leave out --in-place"));
+  EXPECT_THAT(refusal({.bytes = {4, 1}}), HasSubstr("1 x 4 B of fp32, but --bytes is 1\n  fix: --bytes 4"));
+  EXPECT_THAT(refusal({.op = "scatter", .ranks = 3, .bytes = {8}}),
+              HasSubstr("3 x 4 B of fp32, an element for each rank, but --bytes is 8\n  fix: --bytes 12"));
 }
 
 }  // namespace

@@ -1,11 +1,16 @@
 // herd explain and herd show schedule, as functions.
 #include <gmock/gmock.h>
 
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
+#include "herd/cli/bench.h"
 #include "herd/cli/explain.h"
+#include "herd/cli/measure.h"
 #include "herd/cli/show_schedule.h"
 #include "herd/cli/tune.h"
 #include "herd/collectives/registry.h"
@@ -84,6 +89,60 @@ TEST(Explain, LetsATuningFileOverrideTheModel) {
   EXPECT_THAT(explain({.collective = mebibyte}), HasSubstr("choice: direct_push"));
   EXPECT_THAT(explain({.collective = mebibyte, .tuning_file = file}),
               HasSubstr("choice: ring: 12.5 us measured at 1 MiB"));
+}
+
+// What `herd bench` reports of a run that it is told to make as `herd explain --measure` tells it.
+nlohmann::json benched(const CollectiveOptions& options, std::string_view algorithm) {
+  const CollectiveRequest request = request_of(options, topology_of(options));
+  check_measurable(request);
+  std::vector<std::string> arguments = bench_arguments(request, algorithm, 0.001);
+  std::reverse(arguments.begin(), arguments.end());  // as CLI::App takes a vector
+  CLI::App app;
+  add_bench_command(app);
+  testing::internal::CaptureStdout();
+  app.parse(arguments);
+  std::fflush(stdout);
+  return nlohmann::json::parse(testing::internal::GetCapturedStdout());
+}
+
+TEST(Explain, MeasuresWhatWasAskedFor) {
+  const auto scatter = benched({.op = "scatter",
+                                .ranks = 3,
+                                .bytes = "6KiB",
+                                .dtype = "bf16",
+                                .root = 1,
+                                .out_of_place = true,
+                                .ordinary_memory = true},
+                               "binomial");
+  EXPECT_EQ(scatter["op"], "scatter");
+  EXPECT_EQ(scatter["ranks"], 3);
+  EXPECT_EQ(scatter["bytes"], 6144);
+  EXPECT_EQ(scatter["dtype"], "bf16");
+  EXPECT_EQ(scatter["root"], 1);
+  EXPECT_EQ(scatter["in_place"], false);
+  EXPECT_EQ(scatter["memory"], "ordinary");
+  EXPECT_EQ(scatter["algorithm"], "binomial");
+  const auto gathered = benched({.op = "all_gather", .bytes = "4KiB"}, "path");
+  EXPECT_EQ(gathered["in_place"], true);
+  EXPECT_EQ(gathered["memory"], "symmetric");
+  EXPECT_EQ(benched({.op = "all_gather", .bytes = "4KiB", .out_of_place = true}, "path")["in_place"], false);
+  const CollectiveOptions cut{.op = "broadcast", .bytes = "4KiB", .segment = "256"};
+  EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "chain", 1), testing::IsSupersetOf({"--segment", "256"}));
+  EXPECT_EQ(benched(cut, "chain")["op"], "broadcast");
+}
+
+TEST(Explain, RefusesToMeasureWhatNoCommunicatorDoes) {
+  const auto refusal = [](const CollectiveOptions& options) -> std::string {
+    try {
+      explain({.collective = options, .measure = true});
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "took it";
+  };
+  EXPECT_THAT(refusal({.op = "reduce", .out_of_place = true}), HasSubstr("communicators have reduce in place alone"));
+  EXPECT_THAT(refusal({.op = "scatter", .ranks = 3, .bytes = "4KiB"}),
+              HasSubstr("1024 elements % 3 ranks = 1\n  fix: --bytes 4104"));
 }
 
 TEST(Tune, KeepsWhatItDoesNotMeasureAgain) {
