@@ -21,8 +21,8 @@ class BenchPattern {
   // REQUIRES supports(op, dtype), and num_ranks <= max_ranks(op, dtype).
   BenchPattern(DType dtype, ReduceOp op, int num_ranks);
 
-  // A sum of 3 for each rank has to be exact, of 6 for a premultiplied one: 85 and 42 for bf16, 42 and 21 for int8, .. ;
-  // no limit for wider types. A product of 2 for each rank: 6 for int8, 127 for fp32, ..
+  // A sum of 3 for each rank has to be exact, of 6 for a premultiplied one: 85 and 42 for bf16, 42 and 21 for int8, ..
+  // ; no limit for wider types. A product of 2 for each rank: 6 for int8, 127 for fp32, ..
   static int max_ranks(ReduceOp op, DType dtype);
   // What `rank` multiplies its input by: 1 or 2 for premultiplied_sum, else 1.
   static double factor(ReduceOp op, Rank rank);

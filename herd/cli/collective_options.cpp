@@ -1,16 +1,14 @@
 #include "herd/cli/collective_options.h"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
-#include <iterator>
 #include <thread>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/launch/cores.h"
 #include "herd/schedule/names.h"
+#include "herd/topology/given.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/text.h"
 
 namespace herd::cli {
 
@@ -34,14 +32,10 @@ Topology topology_of(const CollectiveOptions& o) {
   if (o.topology_file.empty()) {
     return one_host(o.ranks, launch::host_cores());
   }
-  if (const auto known = preset(o.topology_file)) return first_ranks(*known, o.ranks);
-  std::ifstream in(o.topology_file);
-  if (!in) throw Error(Code::kBadConfig, "--topology " + o.topology_file + ": no such file");
-  const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
   try {
-    return first_ranks(parse_topology(text), o.ranks);
+    return first_ranks(given_topology(o.topology_file), o.ranks);
   } catch (const Error& error) {
-    throw Error(error.code(), "--topology " + o.topology_file + ": " + error.message());
+    throw Error(error.code(), "--topology " + error.message());
   }
 }
 

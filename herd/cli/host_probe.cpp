@@ -273,7 +273,8 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.stage_write_factor = factor(us[kWriteStage] / stage);
     const double steps = 2 * host.step_us;
     double round = std::max(0.0, barrier / rounds - steps);
-    if (topology.hosts.size() > 1) {
+    // Nothing measures the links of a host that the topology cuts into several: they stay as they are given.
+    if (topology.hosts.size() > 1 && !link_[0].empty()) {
       const double core_us = median(link_[3]);
       host.uplink = {median(link_[0]), 1 / median(link_[1]), median(link_[2]), core_us > 0 ? 1 / core_us : 0};
       // In a round of a barrier each rank sends one message, and receives one.

@@ -7,6 +7,7 @@
 #include "herd/base/error.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/launcher.h"
+#include "herd/topology/given.h"
 
 namespace herd::cli {
 
@@ -46,6 +47,9 @@ void add_run_command(CLI::App& app) {
   run->add_option("--max-restarts", options->max_restarts, "start the whole job again after a failure")
       ->capture_default_str();
   run->add_option("--log-dir", options->log_dir, "keep each rank's output in rank<R>.log there");
+  run->add_option("--topology", options->topology,
+                  "machines that algorithms are chosen for: a file (docs/formats/topology.md), torus:4x4, mesh:4x4, "
+                  "hosts:4x8 or racks:2x4x8; else what is found (or HERD_TOPOLOGY)");
   run->add_option("--grace", options->grace_s, "seconds from SIGINT or SIGTERM to SIGKILL")->capture_default_str();
   run->add_option("--threads", options->threads, "compute threads of a rank; default: cores / ranks");
   run->add_option("program", options->command, "the program and its arguments")->required();
@@ -56,7 +60,13 @@ void add_run_command(CLI::App& app) {
   });
 }
 
+void check_topology(const std::string& topology, int num_ranks) {
+  if (!topology.empty()) check_given(given_topology(topology), num_ranks, {});
+}
+
 int run_run(const RunOptions& options) {
+  // Of several nodes, the first has the file that counts.
+  if (options.node_rank == 0) check_topology(options.topology, options.ranks * options.num_nodes);
   return launch::launch_job({.command = options.command,
                              .ranks_per_node = options.ranks,
                              .num_nodes = options.num_nodes,
@@ -66,6 +76,7 @@ int run_run(const RunOptions& options) {
                              .max_restarts = options.max_restarts,
                              .log_dir = options.log_dir,
                              .grace_s = options.grace_s,
+                             .topology = options.topology,
                              .threads_per_rank = options.threads});
 }
 

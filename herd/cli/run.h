@@ -13,7 +13,7 @@ namespace herd::cli {
 struct RunOptions {
   int ranks = 1;  // on this node
   int num_nodes = 1, node_rank = 0;
-  std::string rendezvous, token_file, log_dir;
+  std::string rendezvous, token_file, log_dir, topology;
   int max_restarts = 0, threads = 0;
   double grace_s = 30;
   std::vector<std::string> command;
@@ -22,6 +22,8 @@ struct RunOptions {
 // Puts "--" before the program's name in the arguments of `herd run`, so that options end there; every option of it
 // takes one value. Other commands' arguments come back as they are.
 std::vector<std::string> mark_program(std::vector<std::string> arguments);
+// Throws kBadConfig or kCorruptFile where the topology (topology/given.h; "" = none) can't be read, or has other ranks.
+void check_topology(const std::string& topology, int num_ranks);
 // The job's secret: from the file if one is named, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is given.
 std::string job_token(const std::string& token_file);
 void add_run_command(CLI::App& app);

@@ -50,6 +50,9 @@ int run_train(const TrainOptions& options) {
     std::fprintf(stderr, "herd train: %d rank%s, as [mesh] asks for (--ranks N for more)\n", ranks,
                  ranks == 1 ? "" : "s");
   check_before_start(run, ranks * options.num_nodes);
+  if (options.node_rank == 0 && run.comm.topology != "auto") {
+    check_topology(run.comm.topology, ranks * options.num_nodes);
+  }
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
   const auto logs = std::filesystem::path(run.log.dir) / run.log.name / "logs";

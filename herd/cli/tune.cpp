@@ -56,7 +56,8 @@ std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
     std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(bytes)).c_str(),
                 format_us(us).c_str(), std::string(algorithm.name).c_str());
     if (best && best->us <= us) continue;
-    best = TunedSize{request.collective, request.num_ranks, options.symmetric, request.bytes(), std::string(algorithm.name), us};
+    best = TunedSize{request.collective, request.num_ranks,           options.symmetric,
+                     request.bytes(),    std::string(algorithm.name), us};
   }
   return best;
 }

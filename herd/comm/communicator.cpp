@@ -90,10 +90,10 @@ bool failed_by_peer(GroupState& group) {
   return board.ready() && board.rank != group.rank();
 }
 
-std::unique_ptr<GroupState> world_of(Context& context, const std::string& tuning_file = {}) {
+std::unique_ptr<GroupState> world_of(Context& context, const comm::GivenFacts& given = {}) {
   comm::GroupSettings settings;
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
-  settings.schedules = context.schedules;
+  settings.schedules = context.schedules(settings.members);
   if (context.store != nullptr) {
     settings.show_status = [&context](uint64_t sequence, const std::string& text) {
       launch::publish_status(*context.store, context.transport->rank(), text, static_cast<int64_t>(sequence));
@@ -101,7 +101,7 @@ std::unique_ptr<GroupState> world_of(Context& context, const std::string& tuning
   }
   auto group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
   try {
-    comm::share_facts(*group, tuning_file, *context.facts);
+    comm::share_facts(*group, given, *context.facts);
   } catch (const Error&) {
     if (!failed_by_peer(*group)) throw;
   }
@@ -110,14 +110,15 @@ std::unique_ptr<GroupState> world_of(Context& context, const std::string& tuning
 
 }  // namespace
 
-Communicator Communicator::create() {
+Communicator Communicator::create(const std::string& topology) {
   const launch::Environment environment = launch::read_environment();
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);
   auto state = std::make_unique<State>();
   state->context = make_context(comm::connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
-  state->group = world_of(*state->context, environment.tuning_file);
+  state->group =
+      world_of(*state->context, {environment.tuning_file, topology.empty() ? environment.topology : topology});
   return Communicator(std::move(state));
 }
 
@@ -143,7 +144,7 @@ std::string comm::Access::last_algorithm(Communicator& communicator) {
 Communicator comm::Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
   auto state = std::make_unique<Communicator::State>();
   state->context = make_context(std::move(transport));
-  state->context->schedules = std::move(schedules);
+  state->context->schedules = [schedules = std::move(schedules)](const std::vector<Rank>&) { return schedules; };
   state->group = world_of(*state->context);
   return Communicator(std::move(state));
 }
@@ -175,9 +176,9 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     comm::GroupSettings settings;
     settings.name = name;
     settings.deadline = parent.settings().deadline;
-    settings.schedules = state_->context->schedules;
     for (const auto& [order, rank] : members)
       settings.members.push_back(parent.settings().members[static_cast<size_t>(rank)]);
+    settings.schedules = state_->context->schedules(settings.members);
     // Groups of one split share the number, but never a rank.
     settings.id = static_cast<uint64_t>(id) << 24 | static_cast<uint64_t>(settings.members.front());
     state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
@@ -233,9 +234,9 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
       settings.name = name;
       settings.id = comm::mix(old.id, round);
       settings.deadline = old.deadline;
-      settings.schedules = old.schedules;
       settings.show_status = old.show_status;
       for (Rank rank : members) settings.members.push_back(old.members[static_cast<size_t>(rank)]);
+      settings.schedules = state_->context->schedules(settings.members);
       state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
     } catch (const Error& error) {
       failure = error.message();
@@ -256,8 +257,9 @@ std::vector<AlgorithmUse> Communicator::algorithms_used() const {
 }
 
 std::string Communicator::topology() const {
-  const std::vector<int> hosts = state_->group == nullptr ? std::vector<int>() : state_->group->hosts();
-  return to_text(comm::topology_of(std::max(1, size()), hosts, *state_->context->facts));
+  const Context& context = *state_->context;
+  if (state_->group == nullptr) return to_text(comm::topology_of({context.transport->rank()}, {}, *context.facts));
+  return to_text(comm::topology_of(state_->group->settings().members, state_->group->hosts(), *context.facts));
 }
 
 void Communicator::abort(const std::string& reason) {

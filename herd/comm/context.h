@@ -3,8 +3,11 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "herd/base/store.h"
 #include "herd/comm/engine.h"
@@ -26,7 +29,10 @@ struct Context {
   std::shared_ptr<Engine> engine;
   std::atomic<uint64_t> next_group{2};  // the world is 1
   std::shared_ptr<WorldFacts> facts = std::make_shared<WorldFacts>();
-  ScheduleSource schedules = default_schedules(facts);
+  // Of a group of these ranks of the transport.
+  std::function<ScheduleSource(std::vector<Rank> members)> schedules = [facts = facts](std::vector<Rank> members) {
+    return default_schedules(facts, std::move(members));
+  };
 };
 
 // How tests and benches reach below a Communicator.

@@ -37,17 +37,19 @@ uint64_t hash_text(std::string_view text) {
   return hash;
 }
 
-Topology topology_of(int num_ranks, const std::vector<int>& hosts, const WorldFacts& facts) {
-  if (hosts.empty()) return one_host(num_ranks, facts.cores);
+Topology topology_of(const std::vector<Rank>& members, const std::vector<int>& hosts, const WorldFacts& facts) {
+  if (facts.topology) return only_ranks(*facts.topology, members);
+  if (hosts.empty()) return one_host(static_cast<int>(members.size()), facts.cores);
   Host host;
   host.cores = facts.cores;
   return assemble(hosts, host, facts.between);
 }
 
-ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts) {
-  return [facts = std::move(facts)](std::string_view algorithm, const CollectiveRequest& request) {
-    const Topology topology = topology_of(request.num_ranks, request.hosts, *facts);
-    const CollectiveRequest placed = request.hosts.empty() ? request : placed_on(request, topology);
+ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts, std::vector<Rank> members) {
+  return [facts = std::move(facts), members = std::move(members)](std::string_view algorithm,
+                                                                  const CollectiveRequest& request) {
+    const Topology topology = topology_of(members, request.hosts, *facts);
+    const CollectiveRequest placed = placed_on(request, topology);
     if (!algorithm.empty()) return build_schedule(algorithm, placed);
     return build_schedule(choose(request, topology, {.tuning = &facts->tuning}).algorithm, placed);
   };

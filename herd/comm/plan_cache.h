@@ -47,13 +47,14 @@ class PlanCache {
 
 struct WorldFacts;
 
-// What the choice rests on: ranks by the number of their host, or all on one host where `hosts` is empty.
-Topology topology_of(int num_ranks, const std::vector<int>& hosts, const WorldFacts& facts);
+// What the choice rests on, of a group of these ranks of the world: their part of the topology that was given, else
+// ranks by the number of their host, or all on one host where `hosts` is empty.
+Topology topology_of(const std::vector<Rank>& members, const std::vector<int>& hosts, const WorldFacts& facts);
 
-// The herd algorithms; where the caller names none, the one that was measured to be the fastest, or that
-// collectives/choose.h predicts to be. All ranks have the same facts before their first operation, so they choose
-// alike.
-ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts);
+// The herd algorithms, for a group of these ranks of the world; where the caller names none, the one that was measured
+// to be the fastest, or that collectives/choose.h predicts to be. All ranks have the same facts before their first
+// operation, so they choose alike.
+ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts, std::vector<Rank> members);
 
 uint64_t hash_text(std::string_view text);
 uint64_t mix(uint64_t hash, uint64_t value);

@@ -4,24 +4,27 @@
 #include <array>
 #include <limits>
 #include <optional>
+#include <string_view>
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/comm/core_share.h"
 #include "herd/comm/link_probe.h"
 #include "herd/comm/transfer.h"
+#include "herd/topology/given.h"
 #include "herd/topology/probe.h"
+#include "herd/topology/text.h"
 
 namespace herd::comm {
 namespace {
 
 constexpr int kFactsTag = std::numeric_limits<int>::min();
 
-struct Said {  // by rank 0 to each other rank; then `text_bytes` of text: the tuning, or why there is none
+struct Said {  // by rank 0 to each other rank; then text: the tuning and the topology, or why there is none
   int64_t cores = 1;
   Link between = {};
   int64_t error = -1;  // a Code
-  int64_t text_bytes = 0;
+  int64_t tuning_bytes = 0, topology_bytes = 0;
 };
 constexpr int64_t kSaidBytes = sizeof(Said);
 
@@ -35,36 +38,63 @@ std::string read_own_tuning(const std::string& file) {
   return "";
 }
 
+// The text of the topology, or "" where none is given.
+std::string read_own_topology(const std::string& name, GroupState& world) {
+  if (name.empty()) return "";
+  try {
+    const Topology topology = given_topology(name);
+    check_given(topology, world.size(), world.hosts());
+    if (cuts_hosts(topology, world.hosts())) {
+      log::info("topology " + name + " cuts a host into several: between these, messages pass");
+    }
+    return to_text(topology);
+  } catch (const Error& error) {
+    throw Error(error.code(), "topology " + error.message());
+  }
+}
+
 }  // namespace
 
-void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& facts) {
+void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) {
   const std::optional<Link> probed = probe_links(world);
   Said said;
   std::string text;
   if (world.rank() == 0) {
     if (probed) facts.between = rounded(*probed);
-    said = {cores_of_host(world.engine().transport()), facts.between, -1, 0};
+    said = {cores_of_host(world.engine().transport()), facts.between};
     try {
-      text = read_own_tuning(tuning_file);
+      const std::string tuning = read_own_tuning(given.tuning_file);
+      const std::string topology = read_own_topology(given.topology, world);
+      said.tuning_bytes = static_cast<int64_t>(tuning.size());
+      said.topology_bytes = static_cast<int64_t>(topology.size());
+      text = tuning + topology;
     } catch (const Error& error) {
       said.error = static_cast<int64_t>(error.code());
       text = error.message();
+      said.tuning_bytes = static_cast<int64_t>(text.size());
     }
-    said.text_bytes = static_cast<int64_t>(text.size());
     for (Rank peer = 1; peer < world.size(); ++peer) {
       send_now(world, {&said, kSaidBytes, DType::kU8}, peer, kFactsTag, {.name = "facts"});
-      if (!text.empty())
-        send_now(world, {text.data(), said.text_bytes, DType::kU8}, peer, kFactsTag, {.name = "tuning"});
+      if (!text.empty()) {
+        send_now(world, {text.data(), static_cast<int64_t>(text.size()), DType::kU8}, peer, kFactsTag,
+                 {.name = "given facts"});
+      }
     }
   } else {
     receive_now(world, {&said, kSaidBytes, DType::kU8}, 0, kFactsTag, {.name = "facts"});
-    text.resize(static_cast<size_t>(said.text_bytes));
-    if (!text.empty()) receive_now(world, {text.data(), said.text_bytes, DType::kU8}, 0, kFactsTag, {.name = "tuning"});
+    text.resize(static_cast<size_t>(said.tuning_bytes + said.topology_bytes));
+    if (!text.empty()) {
+      receive_now(world, {text.data(), static_cast<int64_t>(text.size()), DType::kU8}, 0, kFactsTag,
+                  {.name = "given facts"});
+    }
   }
   if (said.error >= 0) throw Error(static_cast<Code>(said.error), text);
   facts.cores = static_cast<int>(said.cores);
   facts.between = said.between;
-  if (!text.empty()) facts.tuning = parse_tuning(text);
+  const std::string_view all = text;
+  const auto tuning_bytes = static_cast<size_t>(said.tuning_bytes);
+  if (said.tuning_bytes > 0) facts.tuning = parse_tuning(all.substr(0, tuning_bytes));
+  if (said.topology_bytes > 0) facts.topology = parse_topology(all.substr(tuning_bytes));
 }
 
 }  // namespace herd::comm

@@ -2,6 +2,7 @@
 // operation, so that all choose alike.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "herd/collectives/tuning.h"
@@ -11,14 +12,21 @@
 namespace herd::comm {
 
 struct WorldFacts {
-  int cores = 1;                 // that the ranks of rank 0's host have
-  Link between = Host().uplink;  // of the hosts: the slowest link, measured, rounded
-  Tuning tuning = {};            // what was measured overrides the model
+  int cores = 1;                          // that the ranks of rank 0's host have
+  Link between = Host().uplink;           // of the hosts: the slowest link, measured, rounded
+  Tuning tuning = {};                     // what was measured overrides the model
+  std::optional<Topology> topology = {};  // of all ranks of the world, where a user gave it: in place of what was found
 };
 
-// Collective over the world. `tuning_file` (of rank 0; may be empty) as docs/formats/tuning.md has it: one that can't
-// be read throws kBadConfig or kCorruptFile on every rank, one of another machine is left out with a line in the log.
-// Throws the group's error where a rank is lost.
-void share_facts(GroupState& world, const std::string& tuning_file, WorldFacts& facts);
+// What a user gives rank 0; both may be empty.
+struct GivenFacts {
+  std::string tuning_file = {};  // of docs/formats/tuning.md
+  std::string topology = {};     // a file of docs/formats/topology.md, or a preset's name
+};
+
+// Collective over the world; what rank 0 is given counts. What can't be read, and a topology of other ranks or hosts
+// (topology/given.h), throws kBadConfig or kCorruptFile on every rank; a tuning file of another machine is left out
+// with a line in the log. Throws the group's error where a rank is lost.
+void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts);
 
 }  // namespace herd::comm

@@ -203,6 +203,7 @@ Environment parse_environment(const Variables& variables) {
   env.network = read.text("HERD_NETWORK", read.text("UCX_NET_DEVICES"));
   env.ucx_transports = read.text("UCX_TLS");
   env.tuning_file = read.text("HERD_TUNING");
+  env.topology = read.text("HERD_TOPOLOGY");
   const auto either = [&](const Names& names) { return read.has(names.rank) || read.has(names.size); };
   if (either(kHerdRun)) {
     read_numbers(read, kHerdRun, env);

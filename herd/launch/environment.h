@@ -8,7 +8,8 @@
 //   alone      none of them
 // The first one that is set decides, in this order, so a launcher started inside another's allocation wins.
 // Understood under every launcher: HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS; HERD_TRANSPORT, and
-// HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts; HERD_TUNING, a file of measured choices.
+// HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts; HERD_TUNING, a file of measured choices;
+// HERD_TOPOLOGY, the machines that algorithms are chosen for.
 #pragma once
 
 #include <map>
@@ -29,8 +30,9 @@ struct Environment {
   std::string network;           // interfaces, "eth0,eth1"; empty: the one through which the rendezvous is reached
   std::string ucx_transports;    // UCX_TLS; empty: herd chooses
   std::string tuning_file;       // docs/formats/tuning.md; rank 0's counts. Empty: the model chooses
-  int threads = 0;               // compute threads of this rank; 0 = not stated
-  int restart = 0;               // how often the job was restarted before
+  std::string topology;  // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: found
+  int threads = 0;       // compute threads of this rank; 0 = not stated
+  int restart = 0;       // how often the job was restarted before
   // Where this rank may leave a text table of its memory: the launcher prints it if the memory limit kills the rank.
   std::string memory_table;
 };

@@ -168,6 +168,7 @@ Variables Job::variables(int local_rank, int number) const {
   result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();
   result["HERD_TOKEN"] = token_;
   result["HERD_MEMORY_TABLE"] = folder_.memory_table(rank);
+  if (!options_.topology.empty()) result["HERD_TOPOLOGY"] = options_.topology;
   const int threads = options_.threads_per_rank;
   if (threads > 0 || !result.contains("OMP_NUM_THREADS")) {
     result["OMP_NUM_THREADS"] =

@@ -20,10 +20,11 @@ struct LaunchOptions {
   std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; needed with several nodes
   std::string token = {};       // the job's secret; needed with several nodes, else random
   int max_restarts = 0;
-  std::string log_dir = {};  // rank<R>.log files; "" = none
-  double grace_s = 30;       // from a signal to SIGKILL
-  double meeting_s = 300;    // how long the launchers of several nodes wait for each other
-  int threads_per_rank = 0;  // 0 = cores / ranks_per_node, at least 1
+  std::string log_dir = {};   // rank<R>.log files; "" = none
+  double grace_s = 30;        // from a signal to SIGKILL
+  double meeting_s = 300;     // how long the launchers of several nodes wait for each other
+  std::string topology = {};  // HERD_TOPOLOGY of the ranks; "" = as in this process's environment
+  int threads_per_rank = 0;   // 0 = cores / ranks_per_node, at least 1
 };
 
 // Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal).

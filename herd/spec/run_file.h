@@ -69,7 +69,7 @@ struct RunFile {
     bool operator==(const Memory&) const = default;
   } memory;
   struct Comm {
-    std::string transport = "auto", algorithm = "auto";
+    std::string transport = "auto", algorithm = "auto", topology = "auto";
     double deadline_s = 60;
     bool operator==(const Comm&) const = default;
   } comm;

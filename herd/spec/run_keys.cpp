@@ -146,6 +146,10 @@ std::vector<Key> make_keys() {
            "how ranks reach each other; auto = shared memory within a host, UCX between hosts"),
       text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
            "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
+      text(
+          "comm", "topology", HERD_FIELD(comm.topology), {},
+          "machines that algorithms are chosen for: a file of docs/formats/topology.md, torus:4x4, mesh:4x4, hosts:4x8 "
+          "or racks:2x4x8, of as many ranks as the run; auto = HERD_TOPOLOGY, else what is found"),
       number("comm", "deadline_s", HERD_FIELD(comm.deadline_s), 0, 1e6, "seconds that a collective may take", true),
 
       integer("checkpoint", "every", HERD_FIELD(checkpoint.every), -1,

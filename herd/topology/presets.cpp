@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 #include <numeric>
+#include <set>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/topology/probe.h"
@@ -120,6 +122,57 @@ Topology first_ranks(const Topology& topology, int count) {
   return only_ranks(topology, ranks);
 }
 
+namespace {
+
+// The tiers among some hosts, which are named by their old numbers.
+std::vector<Tier> tiers_among(const Topology& topology, const std::vector<int>& hosts) {
+  std::vector<Tier> kept;
+  std::vector<int> below = hosts;  // the groups of the tier below
+  for (const Tier& tier : topology.tiers) {
+    std::vector<int> groups, sizes;
+    for (const int one : below) {
+      if (groups.empty() || groups.back() != one / tier.size) {
+        groups.push_back(one / tier.size);
+        sizes.push_back(0);
+      }
+      ++sizes.back();
+    }
+    const bool equal = std::all_of(sizes.begin(), sizes.end(), [&](int size) { return size == sizes[0]; });
+    const bool together = std::set<int>(groups.begin(), groups.end()).size() == groups.size();
+    if (!equal || !together || groups.size() == 1) break;
+    kept.push_back({sizes[0], tier.uplink});
+    below = std::move(groups);
+  }
+  return kept;
+}
+
+// Gives `cut` the part of the grid that these hosts are, if they are a box of it.
+void keep_grid(const Topology& topology, const std::vector<int>& hosts, Topology& cut) {
+  std::vector<int> axes, order = {0};  // order: the box's hosts as the grid numbers them
+  bool rings = topology.fabric == Fabric::kTorus;
+  int stride = 1;
+  for (const int size : topology.axes) {
+    std::set<int> at;
+    for (const int host : hosts) at.insert(host / stride % size);
+    const auto count = static_cast<int>(at.size());
+    const bool whole = count == size;
+    if (*at.rbegin() - *at.begin() + 1 != count) return;
+    std::vector<int> longer;
+    for (const int place : at) {
+      for (const int host : order) longer.push_back(host + place * stride);
+    }
+    order = std::move(longer);
+    if (count > 1) axes.push_back(count);
+    rings = rings && (whole || count == 1);
+    stride *= size;
+  }
+  if (axes.empty() || order != hosts) return;
+  cut.fabric = rings ? Fabric::kTorus : Fabric::kMesh;
+  cut.axes = axes;
+}
+
+}  // namespace
+
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks) {
   std::vector<Rank> all(static_cast<size_t>(topology.num_ranks()));
   std::iota(all.begin(), all.end(), 0);
@@ -128,11 +181,12 @@ Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks) {
   Topology cut;
   cut.name = topology.name;
   cut.spine_bytes_per_us = topology.spine_bytes_per_us;
-  std::vector<int> index(topology.hosts.size(), -1);
+  std::vector<int> index(topology.hosts.size(), -1), hosts;  // hosts: the old number of each
   for (const Rank rank : ranks) {
     const auto host = static_cast<size_t>(host_of[static_cast<size_t>(rank)]);
     if (index[host] < 0) {
       index[host] = static_cast<int>(cut.hosts.size());
+      hosts.push_back(static_cast<int>(host));
       cut.hosts.push_back(topology.hosts[host]);
       cut.hosts.back().ranks = 0;
     }
@@ -140,6 +194,8 @@ Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks) {
     cut.placement.push_back(index[host]);
   }
   if (std::is_sorted(cut.placement.begin(), cut.placement.end())) cut.placement.clear();
+  cut.tiers = tiers_among(topology, hosts);
+  if (topology.fabric != Fabric::kSwitch) keep_grid(topology, hosts, cut);
   return cut;
 }
 

@@ -33,8 +33,12 @@ std::optional<Topology> preset(std::string_view name);
 // The same with rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
 Topology placed_cyclically(Topology topology);
 
-// What a group of these ranks sees, numbered from 0 in this order: their hosts, in the order of first ranks. Tiers,
-// tori and meshes stay only where all ranks are in their old order; else hosts are joined by their uplinks alone.
+// What a group of these ranks sees, numbered from 0 in this order: their hosts, in the order of first ranks. REQUIRES
+// one rank at least.
+//   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each
+//   a grid  stays where the hosts are a box of it, in its order: of a torus a torus where each axis is whole or gone,
+//           else a mesh, as of a mesh
+// Otherwise hosts are joined by their uplinks alone.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 
 // Ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part of a

@@ -21,7 +21,7 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
   if (threads > 0) at::set_num_threads(threads);
   DeviceMemory::install();
   DeviceMemory::set_budget(run.memory.device_budget);
-  Communicator comm = Communicator::create();
+  Communicator comm = Communicator::create(run.comm.topology == "auto" ? "" : run.comm.topology);
   try {
     Trainer(std::move(run), comm).run();
     return 0;

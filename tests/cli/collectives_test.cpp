@@ -127,7 +127,8 @@ TEST(Explain, MeasuresWhatWasAskedFor) {
   EXPECT_EQ(gathered["memory"], "symmetric");
   EXPECT_EQ(benched({.op = "all_gather", .bytes = "4KiB", .out_of_place = true}, "path")["in_place"], false);
   const CollectiveOptions cut{.op = "broadcast", .bytes = "4KiB", .segment = "256"};
-  EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "chain", 1), testing::IsSupersetOf({"--segment", "256"}));
+  EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "chain", 1),
+              testing::IsSupersetOf({"--segment", "256"}));
   EXPECT_EQ(benched(cut, "chain")["op"], "broadcast");
 }
 

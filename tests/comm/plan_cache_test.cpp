@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <memory>
+#include <numeric>
+#include <optional>
+#include <utility>
 
 #include "herd/comm/world_facts.h"
-
 #include "herd/schedule/layout.h"
 #include "herd/schedule/names.h"
 
@@ -22,10 +24,14 @@ bool mixes(const Schedule& schedule) {  // messages to some, shared memory with 
   return sends && signals;
 }
 
-std::shared_ptr<const WorldFacts> facts_of(int cores) {
+// Of the first ranks of a world on hosts of two cores.
+ScheduleSource schedules_of(int num_ranks, std::optional<Topology> topology = {}) {
   auto facts = std::make_shared<WorldFacts>();
-  facts->cores = cores;
-  return facts;
+  facts->cores = 2;
+  facts->topology = std::move(topology);
+  std::vector<Rank> members(static_cast<size_t>(num_ranks));
+  std::iota(members.begin(), members.end(), 0);
+  return default_schedules(std::move(facts), std::move(members));
 }
 
 CollectiveRequest between_hosts(Rank self) {
@@ -34,7 +40,7 @@ CollectiveRequest between_hosts(Rank self) {
 
 TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
   for (const std::vector<int>& hosts : {std::vector{5, 5, 2, 2}, std::vector{5, 2, 5, 2}}) {
-    PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
+    PlanCache plans(schedules_of(4), 2368 << 10);
     CollectiveRequest request = between_hosts(2);
     request.hosts = hosts;
     const Schedule schedule = plans.get("hierarchical", request).compiled.schedule();
@@ -50,8 +56,19 @@ TEST(PlanCache, MixesSharedMemoryAndMessagesOnSeveralHosts) {
   }
 }
 
+TEST(PlanCache, ARequestWithOtherSegmentsIsAnotherPlan) {
+  PlanCache plans(schedules_of(4), 2368 << 10);
+  CollectiveRequest request = between_hosts(0);
+  const uint64_t whole = plans.get("path", request).hash;
+  const size_t steps = plans.get("path", request).compiled.schedule().steps.size();
+  request.segment_bytes = 4096;
+  EXPECT_NE(plans.get("path", request).hash, whole);
+  EXPECT_GT(plans.get("path", request).compiled.schedule().steps.size(), steps);
+  EXPECT_EQ(plans.size(), 2u);
+}
+
 TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
-  PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
+  PlanCache plans(schedules_of(4), 2368 << 10);
   EXPECT_FALSE(plans.get("", between_hosts(0)).compiled.signals());
 }
 
@@ -67,7 +84,7 @@ TEST(PlanCache, SkewedCountsFitTheStageMemoryOfAGroup) {
             request.counts.push_back(a == n - 1 && b == n - 1 ? elements : a);
         }
         request.elements = elements_of_counts(collective, n, request.counts);
-        PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
+        PlanCache plans(schedules_of(n), 2368 << 10);
         EXPECT_NO_THROW(plans.get("staged", request)) << collective_name(collective) << " " << n << " " << elements;
         EXPECT_NO_THROW(plans.get("", request)) << collective_name(collective) << " " << n << " " << elements;
       }
@@ -84,7 +101,7 @@ TEST(PlanCache, CompositionsFitTheStageMemoryOfAGroup) {
         CollectiveRequest request = between_hosts(0);
         request.num_ranks = ranks, request.elements = elements;
         request.hosts = hosts;
-        PlanCache plans(default_schedules(facts_of(2)), 2368 << 10);
+        PlanCache plans(schedules_of(ranks), 2368 << 10);
         EXPECT_NO_THROW(plans.get(algorithm, request)) << algorithm << " " << ranks << " " << elements;
       }
     }

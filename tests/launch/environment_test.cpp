@@ -70,6 +70,12 @@ TEST(Environment, IsARankAloneWithoutALauncher) {
   EXPECT_EQ(env.size, 1);
 }
 
+TEST(Environment, ReadsWhatAlgorithmsAreChosenOn) {
+  const Environment env = parse_environment({{"HERD_TUNING", "a.tuning"}, {"HERD_TOPOLOGY", "torus:2x2x2"}});
+  EXPECT_EQ(env.tuning_file, "a.tuning");
+  EXPECT_EQ(env.topology, "torus:2x2x2");
+}
+
 TEST(Environment, ReadsHerdRun) {
   const Environment env = parse_environment(herd_run());
   EXPECT_EQ(env.source, "herd run");

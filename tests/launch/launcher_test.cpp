@@ -14,6 +14,7 @@
 
 #include "child_process.h"
 #include "herd/base/error.h"
+#include "herd/transport/wire.h"
 
 namespace herd::launch {
 namespace {
@@ -22,6 +23,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 const std::string kBinaries = std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".";
 const std::string kHerd = kBinaries + "/herd", kRank = kBinaries + "/tests/launch_rank_program";
@@ -89,6 +91,32 @@ TEST(HerdRun, StopsReadingOptionsAtTheProgram) {
   ChildProcess job(herd_run({"-n", "1"}, {"echo", "-n", "--max-restarts=3", "--", "-h"}));
   EXPECT_EQ(job.wait(), 0);
   EXPECT_EQ(job.output(), "--max-restarts=3 -- -h\n");
+}
+
+TEST(HerdRun, RanksRunTheAlgorithmsOfTheTopologyThatIsGiven) {
+  const std::vector<std::string> bench = {kHerd,     "bench", "all_reduce", "--algorithm", "torus_3d",
+                                          "--bytes", "64KiB", "--json",     "--seconds",   "0.001"};
+  ChildProcess job(herd_run({"-n", "8", "--topology", "torus:2x2x2"}, bench));
+  EXPECT_EQ(job.wait(), 0) << job.output();
+  EXPECT_THAT(job.output(), AllOf(HasSubstr("\"algorithm\":\"torus_3d\""), HasSubstr("\"wrong\":0")));
+  ChildProcess told(herd_run({"-n", "8"}, bench), {{"HERD_TOPOLOGY", "torus:2x2x2"}});
+  EXPECT_EQ(told.wait(), 0) << told.output();
+}
+
+TEST(HerdRun, RefusesATopologyOfOtherRanksBeforeAnyStarts) {
+  ChildProcess job(herd_run({"-n", "6", "--topology", "torus:2x2x2"}, {"echo", "started"}));
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.output(), HasSubstr("has 8 ranks, but the job has 6"));
+  EXPECT_THAT(job.output(), Not(HasSubstr("started")));
+}
+
+TEST(HerdRun, RanksRefuseATopologyOfOtherHosts) {
+  if (transport::ucx_version().empty()) GTEST_SKIP() << "this build has no UCX";
+  ChildProcess job(herd_run({"-n", "2", "--topology", "hosts:1x2"}, {kHerd, "bench", "barrier"}),
+                   {{"HERD_TRANSPORT", "ucx"}});
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_THAT(job.output(), HasSubstr("has ranks 0 and 1 on one host, but they run on two"));
+  EXPECT_THAT(job.output(), HasSubstr("placement 0 1"));
 }
 
 TEST(HerdRun, ReturnsTheStatusOfTheRankThatFailed) {

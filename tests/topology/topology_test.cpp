@@ -155,6 +155,52 @@ TEST(Topology, AGroupSeesTheHostsOfItsRanks) {
   EXPECT_TRUE(only_ranks(world, {2, 3}).placement.empty());
 }
 
+TEST(Topology, AGroupKeepsTheTiersBetweenItsHosts) {
+  Host host;
+  host.ranks = 2;
+  const Topology world = racks(2, 3, host, 2);  // ranks 0..5 in the first rack
+  const auto of_hosts = [&](const std::vector<int>& hosts) {
+    std::vector<Rank> ranks;
+    for (const int at : hosts) ranks.insert(ranks.end(), {2 * at, 2 * at + 1});
+    const Topology group = only_ranks(world, ranks);
+    check(group);
+    return group.tiers;
+  };
+  ASSERT_EQ(of_hosts({0, 1, 3, 4}).size(), 1u);
+  EXPECT_EQ(of_hosts({0, 1, 3, 4})[0], (Tier{2, world.tiers[0].uplink}));
+  EXPECT_EQ(of_hosts({3, 4, 5, 2, 1, 0})[0], world.tiers[0]);
+  EXPECT_EQ(of_hosts({2, 5})[0].size, 1);
+  EXPECT_TRUE(of_hosts({3, 4, 5}).empty());     // all below one switch
+  EXPECT_TRUE(of_hosts({0, 1, 2, 3}).empty());  // three and one
+  EXPECT_TRUE(of_hosts({0, 3, 1, 4}).empty());  // to and fro
+  Topology deep = racks(4, 2, host);
+  deep.tiers.push_back({2, {5, 1000}});
+  const Topology half = only_ranks(deep, {8, 9, 10, 11, 12, 13, 14, 15});
+  EXPECT_EQ(half.tiers, (std::vector<Tier>{deep.tiers[0]}));
+  EXPECT_EQ(grid_of(half), (std::vector<int>{2, 2, 2}));
+}
+
+TEST(Topology, AGroupKeepsTheGridThatItIsABoxOf) {
+  const Topology world = torus({4, 2, 3}, Host{});
+  const auto axes = [&](const std::vector<Rank>& ranks, Fabric fabric) {
+    const Topology group = only_ranks(world, ranks);
+    check(group);
+    EXPECT_EQ(group.fabric, fabric);
+    return group.axes;
+  };
+  using Axes = std::vector<int>;
+  EXPECT_EQ(axes({0, 1, 2, 3, 4, 5, 6, 7}, Fabric::kTorus), (Axes{4, 2}));
+  EXPECT_EQ(axes({1, 5, 9, 13, 17, 21}, Fabric::kTorus), (Axes{2, 3}));
+  EXPECT_EQ(axes({1, 2, 5, 6}, Fabric::kMesh), (Axes{2, 2}));
+  EXPECT_EQ(axes({8, 9, 10, 11}, Fabric::kTorus), (Axes{4}));
+  EXPECT_EQ(axes({0, 2, 4, 6}, Fabric::kSwitch), Axes{});  // a gap
+  EXPECT_EQ(axes({0, 1, 4}, Fabric::kSwitch), Axes{});     // a corner is missing
+  EXPECT_EQ(axes({1, 0, 5, 4}, Fabric::kSwitch), Axes{});  // in another order
+  const Topology rows = only_ranks(mesh({3, 3}, Host{}), {3, 4, 5, 6, 7, 8});
+  EXPECT_EQ(rows.fabric, Fabric::kMesh);
+  EXPECT_EQ(rows.axes, (Axes{3, 2}));
+}
+
 TEST(TopologyText, ReadsBackFabricsTiersAndPlacement) {
   Host host;
   host.ranks = 2;

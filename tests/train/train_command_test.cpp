@@ -210,6 +210,16 @@ TEST(TrainCommand, ReducesByTheAlgorithmThatTheRunFileNames) {
   EXPECT_THAT(unknown.output, HasSubstr("ring"));
 }
 
+TEST(TrainCommand, ReducesOnTheTopologyThatTheRunFileNames) {
+  RunFolder folder;
+  const Ended ended = folder.train("run", 4, {"comm.topology=torus:2x2", "comm.algorithm=torus_2d"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  EXPECT_THAT(slurp(folder.root / "run/run.json"), HasSubstr("\"torus_2d\""));
+  const Ended other = folder.train("other", 2, {"comm.topology=torus:2x2"});
+  EXPECT_EQ(other.status, 2) << other.output;
+  EXPECT_THAT(other.output, HasSubstr("has 4 ranks, but the job has 2"));
+}
+
 // Stops rank 1 of a run whose deadline is 2 s.
 void expect_it_waits_two_seconds_for_a_stopped_rank(Command& run, const RunFolder& folder) {
   const pid_t victim = process_of_rank(1, folder);

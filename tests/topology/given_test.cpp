@@ -1,0 +1,55 @@
+#include "herd/topology/given.h"
+
+#include <gtest/gtest.h>
+
+#include <fstream>
+
+#include "herd/topology/presets.h"
+#include "herd/topology/text.h"
+#include "tests/support/expect_error.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd {
+namespace {
+
+TEST(GivenTopology, IsAPresetOrAFile) {
+  TemporaryFolder folder;
+  const std::string file = folder / "cube.topology";
+  std::ofstream(file) << "herd-topology 1\nname cube\nhosts 8\nfabric torus 2 2 2\n";
+  EXPECT_EQ(given_topology(file).axes, (std::vector<int>{2, 2, 2}));
+  EXPECT_EQ(given_topology("torus:2x2x2").axes, (std::vector<int>{2, 2, 2}));
+  EXPECT_ERROR(given_topology("tours:2x2"), Code::kBadConfig, "tours:2x2: no such file, nor a preset (torus:4x4");
+  std::ofstream(file) << "herd-topology 1\nhosts 8\nfabric torus 2 2\n";
+  EXPECT_ERROR(given_topology(file), Code::kCorruptFile, file + ": topology: the axes");
+}
+
+TEST(GivenTopology, HasTheJobsRanks) {
+  check_given(torus({2, 2, 2}, Host{}), 8, {});
+  EXPECT_ERROR(check_given(torus({2, 2, 2}, Host{}), 6, {}), Code::kBadConfig,
+               "has 8 ranks, but the job has 6\n  fix: 8 ranks, or a topology of 6");
+}
+
+TEST(GivenTopology, PutsNoRanksTogetherThatRunApart) {
+  Host two;
+  two.ranks = 2;
+  const Topology hosts = spine_leaf(2, two);
+  check_given(hosts, 4, {7, 7, 3, 3});
+  check_given(hosts, 4, {});  // one host, which it cuts
+  check_given(placed_cyclically(hosts), 4, {0, 1, 0, 1});
+  EXPECT_ERROR(check_given(hosts, 4, {7, 3, 7, 3}), Code::kBadConfig,
+               "has ranks 0 and 1 on one host, but they run on two\n  fix: 2 hosts or more, and ranks where "
+               "they run: placement 0 1 0 1");
+  EXPECT_ERROR(check_given(one_host(4, 4), 4, {0, 0, 0, 1}), Code::kBadConfig, "has ranks 0 and 3 on one host");
+}
+
+TEST(GivenTopology, MayCutAHost) {
+  Host two;
+  two.ranks = 2;
+  EXPECT_FALSE(cuts_hosts(spine_leaf(2, two), {5, 5, 1, 1}));
+  EXPECT_TRUE(cuts_hosts(spine_leaf(2, two), {}));
+  EXPECT_TRUE(cuts_hosts(torus({2, 2}, Host{}), {0, 1, 2, 2}));
+  EXPECT_FALSE(cuts_hosts(one_host(4, 4), {}));
+}
+
+}  // namespace
+}  // namespace herd
