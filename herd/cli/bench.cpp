@@ -299,7 +299,10 @@ void add_bench_command(CLI::App& app) {
   CLI::Option* json = command->add_flag("--json", options->json, "one object per line");
   command->add_option("--seconds", options->seconds, "about, per size")->capture_default_str();
   auto tuning = std::make_shared<std::string>();
-  command->add_option("--tune", *tuning, "time every algorithm on fp32 over shm, write the fastest into this file")
+  command
+      ->add_option("--tune", *tuning,
+                   "time every algorithm on fp32 over shm, write the fastest into this file: for ranks of one "
+                   "host; between hosts the model chooses")
       ->excludes(dtype)
       ->excludes(redop)
       ->excludes(algorithm)
