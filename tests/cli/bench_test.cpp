@@ -74,6 +74,13 @@ TEST(BenchPattern, TellsTheOpsApart) {
   }
 }
 
+TEST(BenchPattern, GivesProductsOnesAndTwos) {
+  BenchPattern pattern(DType::kI32, ReduceOp::kProduct, 2);
+  std::vector<int32_t> x(512);
+  pattern.fill(reinterpret_cast<std::byte*>(x.data()), 0, 512, 1, 0);
+  for (const int32_t one : x) EXPECT_TRUE(one == 1 || one == 2) << one;
+}
+
 TEST(BenchPattern, HoldsTheResultsOfItsMostRanks) {
   for (const DType dtype : kAllDTypes) {
     for (const ReduceOp op : kAllReduceOps) {
@@ -113,6 +120,13 @@ TEST_P(BenchEveryOperation, FindsNothingWrong) {
       BenchOperation one(comm, call);
       for (int repetition = 0; repetition < 2; ++repetition) {
         one.rewrite(repetition);
+        if (call.op == "all_gather" && call.in_place) {
+          const int64_t size = size_of(call.dtype);
+          const Range mine = part_of(call.bytes / size, 3, comm.rank());
+          const std::byte* place = one.result().data() + mine.begin * size;
+          const BenchPattern pattern(call.dtype, call.reduce, 3);
+          EXPECT_EQ(pattern.wrong_input(place, mine.begin, mine.size(), comm.rank(), repetition), 0);
+        }
         comm.barrier();
         one.run();
         EXPECT_EQ(one.wrong(repetition), 0) << call.op << " " << reduce_op_name(call.reduce) << " " << call.in_place;
@@ -177,6 +191,7 @@ TEST(Bench, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.redop = "xor"}), HasSubstr("\"xor\" is not defined for fp32"));
   EXPECT_THAT(refusal({.ranks = 100, .dtype = "bf16"}), HasSubstr("a sum exactly up to 85 ranks, but there are 100"));
   EXPECT_THAT(refusal({.ranks = 7, .dtype = "int8", .redop = "product"}), HasSubstr("up to 6 ranks, but there are 7"));
+  EXPECT_THAT(refusal({.ranks = 43, .dtype = "bf16", .redop = "premultiplied_sum"}), HasSubstr("up to 42 ranks"));
   EXPECT_THAT(refusal({.root = 2}), HasSubstr("--root is a rank from 0 to 1, but it is 2"));
   EXPECT_THAT(refusal({.op = "gather", .in_place = true}), HasSubstr("fix: leave out --in-place"));
   EXPECT_THAT(refusal({.bytes = {4, 1}}), HasSubstr("1 x 4 B of fp32, but --bytes is 1\n  fix: --bytes 4"));
