@@ -32,7 +32,7 @@ int run_show_program(const ShowProgramOptions& options) {
   const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
   const std::vector<program::Program> steps = strategies::compile_and_verify(run, model, layout);
   const program::Program& step = steps[static_cast<size_t>(options.rank)];
-  const bool files = !options.trace.empty() || !options.html.empty();
+  const bool files = !options.trace.empty() || !options.html.empty() || !options.svg.empty();
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
 
   const program::Simulation simulation =
@@ -48,6 +48,7 @@ int run_show_program(const ShowProgramOptions& options) {
   std::fprintf(stderr, "\n%s", memory_table(simulation.device_peak).c_str());
   if (!options.trace.empty()) write_file(options.trace, draw::timeline_trace(simulation.timeline));
   if (!options.html.empty()) write_file(options.html, program_page(step, simulation));
+  if (!options.svg.empty()) write_file(options.svg, draw::timeline_svg(simulation.timeline));
   return 0;
 }
 
@@ -63,6 +64,7 @@ void add_show_program_command(CLI::App& show) {
   command->add_flag("--dependencies", options->dependencies, "and what each op waits for");
   command->add_option("--trace", options->trace, "write the predicted timeline as a trace for ui.perfetto.dev");
   command->add_option("--html", options->html, "write a page with timeline, memory and ops");
+  command->add_option("--svg", options->svg, "write the predicted timeline as a picture");
   command->callback([options] {
     if (const int status = run_show_program(*options)) throw CLI::RuntimeError(status);
   });

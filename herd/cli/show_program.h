@@ -17,7 +17,7 @@ struct ShowProgramOptions {
   int rank = 0;
   bool text = false;          // also where a file is written
   bool dependencies = false;  // a column more: what an op waits for
-  std::string trace = {}, html = {};
+  std::string trace = {}, html = {}, svg = {};
 };
 
 void add_show_program_command(CLI::App& show);

@@ -1,0 +1,63 @@
+// herd show program as a user runs it.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "../launch/child_process.h"
+#include "herd/program/text.h"
+#include "tests/support/herd_command.h"
+
+namespace herd::launch {
+namespace {
+
+using testing::HasSubstr;
+using testing_support::kHerd;
+
+const std::string kRun =
+    std::string(std::getenv("HERD_SOURCE_DIR") ? std::getenv("HERD_SOURCE_DIR") : ".") + "/examples/gpt_kjv.toml";
+
+std::string contents(const std::filesystem::path& path) {
+  std::ostringstream text;
+  text << std::ifstream(path).rdbuf();
+  return text.str();
+}
+
+TEST(HerdShowProgram, PrintsAStepThatCanBeReadAgain_AndWhatItIsPredictedToTake) {
+  ChildProcess show({"sh", "-c",
+                     "exec \"$0\" show program \"$1\" strategy.zero=3 --ranks 2 --rank 1 --text 2>/dev/null", kHerd,
+                     kRun});
+  EXPECT_EQ(show.wait(60), 0) << show.output();
+  const program::Program step = program::parse_program(show.output());
+  EXPECT_EQ(step.rank, 1);
+  EXPECT_EQ(step.mesh.at("dp"), 2);
+  ChildProcess words({"sh", "-c", "exec \"$0\" show program \"$1\" --ranks 2 2>&1 >/dev/null", kHerd, kRun});
+  EXPECT_EQ(words.wait(60), 0) << words.output();
+  EXPECT_THAT(words.output(), HasSubstr("proved on all ranks"));
+  EXPECT_THAT(words.output(), testing::ContainsRegex("predicted: .* a step, device peak .* at "));
+}
+
+TEST(HerdShowProgram, WritesPagePictureAndTrace) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("herd-show-program-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  ChildProcess show({kHerd, "show", "program", kRun, "--html", folder / "step.html", "--svg", folder / "step.svg",
+                     "--trace", folder / "step.json"});
+  EXPECT_EQ(show.wait(60), 0) << show.output();
+  EXPECT_THAT(contents(folder / "step.html"), HasSubstr("</html>"));
+  EXPECT_THAT(contents(folder / "step.svg"), testing::AllOf(testing::StartsWith("<svg"), HasSubstr("backward")));
+  EXPECT_GT(nlohmann::json::parse(contents(folder / "step.json"))["traceEvents"].size(), 20u);
+  std::filesystem::remove_all(folder);
+}
+
+TEST(HerdShowProgram, RefusesARankThatIsNotThere) {
+  ChildProcess show({kHerd, "show", "program", kRun, "--ranks", "2", "--rank", "2"});
+  EXPECT_EQ(show.wait(60), 2);
+  EXPECT_THAT(show.output(), testing::AllOf(HasSubstr("--rank must be in [0, 2), got 2"), HasSubstr("fix: ")));
+}
+
+}  // namespace
+}  // namespace herd::launch
