@@ -5,6 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/collectives/registry.h"
 #include "herd/launch/cores.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/given.h"
@@ -24,7 +25,7 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
   app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
   app.add_option("--topology", o.topology_file,
                  "file of docs/formats/topology.md, or torus:4x4, mesh:4x4, hosts:4x8, racks:2x4x8; else this host");
-  app.add_option("--segment", o.segment, "bytes of a segment of pipelined algorithms; else by the message");
+  app.add_option("--segment", o.segment, "bytes of a segment, for algorithms that have segments; else by the message");
 }
 
 Topology topology_of(const CollectiveOptions& o) {
@@ -52,6 +53,10 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
                                       "\n  fix: --bytes " + std::to_string(bytes - bytes % size));
   }
   if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
+  if (request.segment_bytes > 0 && names_with_segments(request.collective) == "none") {
+    throw Error(Code::kBadConfig, "--segment is for algorithms that have segments: no " + o.op +
+                                      " has\n  fix: leave it out; all_reduce and broadcast have some");
+  }
   request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
   // A communicator's gather and scatter copy root's part, wherever it lies.
   const bool parts = request.collective == Collective::kGather || request.collective == Collective::kScatter;

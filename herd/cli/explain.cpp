@@ -53,6 +53,7 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
                   {"bytes_by_distance", c.bytes_by_distance},
                   {"busiest", c.busiest}});
     }
+    if (request.segment_bytes > 0 && c.algorithm.segments) one["segment_bytes"] = request.segment_bytes;
     if (!c.why_not.empty()) one["why_not"] = c.why_not;
     if (measured.contains(c.algorithm.name)) {
       one["measured_us"] = measured.at(c.algorithm.name).us;
@@ -118,7 +119,12 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
   }
   text += draw::text_table(table) + "\n";
   for (const auto& [why, names] : left_out) text += "left out, " + why + ": " + names + "\n";
-  return text + (left_out.empty() ? "" : "\n") + "choice: " + choice.reason + "\n";
+  if (request.segment_bytes > 0) {
+    text += "segments of " + format_bytes(static_cast<double>(request.segment_bytes)) + ": " +
+            names_with_segments(request.collective) + "; the others have none, and are as without --segment\n";
+  }
+  const bool remarks = !left_out.empty() || request.segment_bytes > 0;
+  return text + (remarks ? "\n" : "") + "choice: " + choice.reason + "\n";
 }
 
 std::string all_workers_text(const CollectiveRequest& request, const Topology& topology) {

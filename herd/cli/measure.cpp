@@ -6,6 +6,7 @@
 
 #include "herd/base/error.h"
 #include "herd/cli/bench_operation.h"
+#include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 
 namespace herd::cli {
@@ -20,7 +21,7 @@ std::vector<std::string> bench_arguments(const CollectiveRequest& request, std::
                                         "--seconds",   std::to_string(seconds),
                                         "--json"};
   if (bench_kind(op).rooted) arguments.insert(arguments.end(), {"--root", std::to_string(request.root)});
-  if (request.segment_bytes > 0) {
+  if (request.segment_bytes > 0 && has_segments(request.collective, algorithm)) {
     arguments.insert(arguments.end(), {"--segment", std::to_string(request.segment_bytes)});
   }
   if (request.direct) arguments.push_back("--symmetric");

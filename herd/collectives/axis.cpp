@@ -36,6 +36,8 @@ CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid,
   line.segment_bytes = whole.segment_bytes;
   line.same_host = style.shared_memory && grid.is_inside_hosts(whole, axis);
   line.direct = line.same_host && whole.direct && direct;
+  // Stage memory serves one axis: that of a second would lie at other offsets on ranks whose first lines differ.
+  line.same_host &= axis == 0 || line.direct;
   return line;
 }
 

@@ -296,7 +296,9 @@ Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOp
     const bool left_out = request.same_host && messages && std::exchange(has_messages, true);
     if (left_out && candidate.why_not.empty()) candidate.why_not = "inside a host its memory serves better";
     if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
-      predict(candidate, request, topology, options);
+      CollectiveRequest own = request;
+      if (!info.segments) own.segment_bytes = 0;
+      predict(candidate, own, topology, options);
     }
     choice.candidates.push_back(std::move(candidate));
   }

@@ -49,8 +49,8 @@ inline constexpr int kMaxSimulatedRanks = 32;
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology);
 
 // Throws kBadConfig if the topology has other ranks than the request, or the numbers make no sense. request.self, hosts
-// and grid are ignored: build the schedule from placed_on(request, topology). Of two that are equally fast the first in
-// the registry wins.
+// and grid are ignored: build the schedule from placed_on(request, topology). request.segment_bytes counts for the
+// algorithms that have segments. Of two that are equally fast the first in the registry wins.
 Choice choose(const CollectiveRequest& request, const Topology& topology, ChooseOptions options = {});
 
 // What choose() predicts for one algorithm, microseconds. Throws kBadConfig where it can't serve the request.

@@ -1,5 +1,6 @@
 #include "herd/collectives/registry.h"
 
+#include <algorithm>
 #include <bit>
 
 #include "herd/base/error.h"
@@ -64,10 +65,11 @@ const Entry kTable[] = {
       "through stage memory; one synchronisation when small, pieces when large"},
      all_reduce_staged},
     {{Collective::kAllReduce, "naive", kMessages, "every rank sends all to every other"}, all_reduce_naive},
-    {{Collective::kAllReduce, "binomial_tree", kMessages, "segments up and down a binomial tree", up_and_down_a_tree},
+    {{Collective::kAllReduce, "binomial_tree", kMessages, "segments up and down a binomial tree", up_and_down_a_tree,
+      true},
      all_reduce_binomial_tree},
     {{Collective::kAllReduce, "double_tree", kMessages, "segments up and down two binary trees, half each",
-      up_and_down_a_tree},
+      up_and_down_a_tree, true},
      all_reduce_double_tree},
     {{Collective::kAllReduce, "butterfly", kMessages, "exchange of everything over doubling distances"},
      all_reduce_butterfly},
@@ -76,7 +78,7 @@ const Entry kTable[] = {
     {{Collective::kAllReduce, "circulant", kMessages,
       "halving and doubling over circulant distances, any number of ranks"},
      all_reduce_circulant},
-    {{Collective::kAllReduce, "path", kMessages, "segments along a path to the middle and back", along_a_path},
+    {{Collective::kAllReduce, "path", kMessages, "segments along a path to the middle and back", along_a_path, true},
      all_reduce_path},
     {{Collective::kAllReduce, "hierarchical_tree", kMessages,
       "reduce to one rank of each host, these all-reduce, broadcast"},
@@ -94,7 +96,7 @@ const Entry kTable[] = {
     {{Collective::kAllReduce, "torus_nd", kMessages, "rings on every axis"},
      on_grid<all_reduce_on_grid, kTorusNd>,
      not_on_a_grid},
-    {{Collective::kAllReduce, "mesh_2d", kMessages, "paths on both axes"},
+    {{Collective::kAllReduce, "mesh_2d", kMessages, "paths on both axes", nullptr, true},
      on_grid<all_reduce_on_grid, kMesh2d>,
      not_on_two_axes},
     {{Collective::kAllGather, "ring", kMessages, "parts travel around a ring"}, all_gather_ring},
@@ -161,7 +163,7 @@ const Entry kTable[] = {
     {{Collective::kBroadcast, "staged", kStage, "pieces through two slots of root's stage"}, broadcast_staged},
     {{Collective::kBroadcast, "scatter_all_gather", kMessages, "parts down a tree, then around a ring"},
      broadcast_scatter_all_gather},
-    {{Collective::kBroadcast, "chain", kMessages, "segments from rank to rank", along_a_path}, broadcast_chain},
+    {{Collective::kBroadcast, "chain", kMessages, "segments from rank to rank", along_a_path, true}, broadcast_chain},
     {{Collective::kReduce, "binomial", kMessages, "partial sums go up a binomial tree"}, reduce_binomial},
     {{Collective::kReduce, "direct_push", kSymmetricMemory, "reduce own part into root's memory"}, reduce_direct_push},
     {{Collective::kReduce, "staged", kStage, "pieces through two stage slots, summed by root"}, reduce_staged},
@@ -203,6 +205,20 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
   return found;
 }
 
+std::string names_with_segments(Collective collective) {
+  std::string names;
+  for (const AlgorithmInfo& info : algorithms(collective)) {
+    if (info.segments) names += (names.empty() ? "" : ", ") + std::string(info.name);
+  }
+  return names.empty() ? "none" : names;
+}
+
+bool has_segments(Collective collective, std::string_view algorithm) {
+  const auto all = algorithms(collective);
+  return std::any_of(all.begin(), all.end(),
+                     [&](const AlgorithmInfo& info) { return info.name == algorithm && info.segments; });
+}
+
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request) {
   if (algorithm.needs == kStage && !request.same_host) return "needs all ranks on one host";
   if (algorithm.needs == kSymmetricMemory && !(request.direct && request.same_host))
@@ -226,6 +242,13 @@ Schedule build_schedule(std::string_view algorithm, const CollectiveRequest& req
       throw Error(Code::kBadConfig, std::string(collective_name(request.collective)) + " by \"" +
                                         std::string(algorithm) + "\" " + reason +
                                         "\n  fix: another algorithm (herd explain lists them), or none: herd chooses");
+    }
+    if (request.segment_bytes > 0 && !entry.info.segments) {
+      throw Error(Code::kBadConfig,
+                  std::string(collective_name(request.collective)) + " by \"" + std::string(algorithm) +
+                      "\" has no segments, but " + std::to_string(request.segment_bytes) +
+                      " bytes are asked for\n  fix: no segment size, or an algorithm that has some: " +
+                      names_with_segments(request.collective));
     }
     return entry.build(request);
   }

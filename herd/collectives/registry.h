@@ -25,16 +25,21 @@ struct AlgorithmInfo {
   // Pipelines: messages that follow each other from the first rank to the last, for one segment. Null where a rank's
   // own messages are as many.
   int (*depth)(int num_ranks) = nullptr;
+  bool segments = false;  // cuts messages as segments.h does, so that request.segment_bytes is for it
 };
 
 // The algorithms of a collective, in the order of the table.
 std::vector<AlgorithmInfo> algorithms(Collective collective);
 
+// The algorithms of a collective that cut messages into segments: "binomial_tree, path", or "none".
+std::string names_with_segments(Collective collective);
+bool has_segments(Collective collective, std::string_view algorithm);
+
 // Why this algorithm can't serve this request; empty if it can.
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request);
 
-// The steps of request.self. Throws kBadConfig, listing the valid names, for an unknown one, and with the reason where
-// why_not() has one.
+// The steps of request.self. Throws kBadConfig, listing the valid names, for an unknown one, and for one without
+// segments where request.segment_bytes asks for some; and with the reason where why_not() has one.
 Schedule build_schedule(std::string_view algorithm, const CollectiveRequest& request);
 
 }  // namespace herd

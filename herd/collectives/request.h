@@ -19,7 +19,7 @@ struct CollectiveRequest {
   int64_t elements = 0;              // of the whole message, as schedule.h defines it
   std::vector<int64_t> counts = {};  // uneven parts (the "v" forms), as schedule.h defines them; empty = equal parts
   DType dtype = DType::kF32;
-  int64_t segment_bytes = 0;  // of pipelined algorithms (segments.h); 0 = by the size of the message
+  int64_t segment_bytes = 0;  // of algorithms with segments (segments.h); 0 = by the size of the message
   bool in_place = false;
   bool direct = false;     // the caller's input and output are symmetric memory that all peers on the host map
   bool same_host = false;  // all ranks share a host, so there is stage memory, and signals work

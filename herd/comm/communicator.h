@@ -121,8 +121,10 @@ class Communicator {
   // communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
-  // Bytes that this rank has sent, or read from and written to its peers' memory, in finished operations of all groups
-  // of its process's communicator. Grows only. Any thread.
+  // Bytes that this rank has moved, in all groups of its process's communicator: the payload of its messages to peers,
+  // and what it read from and wrote to its peers' memory. So a message counts where it is sent, and memory counts for
+  // whoever touches its peer's: the reader where ranks pull, the writer where they push. Counted piece by piece as they
+  // move, and brought up to date whenever an operation ends, failed ones included. Grows only. Any thread.
   uint64_t bytes_sent() const;
   // The algorithms that this group ran, ordered by collective, bytes and algorithm. The group's calling thread.
   std::vector<AlgorithmUse> algorithms_used() const;

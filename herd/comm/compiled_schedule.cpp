@@ -83,9 +83,7 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     for (const Slice& slice : *slices) {
       operands_.push_back({slice.rank, slice.space, slice.begin * element_bytes()});
       if (slice.rank != schedule_.self) signals_ = true;
-      if (!moves_locally(step.kind)) continue;
-      HERD_CHECK_EQ(slice.size(), out.elements);
-      if (slice.rank != schedule_.self) sent_bytes_ += static_cast<uint64_t>(bytes);
+      if (moves_locally(step.kind)) HERD_CHECK_EQ(slice.size(), out.elements);
     }
   }
   if (moves_locally(step.kind)) {
@@ -97,7 +95,6 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     out.stream =
         (stages && bytes >= kStageStreamBytes) || (to_output && schedule_.elements * element_bytes() >= kStreamBytes);
   }
-  if (step.kind == StepKind::kSend) sent_bytes_ += static_cast<uint64_t>(bytes);
   if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {
     signals_ = true;
     auto& counts = step.kind == StepKind::kSignal ? signals_to : waits_for;

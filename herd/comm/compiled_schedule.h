@@ -51,7 +51,6 @@ class CompiledSchedule {
   int64_t stage_bytes() const { return schedule_.stage_elements * element_bytes(); }
   bool signals() const { return signals_; }  // some step signals, waits, or touches a peer's memory
   int max_operands() const { return max_operands_; }
-  uint64_t sent_bytes() const { return sent_bytes_; }  // messages, and bytes read from or written to peers' memory
 
  private:
   void add_step(const Step& step, std::vector<uint32_t>& signals_to, std::vector<uint32_t>& waits_for);
@@ -64,7 +63,6 @@ class CompiledSchedule {
   int64_t turn_elements_ = 1;
   bool signals_ = false;
   int max_operands_ = 0;
-  uint64_t sent_bytes_ = 0;
 };
 
 }  // namespace herd::comm

@@ -222,8 +222,15 @@ void GroupState::finish_current() {
     if (peer != rank() && channel_->board(peer).awaits_finish.load(std::memory_order_seq_cst) != 0)
       channel_->ring(peer);
   }
-  engine_->count_sent(task.call.program->sent_bytes());
+  count_sent();
   engine_->completed(task);
+}
+
+// What has moved since the last time, be it of an operation that is still in flight.
+void GroupState::count_sent() {
+  const uint64_t moved = channel_->bytes_sent() + operation_.bytes_in_peers_memory();
+  engine_->count_sent(moved - counted_);
+  counted_ = moved;
 }
 
 // Each receive from any source takes the first rank that has something for it.
@@ -254,7 +261,7 @@ bool GroupState::sweep_transfers() {
       continue;
     }
     transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
-    if (task.kind == TaskKind::kSend) engine_->count_sent(task.message.envelope.bytes);
+    count_sent();
     engine_->completed(task);
     moved = true;
   }

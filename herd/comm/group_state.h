@@ -74,6 +74,7 @@ class GroupState {
   bool advance_current();
   bool try_begin(Task& task);
   void finish_current();
+  void count_sent();
   bool sweep_transfers();
   bool seek_sources();
   void fail_of(const std::exception& error);
@@ -103,6 +104,7 @@ class GroupState {
   std::vector<Task*> transfers_;  // sends and receives
   uint64_t issued_ = 0;           // sequence of the last collective issued
   uint64_t chain_ = 0;            // of the fingerprints of all collectives issued: peers meet with this
+  uint64_t counted_ = 0;          // bytes of this group in what the engine has counted
   uint64_t stage_uses_ = 0;
   uint64_t last_stage_use_[2] = {0, 0};
   std::vector<uint64_t> finished_;  // by peer: the last known

@@ -181,6 +181,7 @@ void GroupState::adopt_failure() {
 
 void GroupState::fail_everything() {
   channel_->drop_messages();
+  count_sent();
   std::vector<Task*> tasks = std::move(transfers_);
   transfers_.clear();
   for (Task* task = current_; task != nullptr; task = task->next) tasks.push_back(task);

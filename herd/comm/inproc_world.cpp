@@ -1,20 +1,70 @@
 #include "herd/comm/inproc_world.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <latch>
 #include <memory>
+#include <string>
 #include <thread>
-#include <vector>
+#include <utility>
 
+#include "herd/transport/cluster_transport.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/thread_courier.h"
+#include "herd/transport/thread_wire.h"
 
 namespace herd {
+namespace {
 
-void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body) {
-  using namespace std::chrono_literals;
-  const auto hub = std::make_shared<transport::ThreadHub>(num_ranks);
+using transport::ThreadCourier;
+using transport::ThreadHub;
+
+// Where the threads of one world meet.
+class MeetingPlace {
+ public:
+  MeetingPlace(int num_ranks, const std::vector<int>& host_of)
+      : world_(std::make_shared<ThreadHub>(num_ranks)), host_of_(host_of) {
+    if (host_of.empty()) return;
+    lines_ = std::make_shared<transport::ThreadLines>(num_ranks);
+    for (int host = 0; host <= *std::max_element(host_of.begin(), host_of.end()); ++host) {
+      const auto ranks = std::count(host_of.begin(), host_of.end(), host);
+      hosts_.push_back(std::make_shared<ThreadHub>(static_cast<int>(ranks)));
+    }
+  }
+
+  std::shared_ptr<transport::Transport> join(Rank rank) const {
+    using namespace std::chrono_literals;
+    const auto deadline = std::chrono::steady_clock::now() + 60s;
+    auto courier = std::make_unique<ThreadCourier>(world_, rank);
+    if (host_of_.empty()) return std::make_shared<transport::LocalTransport>(std::move(courier), deadline);
+    transport::ClusterOptions options;
+    options.rank = rank;
+    options.host_of = host_of_;
+    options.secret = std::string(32, 's');
+    options.open_wire = [&](const transport::WireOptions&) {
+      return std::make_unique<transport::ThreadWire>(lines_, rank);
+    };
+    options.courier = [&](const std::vector<Rank>& ranks, SteadyTime) {
+      const auto index = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
+      const auto host = static_cast<size_t>(host_of_[static_cast<size_t>(rank)]);
+      return std::make_unique<ThreadCourier>(hosts_[host], index);
+    };
+    return std::make_shared<transport::ClusterTransport>(std::move(options),
+                                                         transport::courier_exchange(std::move(courier)), deadline);
+  }
+
+ private:
+  std::shared_ptr<ThreadHub> world_;
+  std::vector<std::shared_ptr<ThreadHub>> hosts_;
+  std::shared_ptr<transport::ThreadLines> lines_;
+  const std::vector<int>& host_of_;
+};
+
+}  // namespace
+
+void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of) {
+  const MeetingPlace place(num_ranks, host_of);
   std::vector<std::exception_ptr> errors(static_cast<size_t>(num_ranks));
   std::latch created(num_ranks);  // a body may end the world at once: not before every rank has joined it
   std::vector<std::thread> threads;
@@ -22,9 +72,7 @@ void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body) {
     threads.emplace_back([&, rank] {
       bool joined = false;
       try {
-        auto courier = std::make_unique<transport::ThreadCourier>(hub, rank);
-        const auto deadline = std::chrono::steady_clock::now() + 60s;
-        Communicator world(std::make_shared<transport::LocalTransport>(std::move(courier), deadline));
+        Communicator world(place.join(rank));
         joined = true;
         created.arrive_and_wait();
         body(world);

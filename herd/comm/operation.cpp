@@ -142,8 +142,13 @@ Operation::Turn Operation::compute(LaneState& lane, const CompiledStep& step) {
   const int64_t element_bytes = call_.program->element_bytes();
   const int64_t count = std::min(step.elements - lane.elements_done, call_.program->turn_elements());
   const int64_t offset = lane.elements_done * element_bytes;
-  for (uint16_t i = 0; i < step.num_targets; ++i) targets_[i] = resolve(operands[i]) + offset;
-  for (uint16_t i = 0; i < step.num_sources; ++i) sources_[i] = resolve(operands[step.num_targets + i]) + offset;
+  int64_t in_peers = 0;  // operands that lie in peers' memory
+  const auto place_of = [&](const Operand& operand) {
+    in_peers += operand.rank != channel_.rank();
+    return resolve(operand) + offset;
+  };
+  for (uint16_t i = 0; i < step.num_targets; ++i) targets_[i] = place_of(operands[i]);
+  for (uint16_t i = 0; i < step.num_sources; ++i) sources_[i] = place_of(operands[step.num_targets + i]);
   const std::span<void* const> targets(targets_.data(), step.num_targets);
   const std::span<const void* const> sources(sources_.data(), step.num_sources);
   const auto store = step.stream ? kernels::StoreKind::kStream : kernels::StoreKind::kCached;
@@ -153,6 +158,7 @@ Operation::Turn Operation::compute(LaneState& lane, const CompiledStep& step) {
     kernels::reduce(targets, sources, count, call_.program->schedule().dtype, call_.op, scale_of(step), store);
   }
   lane.elements_done += count;
+  bytes_in_peers_memory_ += static_cast<uint64_t>(in_peers * count * element_bytes);
   return lane.elements_done == step.elements ? Turn::kDone : Turn::kMoved;
 }
 

@@ -48,6 +48,8 @@ class Operation {
   Rank mismatched_peer() const { return mismatched_peer_; }
   uint64_t steps_done() const { return steps_done_; }
   uint64_t num_steps() const { return num_steps_; }
+  // Read from and written to peers' memory, by all operations so far: counted turn by turn, as a kernel has done it.
+  uint64_t bytes_in_peers_memory() const { return bytes_in_peers_memory_; }
   // The last operation that the peer had finished, as far as this rank has heard.
   uint64_t heard_finished(Rank peer) const { return heard_finished_[static_cast<size_t>(peer)]; }
   // Peers that a step at the head of its lane waits for, ascending.
@@ -94,6 +96,7 @@ class Operation {
   double average_ = 1;
   size_t num_lanes_ = 0;
   uint64_t steps_done_ = 0, num_steps_ = 0;
+  uint64_t bytes_in_peers_memory_ = 0;
   Rank mismatched_peer_ = -1;
   std::vector<LaneState> lanes_;
   std::vector<Transfer> transfers_;  // by lane

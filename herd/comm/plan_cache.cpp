@@ -49,9 +49,11 @@ ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts, std::v
   return [facts = std::move(facts), members = std::move(members)](std::string_view algorithm,
                                                                   const CollectiveRequest& request) {
     const Topology topology = topology_of(members, request.hosts, *facts);
-    const CollectiveRequest placed = placed_on(request, topology);
+    CollectiveRequest placed = placed_on(request, topology);
     if (!algorithm.empty()) return build_schedule(algorithm, placed);
-    return build_schedule(choose(request, topology, {.tuning = &facts->tuning}).algorithm, placed);
+    const std::string chosen = choose(request, topology, {.tuning = &facts->tuning}).algorithm;
+    if (!has_segments(request.collective, chosen)) placed.segment_bytes = 0;
+    return build_schedule(chosen, placed);
   };
 }
 

@@ -32,6 +32,9 @@ class Channel {
   // Two-sided. Messages between two ranks on lane kCollective meet in order; on kPointToPoint in order within a tag.
   virtual void post_send(Message& message) = 0;
   virtual void post_receive(Message& message) = 0;
+  // Of the messages to peers, of both lanes: counted piece by piece, as each is written to a ring or given to the wire.
+  // Payload alone, no envelopes or headers; what a rank sends itself is none.
+  virtual uint64_t bytes_sent() const = 0;
   // True once a point-to-point message with this tag has begun to arrive from the peer that no posted receive will
   // take; what is in its way is kept. For receives from any source: the caller posts one to the peer that has
   // something.

@@ -25,6 +25,7 @@ class ClusterChannel final : public Channel {
   int size() const override { return static_cast<int>(members_.size()); }
   void post_send(Message& message) override;
   void post_receive(Message& message) override;
+  uint64_t bytes_sent() const override { return local_->bytes_sent() + lanes_.bytes_sent(); }
   bool seek(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;

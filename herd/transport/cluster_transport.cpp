@@ -84,14 +84,12 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
     peers_[static_cast<size_t>(peer)].key_from = key_of(options_.secret, options_.job, peer, rank());
   }
   ranks_of_machine_ = count_ranks_of_machine(everyone, deadline);
-  const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
-  name_ = hosts == size() ? "ucx" : "shm+ucx";
   local_ = std::make_unique<LocalTransport>(options_.courier(host_ranks_, deadline), deadline);
   options_.wire.rank = rank();
   options_.wire.size = size();
   std::string address, error;
   try {
-    wire_ = open_ucx(options_.wire);
+    wire_ = options_.open_wire(options_.wire);
     address = "+" + wire_->address();
   } catch (const Error& failed) {
     error = failed.message();
@@ -103,6 +101,8 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
     if (one.empty() || one[0] != '+') throw Error(Code::kBadConfig, one.empty() ? "no address" : one.substr(1));
     one.erase(0, 1);
   }
+  const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
+  name_ = (hosts == size() ? "" : "shm+") + std::string(wire_->name());
   wire_->receive_by(
       [this](const FrameHeader& header, std::span<const std::byte> payload) { arrived(header, payload); });
   wire_->connect(std::move(addresses));

@@ -151,6 +151,7 @@ bool LocalChannel::move_send(Pair& pair, Rank peer, Lane lane) {
   if (take > 0) std::memcpy(space.data() + used, message.data + message.moved, static_cast<size_t>(take));
   ring.publish(static_cast<uint64_t>(used + round_up(take, kFrame)));
   message.moved += take;
+  if (peer != self_) bytes_sent_ += static_cast<uint64_t>(take);
   if (message.moved == size) finished(queue, message);
   doorbells_[static_cast<size_t>(peer)].ring();
   return true;

@@ -38,6 +38,7 @@ class LocalChannel final : public Channel {
   // To and from a member of this channel, whatever number message.peer gives it in a larger group.
   void post_send(Message& message, Rank to);
   void post_receive(Message& message, Rank from);
+  uint64_t bytes_sent() const override { return bytes_sent_; }
   bool seek(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;
@@ -92,6 +93,7 @@ class LocalChannel final : public Channel {
   std::vector<Doorbell> doorbells_;
   std::vector<Pair> pairs_;
   int posted_ = 0;
+  uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace herd::transport

@@ -75,6 +75,7 @@ bool RemoteLanes::move(int member, size_t lane) {
     else
       wire_.send(to, header, payload, outbox.in_flight);
     message.moved += take;
+    bytes_sent_ += static_cast<uint64_t>(take);
     outbox.sent += static_cast<uint64_t>(take) + Inbox::kPieceCharge;
     moved = true;
     if (!last) continue;

@@ -27,7 +27,8 @@ class RemoteLanes {
 
   void post_send(Message& message);
   void post_receive(Message& message);
-  bool seek(int member, uint64_t tag);  // as Channel::seek
+  uint64_t bytes_sent() const { return bytes_sent_; }  // as Channel::bytes_sent
+  bool seek(int member, uint64_t tag);                 // as Channel::seek
   void arrive(int member, const FrameHeader& header, std::span<const std::byte> payload);
   bool progress();
   void drop();
@@ -53,6 +54,7 @@ class RemoteLanes {
   Stamp stamp_;
   std::vector<Peer> peers_;  // by member
   std::vector<int> remote_;  // members
+  uint64_t bytes_sent_ = 0;
 };
 
 }  // namespace herd::transport

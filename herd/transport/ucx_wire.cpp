@@ -119,6 +119,8 @@ class UcxWire final : public Wire {
     for (Sending* sending : all_) delete sending;
   }
 
+  std::string_view name() const override { return "ucx"; }
+
   std::string address() const override {
     ucp_address_t* address = nullptr;
     size_t bytes = 0;

@@ -1,7 +1,7 @@
 // What carries bytes between hosts: frames from rank to rank, in order between two ranks, each with a header that says
-// whom it comes from and what it is. Implementation: UCX (open_ucx). Ranks of one host never use it, unless a test or a
-// benchmark asks for that.
-// Threads: one at a time (ClusterTransport's lock sees to it).
+// whom it comes from and what it is. Implementations: UCX (open_ucx), and between threads of one process
+// (thread_wire.h). Ranks of one host never use it, unless a test or a benchmark asks for that. Threads: one at a time
+// (ClusterTransport's lock sees to it).
 #pragma once
 
 #include <chrono>
@@ -11,6 +11,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/base/ids.h"
@@ -54,6 +55,7 @@ class Wire {
   static constexpr int64_t kPieceBytes = 126 << 10;  // the longest that send() takes: it arrives in one buffer
 
   virtual ~Wire() = default;                                     // pushes out what is on its way, for 0.1 s at most
+  virtual std::string_view name() const = 0;                     // "ucx"
   virtual std::string address() const = 0;                       // for connect() elsewhere; binary
   virtual std::string description() const = 0;                   // "ucx 1.13.1, tcp over eth0"
   virtual void connect(std::vector<std::string> addresses) = 0;  // by rank; an endpoint is made when it is first used

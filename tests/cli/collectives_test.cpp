@@ -6,6 +6,8 @@
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <utility>
 
 #include "herd/base/error.h"
 #include "herd/cli/bench.h"
@@ -38,6 +40,43 @@ TEST(Explain, CountsAllWorkersTogetherOnRequest) {
                             "ring                   6 MiB  2 (N-1) M", "butterfly              8 MiB  N M log N"}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
+}
+
+TEST(Explain, SaysWhichAlgorithmsHaveSegments) {
+  CollectiveOptions options{.op = "all_reduce", .ranks = 4, .bytes = "1MiB", .topology_file = "torus:2x2"};
+  const auto us = [&](std::string_view algorithm) {
+    const auto json = nlohmann::json::parse(explain({.collective = options, .json = true}));
+    for (const auto& one : json["candidates"]) {
+      if (one["algorithm"] == algorithm) return std::pair(one["us"].get<double>(), one.contains("segment_bytes"));
+    }
+    throw std::runtime_error("no such candidate");
+  };
+  const auto ring = us("ring"), tree = us("double_tree"), mesh = us("mesh_2d");
+  EXPECT_THAT(explain({.collective = options}), testing::Not(HasSubstr("segments of")));
+  options.segment = "16KiB";
+  EXPECT_THAT(
+      explain({.collective = options}),
+      HasSubstr("\nsegments of 16 KiB: binomial_tree, double_tree, path, mesh_2d; the others have none, and are "
+                "as without --segment\n"));
+  EXPECT_EQ(us("ring"), ring);
+  for (const auto& [before, after] : {std::pair(tree, us("double_tree")), std::pair(mesh, us("mesh_2d"))}) {
+    EXPECT_NE(after.first, before.first);
+    EXPECT_FALSE(before.second);
+    EXPECT_TRUE(after.second);
+  }
+}
+
+TEST(Explain, RefusesSegmentsThatNoAlgorithmHas) {
+  const auto message = [](const ExplainOptions& options) {
+    try {
+      explain(options);
+    } catch (const Error& error) {
+      return error.message();
+    }
+    return std::string();
+  };
+  EXPECT_THAT(message({.collective = {.op = "all_gather", .segment = "64KiB"}}),
+              HasSubstr("no all_gather has\n  fix: leave it out; all_reduce and broadcast have some"));
 }
 
 TEST(Explain, PrintsOneJsonObject) {
@@ -129,6 +168,8 @@ TEST(Explain, MeasuresWhatWasAskedFor) {
   const CollectiveOptions cut{.op = "broadcast", .bytes = "4KiB", .segment = "256"};
   EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "chain", 1),
               testing::IsSupersetOf({"--segment", "256"}));
+  EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "binomial", 1),
+              testing::Not(testing::Contains("--segment")));
   EXPECT_EQ(benched(cut, "chain")["op"], "broadcast");
 }
 

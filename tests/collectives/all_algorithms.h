@@ -1,8 +1,10 @@
 // Every shipped algorithm over the ranks and counts that tests use.
 #pragma once
 
+#include <algorithm>
 #include <cstdlib>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/collectives/registry.h"
@@ -59,9 +61,59 @@ inline std::vector<int> hosts_of(int num_ranks, int num_hosts, bool cyclic = fal
   return hosts;
 }
 
-inline bool is_composition(const AlgorithmInfo& info) {
-  return info.name.starts_with("hierarchical") || info.name.starts_with("torus") || info.name.starts_with("mesh");
+// Hosts of different sizes: the first has about twice as many ranks as the others.
+inline std::vector<int> uneven_hosts(int num_ranks, int num_hosts, bool cyclic = false) {
+  std::vector<int> hosts;
+  for (Rank rank = 0; rank < num_ranks; ++rank) hosts.push_back(rank % (num_hosts + 1) % num_hosts);
+  if (!cyclic) std::sort(hosts.begin(), hosts.end());
+  return hosts;
 }
+
+// Where the ranks of a world stand.
+struct Placement {
+  std::vector<int> hosts = {};  // by rank, numbered from 0 in the order of their first ranks; empty: all on one
+  std::vector<int> grid = {};   // axes, as in CollectiveRequest
+};
+
+// Hosts of one size and of several, block by block and cyclically, and grids of two axes and more: all that
+// compositions tell apart. Grids stand on hosts of several ranks, on hosts of one rank, and on one host.
+inline std::vector<Placement> placements_of(int num_ranks) {
+  std::vector<Placement> placements;
+  std::vector<int> alone;
+  for (Rank rank = 0; rank < num_ranks; ++rank) alone.push_back(rank);
+  for (int hosts = 2; hosts < num_ranks; ++hosts) {
+    for (const bool cyclic : {false, true}) {
+      if (hosts <= 3) placements.push_back({uneven_hosts(num_ranks, hosts, cyclic)});
+      if (num_ranks % hosts == 0) placements.push_back({hosts_of(num_ranks, hosts, cyclic)});
+    }
+    if (num_ranks % hosts != 0) continue;
+    const int each = num_ranks / hosts;
+    placements.push_back({alone, {each, hosts}});
+    placements.push_back({{}, {each, hosts}});
+    if (hosts % 2 != 0 || hosts == 2) continue;
+    for (const bool cyclic : {false, true}) {
+      placements.push_back({hosts_of(num_ranks, hosts, cyclic), {each, 2, hosts / 2}});
+    }
+    placements.push_back({alone, {each, hosts / 2, 2}});
+    if (hosts > 4) placements.push_back({alone, {each, 2, hosts / 4, 2}});
+  }
+  return placements;
+}
+
+inline std::string describe(const Placement& placement) {
+  std::string text;
+  for (const int host : placement.hosts) text += (text.empty() ? "hosts " : ",") + std::to_string(host);
+  if (placement.hosts.empty()) text += "one host";
+  for (size_t i = 0; i < placement.grid.size(); ++i) {
+    text += (i == 0 ? ", grid " : "x") + std::to_string(placement.grid[i]);
+  }
+  return text;
+}
+
+inline bool is_composition(std::string_view name) {
+  return name.starts_with("hierarchical") || name.starts_with("torus") || name.starts_with("mesh");
+}
+inline bool is_composition(const AlgorithmInfo& info) { return is_composition(info.name); }
 
 // A request of few ranks that the composition serves: two hosts, or a grid of two or three axes.
 inline CollectiveRequest composition_request(const AlgorithmInfo& info) {

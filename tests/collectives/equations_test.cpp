@@ -8,6 +8,7 @@
 #include "herd/collectives/all_workers.h"
 #include "herd/schedule/traffic.h"
 #include "tests/collectives/all_algorithms.h"
+#include "tests/collectives/sent_by_all_reduce.h"
 
 namespace herd::testing_support {
 namespace {
@@ -168,6 +169,31 @@ TEST_P(Equations, BytesOfTheTableOfAllReduce) {
   }
 }
 
+TEST_P(Equations, SchedulesOfAllReduceSendWhatTheirEquationsSay) {
+  std::vector<Placement> placements = placements_of(n);
+  std::erase_if(placements, [](const Placement& placement) { return placement.hosts.empty(); });
+  placements.push_back({});
+  for (const Placement& placement : placements) {
+    for (const int64_t elements : {36LL * n, 900LL * n}) {
+      CollectiveRequest request{.collective = Collective::kAllReduce, .num_ranks = n, .elements = elements};
+      request.hosts = placement.hosts, request.grid = placement.grid;
+      for (const AlgorithmInfo& info : algorithms(Collective::kAllReduce)) {
+        if (n == 1 || !serves(info, request)) continue;
+        SCOPED_TRACE(title(info, request) + " " + describe(placement));
+        const SentBytes sent = sent_by_all_reduce(info.name, request);
+        const auto all = build_all_ranks(info.name, request);
+        EXPECT_EQ(sent_by_all(all), sent.all);
+        for (const Schedule& s : all) {
+          if (sent.each) {
+            EXPECT_EQ(bytes_sent(s), *sent.each);
+          }
+          EXPECT_LE(bytes_sent(s), sent.most);
+        }
+      }
+    }
+  }
+}
+
 TEST_P(Equations, TheViewOfAllWorkersCountsWhatSchedulesSend) {
   for (const AllWorkersRow& row : all_workers_view(n, S, 1250)) {
     if (row.algorithm.empty() || (row.pattern == "butterfly" && !power_of_two)) continue;
@@ -291,6 +317,36 @@ TEST(Registry, SaysWhyAnAlgorithmCannotServeARequest) {
     EXPECT_NE(error.message().find("all_reduce by \"direct_pull\" needs buffers in symmetric memory"),
               std::string::npos);
   }
+}
+
+TEST(Registry, RefusesSegmentsWhereAnAlgorithmHasNone_AndNamesThoseThatHave) {
+  try {
+    build_schedule("ring", {.collective = Collective::kAllReduce, .num_ranks = 2, .elements = 9, .segment_bytes = 4});
+    ADD_FAILURE();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.message(),
+              "all_reduce by \"ring\" has no segments, but 4 bytes are asked for\n  fix: no segment size, or an "
+              "algorithm that has some: binomial_tree, double_tree, path, mesh_2d");
+  }
+}
+
+TEST(Registry, TellsTheAlgorithmsThatHaveSegments) {
+  int with_segments = 0;
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    CollectiveRequest request{.collective = info.collective, .num_ranks = 8, .elements = 1 << 16};
+    if (is_composition(info)) request = composition_request(info);
+    request.elements = 1 << 16;
+    const auto steps = [&] { return build_all_ranks(info.name, request)[1].steps.size(); };
+    const size_t before = steps();
+    request.segment_bytes = 64;
+    if (info.segments) {
+      EXPECT_GT(steps(), before) << collective_name(info.collective) << " " << info.name;
+      ++with_segments;
+    } else {
+      EXPECT_THROW(steps(), Error) << collective_name(info.collective) << " " << info.name;
+    }
+  }
+  EXPECT_EQ(with_segments, 5);
 }
 
 TEST(Registry, ARankBuildsItsOwnStepsOfAVeryLargeWorld) {

@@ -2,6 +2,7 @@
 
 #include "herd/comm/fork_world.h"
 #include "tests/comm/collective_check.h"
+#include "tests/comm/counted_bytes.h"
 
 namespace herd {
 namespace {
@@ -13,6 +14,10 @@ class CollectivesShm : public testing::TestWithParam<int> {};
 TEST_P(CollectivesShm, GiveExactlyTheDefinition_ByEveryAlgorithm) {
   const int n = GetParam();
   run_forked(n, [&](Communicator& comm) { check_everything(comm, {0, 1, n - 1, n, n + 1, 1000, 140011}); });
+}
+
+TEST_P(CollectivesShm, CountTheBytesOfTheirEquations) {
+  run_forked(GetParam(), [&](Communicator& comm) { check_counted_bytes(comm); });
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, CollectivesShm, testing::Values(2, 3, 4));

@@ -8,6 +8,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
 #include "tests/comm/collective_check.h"
+#include "tests/comm/counted_bytes.h"
 #include "tests/comm/needs_ucx.h"
 
 namespace herd {
@@ -102,15 +103,11 @@ TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
       each_alone(2));
 }
 
-TEST_F(CollectivesUcx, CountWhatTheySend) {
-  run_forked(4,
-             [](Communicator& comm) {
-               std::vector<float> x(40000);
-               const uint64_t before = comm.bytes_sent();
-               comm.all_reduce(x, {.algorithm = "ring"});
-               expect_equal(static_cast<double>(comm.bytes_sent() - before), 2.0 * 3 / 4 * 160000, "bytes");
-             },
-             {.host_of = {0, 1, 0, 1}});
+TEST_F(CollectivesUcx, CountTheBytesOfTheirEquations) {
+  const Placement placements[] = {{{0, 1, 0, 1}}, {{0, 1, 2, 3}, {2, 2}}, {{0, 0, 1, 2}}};
+  for (const Placement& placement : placements) {
+    run_forked(4, [&](Communicator& comm) { check_counted_bytes(comm, placement); }, {.host_of = placement.hosts});
+  }
 }
 
 TEST_F(CollectivesUcx, AreComposedOfTiers_WhereHostsHaveSeveralRanks) {

@@ -12,8 +12,10 @@
 #include "herd/comm/context.h"
 #include "herd/schedule/layout.h"
 #include "herd/schedule/meaning.h"
+#include "herd/schedule/traffic.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/comm/exact_values.h"
+#include "tests/comm/stand_on_grid.h"
 
 namespace herd::testing_support {
 namespace {
@@ -45,18 +47,18 @@ std::vector<int64_t> uneven_counts(Collective collective, int n, int64_t count) 
 
 struct World {
   int n;
-  bool one_host;
-  const std::vector<int>& hosts;
+  const Placement& placement;
 };
 
 bool possible(const AlgorithmInfo& info, const ConformanceCase& c, const World& world) {
-  const auto& [n, one_host, hosts] = world;
+  const auto& [n, placement] = world;
   if (c.uneven && !has_counts(c.collective)) return false;
   if (c.collective == Collective::kBarrier && (c.count > 0 || c.in_place)) return false;
   const bool exchange = c.collective == Collective::kAllToAll && c.in_place;
   if (exchange && !c.uneven && c.count % n != 0) return false;
-  CollectiveRequest request = request_of(header_of(c, 0, n), one_host);
-  request.hosts = hosts;
+  CollectiveRequest request = request_of(header_of(c, 0, n), placement.hosts.empty());
+  request.hosts = placement.hosts;
+  request.grid = placement.grid;
   return why_not(info, request).empty();
 }
 
@@ -169,6 +171,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
     ExactOperation(headers[k], c.op, no_factor).fill(in[k], out[k]);
     guard(out[k], space_size(headers[k], headers[k].self, Space::kOutput) * size_of(c.dtype));
   }
+  const uint64_t sent_before = lanes[0]->group.bytes_sent();
   for (size_t i = 0; i < cases.size(); ++i) {
     const size_t k = (i + rotation) % cases.size();
     comm::GroupState& group = comm::Access::group(lanes[k]->group);
@@ -177,12 +180,28 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
     group.prepare(*tasks[k], call);
     group.engine().start(tasks[k]);
   }
+  uint64_t sent = 0;  // by the schedules; the group counts what has moved
   for (size_t k = 0; k < cases.size(); ++k) {
     comm::Access::group(lanes[k]->group).engine().wait(*tasks[k]);
+    sent += static_cast<uint64_t>(bytes_sent(tasks[k]->call.program->schedule()));
     const int64_t bytes = space_size(headers[k], headers[k].self, Space::kOutput) * size_of(cases[k].dtype);
     if (!ExactOperation(headers[k], cases[k].op, no_factor).right(out[k])) fail(lanes[k]->group, cases[k], "wrong");
     if (!guarded(out[k], bytes)) fail(lanes[k]->group, cases[k], "writes beyond its output");
   }
+  const uint64_t counted = lanes[0]->group.bytes_sent() - sent_before;
+  if (counted != sent) {
+    fail(lanes[0]->group, cases[0],
+         "and those beside it: schedules of " + std::to_string(sent) + " bytes have moved " + std::to_string(counted));
+  }
+}
+
+// By the calling thread, until it is done.
+void run_alone(Communicator& comm, const ConformanceCase& c, const Schedule& header, std::byte* in, std::byte* out) {
+  comm::GroupState& group = comm::Access::group(comm);
+  comm::CollectiveCall call = call_of(c, header, in, out);
+  comm::Task task;
+  group.prepare(task, call);
+  group.engine().run(task);
 }
 
 }  // namespace
@@ -223,10 +242,11 @@ std::string describe(const ConformanceCase& c) {
          ", root " + std::to_string(c.root);
 }
 
-std::vector<ConformanceCase> conformance_cases(int n, Cover cover, bool one_host, const std::vector<int>& hosts) {
+std::vector<ConformanceCase> conformance_cases(int n, Cover cover, const Placement& placement) {
   std::vector<ConformanceCase> cases;
+  const bool one_host = placement.hosts.empty();
   size_t number = 0;
-  each_place({n, one_host, hosts}, [&](const AlgorithmInfo& info, ConformanceCase c) {
+  each_place({n, placement}, [&](const AlgorithmInfo& info, ConformanceCase c) {
     const std::vector<TypeAndOp> types = types_of(info.collective);
     ++number;
     c.root = static_cast<Rank>(number) % n;
@@ -246,7 +266,8 @@ std::vector<ConformanceCase> conformance_cases(int n, Cover cover, bool one_host
   return cover == Cover::kPairwise ? pairwise(std::move(cases)) : cases;
 }
 
-void run_conformance(Communicator& world, std::span<const ConformanceCase> cases) {
+void run_conformance(Communicator& world, std::span<const ConformanceCase> cases, const Placement& placement) {
+  stand_on_grid(world, placement.grid);
   // The same ranks in three orders.
   const int n = world.size();
   Lane straight(world.split(0, world.rank(), "straight")), reverse(world.split(0, -world.rank(), "reverse")),
@@ -258,30 +279,35 @@ void run_conformance(Communicator& world, std::span<const ConformanceCase> cases
   straight.group.barrier(), reverse.group.barrier(), turned.group.barrier();
 }
 
-uint64_t hash_of_rounded_sums(Communicator& world, bool one_host) {
-  uint64_t all = 0;
+uint64_t hash_of_rounded_sums(Communicator& world, const Placement& placement) {
+  stand_on_grid(world, placement.grid);
+  Communicator group = world.split(0, world.rank());
+  const int n = group.size();
   constexpr int64_t kCount = 20011;
-  SymmetricMemory memory = world.allocate_symmetric(kCount * 4);
-  for (const AlgorithmInfo& info : algorithms(Collective::kAllReduce)) {
-    if (info.needs != Needs::kMessages && !one_host) continue;
-    if (is_composition(info)) continue;
+  const bool one_host = placement.hosts.empty();
+  SymmetricMemory memory = group.allocate_symmetric(kCount * 4), whole = group.allocate_symmetric(kCount * 4);
+  uint64_t all = 0;
+  for (const AlgorithmInfo& info : every_algorithm()) {
+    ConformanceCase c{.collective = info.collective, .algorithm = info.name, .count = kCount - kCount % n};
+    c.in_place = info.collective == Collective::kAllReduce;
+    if (!adds_up(info.collective) || !possible(info, c, {n, placement})) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
-      std::mt19937 random(static_cast<unsigned>(world.rank()));
-      for (int64_t i = 0; i < kCount; ++i) {
-        store(dtype, memory.data(), i, static_cast<double>(random()) / 4e9 - 0.3);
-      }
-      world.all_reduce(Buffer{memory.data(), kCount, dtype}, {.algorithm = info.name});
+      c.dtype = dtype, c.symmetric = one_host;
+      const Schedule header = header_of(c, group.rank(), n);
+      std::byte* in = (c.in_place ? memory : whole).span<std::byte>().data();
+      std::mt19937 random(static_cast<unsigned>(group.rank()));
+      for (int64_t i = 0; i < c.count; ++i) store(dtype, in, i, static_cast<double>(random()) / 4e9 - 0.3);
+      run_alone(group, c, header, in, memory.span<std::byte>().data());
       uint64_t hash = 0xcbf29ce484222325ull;
-      for (const std::byte byte : memory.span<std::byte>().first(static_cast<size_t>(kCount * size_of(dtype))))
+      const int64_t bytes = space_size(header, header.self, Space::kOutput) * size_of(dtype);
+      for (const std::byte byte : memory.span<std::byte>().first(static_cast<size_t>(bytes)))
         hash = (hash ^ static_cast<uint64_t>(byte)) * 0x100000001b3ull;
-      std::vector<int64_t> hashes(static_cast<size_t>(world.size()));
-      world.all_gather(std::vector<int64_t>{static_cast<int64_t>(hash)}, hashes);
+      std::vector<int64_t> hashes(static_cast<size_t>(n));
+      group.all_gather(std::vector<int64_t>{static_cast<int64_t>(hash)}, hashes);
       for (int64_t one : hashes) {
-        if (one != hashes[0])
-          throw std::runtime_error(std::string(info.name) + " of " + std::string(dtype_name(dtype)) +
-                                   ": ranks hold different bits");
+        if (info.collective == Collective::kAllReduce && one != hashes[0]) fail(group, c, "ranks hold different bits");
+        all = comm::mix(all, static_cast<uint64_t>(one));
       }
-      all = comm::mix(all, hash);
     }
   }
   return all;

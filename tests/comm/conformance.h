@@ -10,6 +10,7 @@
 #include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
 #include "herd/schedule/schedule.h"
+#include "tests/collectives/all_algorithms.h"
 
 namespace herd::testing_support {
 
@@ -38,18 +39,16 @@ enum class Cover {
   kFull,      // the product
 };
 
-// The cases that n ranks of a world can run (`one_host`: stage and symmetric memory work; `hosts`: by rank, where there
-// are several, for compositions).
-std::vector<ConformanceCase> conformance_cases(int num_ranks, Cover cover, bool one_host,
-                                               const std::vector<int>& hosts = {});
+// The cases that n ranks of a world can run. On one host stage and symmetric memory work.
+std::vector<ConformanceCase> conformance_cases(int num_ranks, Cover cover, const Placement& placement = {});
 
 // Runs cases on one rank, three at a time on three groups, each rank in another order. Throws at the first wrong
-// element. Collective.
-void run_conformance(Communicator& world, std::span<const ConformanceCase> cases);
+// element, and where the bytes counted are not those of the schedules. Collective.
+void run_conformance(Communicator& world, std::span<const ConformanceCase> cases, const Placement& placement = {});
 
-// Sums that round, by every all-reduce and dtype: throws where two ranks hold different bits. Their hash: the same in
-// every run of as many ranks, by threads and by processes.
-uint64_t hash_of_rounded_sums(Communicator& world, bool one_host);
+// Sums that round, by every all-reduce, reduce-scatter and reduce, and dtype: throws where two ranks hold different
+// bits. Their hash: the same in every run of as many ranks on as many hosts, by threads and by processes.
+uint64_t hash_of_rounded_sums(Communicator& world, const Placement& placement = {});
 
 // `count` random operations of a fixed seed by the public calls: all ranks draw the same ones.
 void run_random_operations(Communicator& world, uint64_t seed, int count, bool one_host);

@@ -1,6 +1,10 @@
 #include <gtest/gtest.h>
 
+#include <set>
+#include <span>
 #include <stdexcept>
+#include <string_view>
+#include <utility>
 
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
@@ -10,37 +14,79 @@
 namespace herd::testing_support {
 namespace {
 
-void run_cases(int n, Cover cover) {
-  const auto cases = conformance_cases(n, cover, true);
-  testing::Test::RecordProperty("cases", static_cast<int>(cases.size()));
-  run_inproc(n, [&](Communicator& world) { run_conformance(world, cases); });
+void run_cases(int n, std::span<const ConformanceCase> cases, const Placement& placement = {}) {
+  run_inproc(
+      n, [&](Communicator& world) { run_conformance(world, cases, placement); }, placement.hosts);
 }
 
 class ConformanceInproc : public testing::TestWithParam<int> {};
 
 TEST_P(ConformanceInproc, EveryAlgorithmAtEveryCount_EvenAndUneven_InPlaceAndNot) {
-  run_cases(GetParam(), full_tests() ? Cover::kFull : Cover::kRanks);
+  const auto cases = conformance_cases(GetParam(), full_tests() ? Cover::kFull : Cover::kRanks);
+  RecordProperty("cases", static_cast<int>(cases.size()));
+  run_cases(GetParam(), cases);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, ConformanceInproc, testing::Values(1, 2, 3, 4, 5, 6, 7, 8, 9, 16, 17));
 
-TEST(ConformanceInprocTypes, EveryAlgorithmWithEveryDTypeAndOp) { run_cases(3, Cover::kTypes); }
+TEST(ConformanceInprocTypes, EveryAlgorithmWithEveryDTypeAndOp) {
+  for (const int n : {2, 3, 4}) run_cases(n, conformance_cases(n, Cover::kTypes));
+}
+
+class ConformanceInprocPlaced : public testing::TestWithParam<int> {};
+
+// Each run some cases of each composition on every placement; in full all algorithms, at every count, even and uneven,
+// in place and not.
+TEST_P(ConformanceInprocPlaced, EveryCompositionOnEveryPlacement) {
+  const int n = GetParam();
+  int runs = 0;
+  std::set<std::pair<Collective, std::string_view>> seen;
+  for (const Placement& placement : placements_of(n)) {
+    auto cases = conformance_cases(n, full_tests() ? Cover::kRanks : Cover::kPairwise, placement);
+    if (!full_tests()) std::erase_if(cases, [](const ConformanceCase& c) { return !is_composition(c.algorithm); });
+    for (const ConformanceCase& c : cases) {
+      if (is_composition(c.algorithm)) seen.insert({c.collective, c.algorithm});
+    }
+    runs += static_cast<int>(cases.size());
+    EXPECT_NO_THROW(run_cases(n, cases, placement)) << describe(placement);
+  }
+  RecordProperty("cases", runs);
+  // A prime number of ranks has no grid: hosts of different sizes alone, for one composition.
+  const bool prime = n == 3 || n == 5 || n == 7 || n == 17;
+  const size_t on_three_axes = n % 8 == 0 ? 3 : 0;  // all_reduce, all_gather, reduce_scatter by torus_3d
+  EXPECT_EQ(seen.size(), prime ? 1 : 14 + on_three_axes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, ConformanceInprocPlaced, testing::Values(3, 4, 5, 6, 7, 8, 9, 16, 17));
+
+uint64_t hash_by_threads(int n, const Placement& placement) {
+  uint64_t hash = 0;
+  const auto body = [&](Communicator& world) {
+    const uint64_t mine = hash_of_rounded_sums(world, placement);
+    if (world.rank() == 0) hash = mine;
+  };
+  run_inproc(n, body, placement.hosts);
+  return hash;
+}
 
 TEST(ConformanceBits, AreTheSameOnEveryRankAndInEveryRun_ByThreadsAndByProcesses) {
   constexpr int kRanks = 3;
-  const auto by_threads = [] {
-    uint64_t hash = 0;
-    run_inproc(kRanks, [&](Communicator& world) {
-      const uint64_t mine = hash_of_rounded_sums(world, true);
-      if (world.rank() == 0) hash = mine;
-    });
-    return hash;
-  };
-  const uint64_t hash = by_threads();
-  EXPECT_EQ(by_threads(), hash);
+  const uint64_t hash = hash_by_threads(kRanks, {});
+  EXPECT_EQ(hash_by_threads(kRanks, {}), hash);
   run_forked(kRanks, [&](Communicator& world) {
-    if (hash_of_rounded_sums(world, true) != hash) throw std::runtime_error("other bits than by threads");
+    if (hash_of_rounded_sums(world) != hash) throw std::runtime_error("other bits than by threads");
   });
+}
+
+TEST_P(ConformanceInproc, HoldsTheSameBitsOnEveryRankAndInEveryRun) {
+  EXPECT_EQ(hash_by_threads(GetParam(), {}), hash_by_threads(GetParam(), {}));
+}
+
+TEST_P(ConformanceInprocPlaced, HoldsTheSameBitsOnEveryRankAndInEveryRun) {
+  for (const Placement& placement : placements_of(GetParam())) {
+    SCOPED_TRACE(describe(placement));
+    EXPECT_EQ(hash_by_threads(GetParam(), placement), hash_by_threads(GetParam(), placement));
+  }
 }
 
 TEST(ConformanceInprocRandom, TenThousandRandomOperations) {

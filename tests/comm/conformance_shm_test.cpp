@@ -10,7 +10,7 @@ namespace {
 class ConformanceShm : public testing::TestWithParam<int> {};
 
 TEST_P(ConformanceShm, EveryPairOfParameters) {
-  const auto cases = conformance_cases(GetParam(), full_tests() ? Cover::kFull : Cover::kPairwise, true);
+  const auto cases = conformance_cases(GetParam(), full_tests() ? Cover::kFull : Cover::kPairwise);
   RecordProperty("cases", static_cast<int>(cases.size()));
   run_forked(GetParam(), [&](Communicator& world) { run_conformance(world, cases); });
 }

@@ -16,7 +16,7 @@ using ConformanceUcxRandom = NeedsUcx;
 
 TEST_P(ConformanceUcx, EveryPairOfParameters) {
   const auto n = static_cast<int>(GetParam().size());
-  const auto cases = conformance_cases(n, full_tests() ? Cover::kFull : Cover::kPairwise, false, GetParam());
+  const auto cases = conformance_cases(n, full_tests() ? Cover::kFull : Cover::kPairwise, {.hosts = GetParam()});
   RecordProperty("cases", static_cast<int>(cases.size()));
   run_forked(n, [&](Communicator& world) { run_conformance(world, cases); }, {.host_of = GetParam()});
 }

@@ -19,6 +19,7 @@ using testing::HasSubstr;
 // Notes what is said; the test says what comes back.
 class NotedWire final : public Wire {
  public:
+  std::string_view name() const override { return "noted"; }
   std::string address() const override { return ""; }
   std::string description() const override { return "a noted wire"; }
   void connect(std::vector<std::string>) override {}

@@ -1,0 +1,69 @@
+// The wire between ranks that are threads of one process, and take each other for ranks of other hosts: frames are
+// copied into the receiver's queue, in order.
+// Threads: ThreadLines any; a ThreadWire as any Wire.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "herd/transport/wire.h"
+
+namespace herd::transport {
+
+// What joins the wires of one world.
+class ThreadLines {
+ public:
+  explicit ThreadLines(int num_ranks);  // throws kStorage where the system has no descriptors left
+  ~ThreadLines();
+  ThreadLines(const ThreadLines&) = delete;
+  ThreadLines& operator=(const ThreadLines&) = delete;
+
+ private:
+  friend class ThreadWire;
+  struct Frame {
+    FrameHeader header;
+    std::vector<std::byte> payload;
+    Rank ended = -1;  // >= 0: no frame; this rank's wire is no more
+  };
+  struct Queue {
+    std::mutex mutex;
+    std::deque<Frame> frames;
+    int descriptor = -1;  // an eventfd: shows input from the first frame on, until arm() finds none
+  };
+  void put(Rank to, Frame frame);
+
+  std::vector<Queue> queues_;  // by rank
+};
+
+class ThreadWire final : public Wire {
+ public:
+  ThreadWire(std::shared_ptr<ThreadLines> lines, Rank rank);
+  ~ThreadWire() override;  // peers that have heard all it sent hear that it has ended
+  std::string_view name() const override { return "inproc"; }
+  std::string address() const override { return ""; }
+  std::string description() const override { return "threads of one process"; }
+  void connect(std::vector<std::string>) override {}
+  void receive_by(Handler handler) override { handler_ = std::move(handler); }
+  void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) override;
+  void send(Rank to, const FrameHeader& header, std::span<const std::byte> payload,
+            const std::shared_ptr<int>& in_flight) override;
+  bool progress() override;
+  bool arm() override;
+  int descriptor() const override { return own().descriptor; }
+  void wait(std::chrono::milliseconds at_most) override;
+  std::string lost(Rank peer) const override;
+
+ private:
+  ThreadLines::Queue& own() const { return lines_->queues_[static_cast<size_t>(rank_)]; }
+
+  std::shared_ptr<ThreadLines> lines_;
+  Rank rank_;
+  Handler handler_;
+  std::vector<bool> ended_;  // by rank
+};
+
+}  // namespace herd::transport

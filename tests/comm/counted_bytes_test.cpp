@@ -1,0 +1,85 @@
+#include "tests/comm/counted_bytes.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+#include "herd/comm/inproc_world.h"
+
+namespace herd::testing_support {
+namespace {
+
+using namespace std::chrono_literals;
+
+class CountedBytes : public testing::TestWithParam<int> {};
+
+TEST_P(CountedBytes, OfEveryAllReduceAreThoseOfItsEquation) {
+  const int n = GetParam();
+  run_inproc(n, [](Communicator& world) { check_counted_bytes(world); });
+  for (const Placement& placement : placements_of(n)) {
+    if (placement.hosts.empty()) continue;
+    run_inproc(
+        n, [&](Communicator& world) { check_counted_bytes(world, placement); }, placement.hosts);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, CountedBytes, testing::Values(2, 3, 4, 5, 6, 8, 9));
+
+// Bytes that `run` moves.
+template <typename Run>
+uint64_t moved(const Communicator& comm, Run&& run) {
+  const uint64_t before = comm.bytes_sent();
+  run();
+  return comm.bytes_sent() - before;
+}
+
+TEST(CountedBytes, CountWhereTheyAreSent_OrForWhoeverTouchesItsPeersMemory) {
+  run_inproc(2, [](Communicator& comm) {
+    SymmetricMemory memory = comm.allocate_symmetric(4000);
+    const auto x = memory.span<float>();
+    const bool root = comm.rank() == 0;
+    const auto broadcast = [&](const char* algorithm) {
+      return moved(comm, [&] { comm.broadcast(x, 0, {.algorithm = algorithm}); });
+    };
+    require(broadcast("binomial") == (root ? 4000u : 0u), "a message counts for its sender");
+    require(broadcast("direct_pull") == (root ? 0u : 4000u), "memory that is pulled counts for its reader");
+    const uint64_t pushed = broadcast("direct_push");
+    require(pushed == 2000u, "each rank fetches or writes one half: " + std::to_string(pushed));
+    const uint64_t copied = moved(comm, [&] {
+      if (root) comm.copy(std::vector<float>(10), memory, 1);
+    });
+    require(copied == (root ? 40u : 0u), "memory that is written counts for its writer");
+    const uint64_t to_itself = moved(comm, [&] {
+      std::vector<float> y(1000), z(1000);
+      Work work = comm.receive_async(z, comm.rank());
+      comm.send(y, comm.rank());
+      work.wait();
+    });
+    require(to_itself == 0, "what a rank sends itself is no traffic");
+    comm.barrier();
+  });
+}
+
+// What a schedule says is no count: of a message that nobody takes only what found room has moved.
+TEST(CountedBytes, OfAFailedOperationAreThosePiecesThatHaveMoved) {
+  for (const std::vector<int>& hosts : {std::vector<int>{}, {0, 1}}) {
+    const auto body = [](Communicator& comm) {
+      constexpr int64_t kBytes = 32 << 20;
+      Communicator beside = comm.split(0, comm.rank());
+      if (comm.rank() == 0) {
+        std::vector<std::byte> x(kBytes);
+        const uint64_t bytes = moved(comm, [&] {
+          try {
+            comm.broadcast(Buffer{x.data(), kBytes, DType::kU8}, 0, {.deadline = 200ms, .algorithm = "binomial"});
+          } catch (const Error&) {
+          }
+        });
+        require(bytes > 0 && bytes <= 8 << 20, "pieces: " + std::to_string(bytes));
+      }
+      beside.barrier();
+    };
+    run_inproc(2, body, hosts);
+  }
+}
+
+}  // namespace
+}  // namespace herd::testing_support
