@@ -83,9 +83,10 @@ TEST_P(ConformanceInproc, HoldsTheSameBitsOnEveryRankAndInEveryRun) {
 }
 
 TEST_P(ConformanceInprocPlaced, HoldsTheSameBitsOnEveryRankAndInEveryRun) {
-  for (const Placement& placement : placements_of(GetParam())) {
-    SCOPED_TRACE(describe(placement));
-    EXPECT_EQ(hash_by_threads(GetParam(), placement), hash_by_threads(GetParam(), placement));
+  const auto placements = placements_of(GetParam());
+  for (size_t i = 0; i < placements.size(); i += full_tests() ? 1 : 4) {
+    const uint64_t hash = hash_by_threads(GetParam(), placements[i]);
+    EXPECT_EQ(hash_by_threads(GetParam(), placements[i]), hash) << describe(placements[i]);
   }
 }
 
