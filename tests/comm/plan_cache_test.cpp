@@ -67,6 +67,14 @@ TEST(PlanCache, ARequestWithOtherSegmentsIsAnotherPlan) {
   EXPECT_EQ(plans.size(), 2u);
 }
 
+TEST(PlanCache, SegmentsAreForAlgorithmsThatHaveSome_WhereOneIsChosen) {
+  PlanCache plans(schedules_of(3), 2368 << 10);
+  CollectiveRequest request{
+      .collective = Collective::kAllGather, .num_ranks = 3, .elements = 3000, .segment_bytes = 64};
+  EXPECT_NO_THROW(plans.get("", request));
+  EXPECT_THROW(plans.get("ring", request), Error);
+}
+
 TEST(PlanCache, WithoutHostsChoosesMessagesAlone) {
   PlanCache plans(schedules_of(4), 2368 << 10);
   EXPECT_FALSE(plans.get("", between_hosts(0)).compiled.signals());
