@@ -18,6 +18,8 @@ selective        model.dropout = 0.1 and strategy.recompute = "selective", besid
                  T x T matrix is kept, and the program is the same)
 bf16 ...         strategy.precision = "bf16"
 module alone     runs side by side of a plain torch module in C++, the floor of herd::DistributedDataParallel on it
+torch reducer    torch's data parallelism from C++, c10d::Reducer over gloo, on that module; build it first:
+                 cmake --build build/release --target gloo_reducer
 torch ...        torch's own over gloo, from Python, each with its fused AdamW: see torch_peers.py
 deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
 one rank, torch eager   one process each
@@ -45,7 +47,7 @@ import time
 WARM_UP = 2
 SITTINGS = [["train alone", "herd train", "zero1"], ["train alone", "zero2", "zero3"], ["herd train", "full"],
             ["dropout", "selective"], ["bf16 alone", "bf16 train", "bf16 zero3"], ["torch bf16 alone", "bf16 train"],
-            ["module alone", "herd ddp", "torch ddp"], ["torch ddp", "herd train"], ["torch zero", "zero1"],
+            ["module alone", "herd ddp", "torch reducer"], ["module alone", "herd ddp", "torch ddp"], ["torch ddp", "herd train"], ["torch zero", "zero1"],
             ["torch fsdp2", "zero3"], ["torch fsdp2_bf16", "bf16 zero3"], ["deepspeed bf16", "bf16 zero3"],
             ["torch eager", "one rank"]]
 
@@ -181,12 +183,16 @@ def plain(*commands):
 
 
 def torch_together(kind):
+    return torch_ranks(f"{args.python} {here}/torch_peers.py {kind}")
+
+
+def torch_ranks(program):
     def commands(name):
         with socket.socket() as s:
             s.bind(("127.0.0.1", 0))
             port = str(s.getsockname()[1])
         # The launcher's place is taken by a shell, so that the ranks stop and go on together.
-        rank = f"RANK=$r LOCAL_RANK=$r {args.python} {here}/torch_peers.py {kind} {' '.join(sizes)} &"
+        rank = f"RANK=$r LOCAL_RANK=$r {program} {' '.join(sizes)} &"
         return [(["bash", "-c", f"for r in $(seq 0 {args.ranks - 1}); do {rank} done; wait"],
                  {"WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})]
     return commands
@@ -210,6 +216,7 @@ CONTENDERS = {
     "bf16 zero3": herd_train(1, args.ranks, BF16, "strategy.zero=3"),
     "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
+    "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
     **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
     "torch bf16 alone": torch_alone("bf16", args.ranks),

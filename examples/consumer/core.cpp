@@ -1,14 +1,18 @@
-// Uses herd without torch: who am I in the job, and a value that every rank sees.
+// Uses herd without torch: adds one number of every rank.   consumer_core, or herd run -n 2 -- consumer_core
 #include <cstdio>
+#include <vector>
 
-#include "herd/base/units.h"
-#include "herd/launch/environment.h"
-#include "herd/launch/store_client.h"
+#include "herd/base/error.h"
+#include "herd/comm/communicator.h"
 
 int main() {
-  const herd::launch::Environment env = herd::launch::read_environment();
-  const auto store = herd::launch::connect_store(env);
-  store->set("from " + std::to_string(env.rank), herd::format_bytes(1 << 20));
-  const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-  std::printf("rank %d of %d: %s\n", env.rank, env.size, store->get("from 0", deadline).c_str());
+  try {
+    auto comm = herd::Communicator::create();
+    std::vector<double> sum = {comm.rank() + 1.0};
+    comm.all_reduce(sum);
+    std::printf("rank %d of %d: sum %g\n", comm.rank(), comm.size(), sum[0]);
+  } catch (const herd::Error& error) {  // says what is wrong, and what helps
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }

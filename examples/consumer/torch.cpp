@@ -1,12 +1,26 @@
-// Uses herd with torch: a tensor becomes the buffer that a collective takes.
-#include <ATen/ATen.h>
+// Uses herd with torch: ranks average the gradients of a module.   consumer_torch, or herd run -n 2 -- consumer_torch
+#include <torch/nn/modules/linear.h>
 
 #include <cstdio>
 
-#include "herd/bridge/tensor_buffer.h"
+#include "herd/base/error.h"
+#include "herd/train/distributed_data_parallel.h"
+
+struct Net : torch::nn::Module {
+  at::Tensor forward(const at::Tensor& x) { return linear(x); }
+  torch::nn::Linear linear = register_module("linear", torch::nn::Linear(3, 1));
+};
 
 int main() {
-  at::Tensor tensor = at::ones({2, 3});
-  const herd::Buffer buffer = herd::to_buffer(tensor, herd::BufferTag{});
-  std::printf("%lld elements of %s\n", static_cast<long long>(buffer.count), herd::dtype_name(buffer.dtype).data());
+  try {
+    auto comm = herd::Communicator::create();
+    auto net = std::make_shared<Net>();
+    herd::DistributedDataParallel<Net> ddp(net, comm);
+    ddp(at::full({1, 3}, comm.rank() + 1.0)).sum().backward();  // of rank r, the gradient is r + 1
+    std::printf("rank %d of %d: gradient %g\n", comm.rank(), comm.size(),
+                net->linear->weight.grad()[0][0].item<double>());
+  } catch (const herd::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
 }

@@ -239,11 +239,11 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
   request.same_host = topology.hosts.size() == 1;
-  const double latency_us = topology.hosts[0].uplink.latency_us;
+  const std::vector<Host> without = topology.hosts;
   const auto set = [&](double turn_us) {
-    for (Host& host : topology.hosts) {
-      host.signal_us = turn_us;
-      host.uplink.latency_us = latency_us + turn_us;
+    for (size_t host = 0; host < without.size(); ++host) {
+      topology.hosts[host].signal_us = turn_us;
+      topology.hosts[host].uplink.latency_us = without[host].uplink.latency_us + turn_us;
     }
   };
   // Short turns pass while the cores do something else, so time does not grow with them evenly.

@@ -106,7 +106,7 @@ class Communicator {
   // `topology` of rank 0, else HERD_TOPOLOGY, names the machines that algorithms are chosen for, in place of what is
   // found: a file of docs/formats/topology.md, or a preset such as "torus:2x2x2".
   // Collective. Throws kTimeout naming the ranks that do not come; kBadConfig on several hosts in a build without UCX,
-  // and where the topology has other ranks or hosts.
+  // and where the topology has other ranks or hosts; kCorruptFile for a file that breaks the format's rules.
   static Communicator create(const std::string& topology = {});
   // The world over a given transport; for tests and benches. Collective over its ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);

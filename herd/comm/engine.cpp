@@ -151,7 +151,7 @@ void Engine::lead(std::unique_lock<std::mutex>& lock, const Task* until) {
       if (idle == kLooksOfAClock) idle_since = now;
       if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
-      transport_->offer_core();
+      transport_->offer_core(spins_ == 0);
     } else if (!over(until) && sleep(lock, until)) {
       idle = spins / 2;
       idle_since = steady_clock::now();

@@ -9,6 +9,7 @@
 #include <thread>
 #include <utility>
 
+#include "herd/base/error.h"
 #include "herd/transport/cluster_transport.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/thread_courier.h"
@@ -26,6 +27,17 @@ class MeetingPlace {
   MeetingPlace(int num_ranks, const std::vector<int>& host_of)
       : world_(std::make_shared<ThreadHub>(num_ranks)), host_of_(host_of) {
     if (host_of.empty()) return;
+    int seen = 0;
+    const bool numbered = std::all_of(host_of.begin(), host_of.end(), [&](int host) {
+      seen += host == seen;
+      return host >= 0 && host < seen;
+    });
+    if (!numbered || host_of.size() != static_cast<size_t>(num_ranks)) {
+      throw Error(Code::kBadConfig,
+                  "run_inproc wants the host of each of " + std::to_string(num_ranks) +
+                      " ranks, numbered 0, 1, .. as they first occur\n  fix: {0, 0, 1, 1} for two hosts "
+                      "of two ranks");
+    }
     lines_ = std::make_shared<transport::ThreadLines>(num_ranks);
     for (int host = 0; host <= *std::max_element(host_of.begin(), host_of.end()); ++host) {
       const auto ranks = std::count(host_of.begin(), host_of.end(), host);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <exception>
 #include <limits>
 #include <optional>
 #include <string_view>
@@ -41,16 +42,18 @@ std::string read_own_tuning(const std::string& file) {
 // The text of the topology, or "" where none is given.
 std::string read_own_topology(const std::string& name, GroupState& world) {
   if (name.empty()) return "";
-  try {
-    const Topology topology = given_topology(name);
-    check_given(topology, world.size(), world.hosts());
-    if (cuts_hosts(topology, world.hosts())) {
-      log::info("topology " + name + " cuts a host into several: between these, messages pass");
+  const Topology topology = [&] {
+    try {
+      return given_topology(name);
+    } catch (const Error& error) {
+      throw Error(error.code(), "topology " + error.message());
     }
-    return to_text(topology);
-  } catch (const Error& error) {
-    throw Error(error.code(), "topology " + error.message());
+  }();
+  check_given(topology, world.size(), world.hosts());
+  if (cuts_hosts(topology, world.hosts())) {
+    log::info("topology " + name + " cuts a host into several: between these, messages pass");
   }
+  return to_text(topology);
 }
 
 }  // namespace
@@ -71,8 +74,11 @@ void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) 
     } catch (const Error& error) {
       said.error = static_cast<int64_t>(error.code());
       text = error.message();
-      said.tuning_bytes = static_cast<int64_t>(text.size());
+    } catch (const std::exception& error) {  // no memory, for one: the others must not wait
+      said.error = static_cast<int64_t>(Code::kBadConfig);
+      text = "topology " + given.topology + " or tuning " + given.tuning_file + ": " + error.what();
     }
+    if (said.error >= 0) said.tuning_bytes = static_cast<int64_t>(text.size());
     for (Rank peer = 1; peer < world.size(); ++peer) {
       send_now(world, {&said, kSaidBytes, DType::kU8}, peer, kFactsTag, {.name = "facts"});
       if (!text.empty()) {

@@ -29,7 +29,7 @@ std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank);
 std::string status_key(Rank rank);
 Status parse_status(Rank rank, const std::string& value);
 // One line that names where the ranks part `at` this moment: who is behind, or whose operation differs at the same
-// sequence number. A rank is behind if it was heard there when others had got further, or has missed two heartbeats
+// sequence number. A rank is behind if its heartbeat said so when others' had got further, or has missed two heartbeats
 // since: a status may be older than the peers'. "" where ranks agree or nothing is known.
 std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at);
 

@@ -31,9 +31,10 @@ Topology given_topology(const std::string& name) {
   std::ifstream in(name);
   if (!in) {
     throw Error(Code::kBadConfig,
-                name + ": no such file, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)");
+                name + ": no file that can be read, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)");
   }
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
+  if (in.bad()) throw Error(Code::kBadConfig, name + ": can't be read\n  fix: a file, no folder");
   try {
     return parse_topology(text);
   } catch (const Error& error) {

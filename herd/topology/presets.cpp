@@ -20,12 +20,23 @@ Topology one_host(int ranks, int cores) {
   return topology;
 }
 
+namespace {
+
+int64_t allowed_hosts(int64_t hosts) {
+  if (hosts <= kMaxHosts) return hosts;
+  throw Error(Code::kBadConfig, "a topology has at most " + std::to_string(kMaxHosts) + " hosts, not " +
+                                    std::to_string(hosts) + "\n  fix: fewer, or smaller axes");
+}
+
+}  // namespace
+
 Topology spine_leaf(int num_hosts, const Host& host, double oversubscription) {
   if (num_hosts < 1 || oversubscription < 1) {
     throw Error(Code::kBadConfig,
                 "spine-leaf needs hosts >= 1 and oversubscription >= 1, but hosts = " + std::to_string(num_hosts) +
                     ", oversubscription = " + std::to_string(oversubscription));
   }
+  allowed_hosts(num_hosts);
   Topology topology{"spine-leaf, " + std::to_string(num_hosts) + " hosts of " + std::to_string(host.ranks),
                     std::vector<Host>(num_hosts, host), 0};
   if (oversubscription > 1) topology.spine_bytes_per_us = num_hosts * host.uplink.bytes_per_us / oversubscription;
@@ -34,7 +45,8 @@ Topology spine_leaf(int num_hosts, const Host& host, double oversubscription) {
 }
 
 Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription, double rack_latency_us) {
-  Topology topology = spine_leaf(num_racks * hosts_per_rack, host);
+  const int64_t hosts = allowed_hosts(int64_t{num_racks} * hosts_per_rack);
+  Topology topology = spine_leaf(static_cast<int>(hosts), host);
   topology.name = std::to_string(num_racks) + " racks of " + std::to_string(hosts_per_rack) + " hosts of " +
                   std::to_string(host.ranks);
   topology.tiers = {{hosts_per_rack, {rack_latency_us, hosts_per_rack * host.uplink.bytes_per_us / oversubscription}}};
@@ -47,10 +59,10 @@ namespace {
 Topology grid_of_hosts(Fabric fabric, const std::vector<int>& axes, Host host) {
   Topology topology;
   host.ranks = 1;
-  int hosts = 1;
+  int64_t hosts = 1;
   for (const int size : axes) {
     if (size < 1) throw Error(Code::kBadConfig, "an axis has size >= 1, but one has " + std::to_string(size));
-    hosts *= size;
+    hosts = allowed_hosts(hosts * size);
     topology.name += (topology.name.empty() ? "" : " x ") + std::to_string(size);
   }
   topology.name += fabric == Fabric::kTorus ? " torus" : " mesh";
@@ -146,6 +158,16 @@ std::vector<Tier> tiers_among(const Topology& topology, const std::vector<int>& 
   return kept;
 }
 
+// Whether one switch of some tier has all of these hosts below it, so that nothing passes above.
+bool below_one_switch(const Topology& topology, const std::vector<int>& hosts) {
+  int size = 1;
+  for (const Tier& tier : topology.tiers) {
+    size *= tier.size;
+    if (std::all_of(hosts.begin(), hosts.end(), [&](int host) { return host / size == hosts[0] / size; })) return true;
+  }
+  return false;
+}
+
 // Gives `cut` the part of the grid that these hosts are, if they are a box of it.
 void keep_grid(const Topology& topology, const std::vector<int>& hosts, Topology& cut) {
   std::vector<int> axes, order = {0};  // order: the box's hosts as the grid numbers them
@@ -195,6 +217,7 @@ Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks) {
   }
   if (std::is_sorted(cut.placement.begin(), cut.placement.end())) cut.placement.clear();
   cut.tiers = tiers_among(topology, hosts);
+  if (below_one_switch(topology, hosts)) cut.spine_bytes_per_us = 0;
   if (topology.fabric != Fabric::kSwitch) keep_grid(topology, hosts, cut);
   return cut;
 }

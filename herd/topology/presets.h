@@ -38,7 +38,7 @@ Topology placed_cyclically(Topology topology);
 //   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each
 //   a grid  stays where the hosts are a box of it, in its order: of a torus a torus where each axis is whole or gone,
 //           else a mesh, as of a mesh
-// Otherwise hosts are joined by their uplinks alone.
+// Otherwise hosts are joined by their uplinks, and by the spine unless one switch has them all.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 
 // Ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part of a

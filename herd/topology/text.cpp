@@ -10,8 +10,6 @@
 namespace herd {
 namespace {
 
-constexpr int kMaxHosts = 100'000;
-
 struct Key {
   const char* name;
   std::variant<int Host::*, int64_t Host::*, double Host::*, double Link::*> member;  // of Host, or of its uplink
@@ -78,7 +76,7 @@ void parse_hosts(std::istringstream& words, int line, Topology& topology) {
   std::string word;
   words >> word;
   const int count = parse_number<int>(word, line);
-  if (count < 1 || static_cast<int>(topology.hosts.size()) + count > kMaxHosts) {
+  if (count < 1 || count > kMaxHosts - static_cast<int>(topology.hosts.size())) {
     fail(line, "1 to " + std::to_string(kMaxHosts) + " hosts, not " + std::to_string(count));
   }
   Host host;
@@ -177,7 +175,8 @@ Topology parse_topology(std::string_view text) {
     std::string key, value;
     if (!(words >> key) || key[0] == '#') continue;
     if (key == "name") {
-      topology.name = line.size() > 5 ? line.substr(line.find("name") + 5) : "";
+      const size_t at = line.find("name") + 5;
+      topology.name = at < line.size() ? line.substr(at) : "";
     } else if (key == "spine_bytes_per_us") {
       words >> value;
       topology.spine_bytes_per_us = parse_number<double>(value, number);

@@ -141,6 +141,13 @@ void check(const Topology& topology) {
     throw Error(Code::kBadConfig, "topology, host " + std::to_string(host) + ": " + rule);
   };
   if (topology.hosts.empty()) throw Error(Code::kBadConfig, "a topology has at least one host");
+  int64_t ranks = 0;
+  for (const Host& host : topology.hosts) ranks += std::max(host.ranks, 0);
+  if (topology.hosts.size() > static_cast<size_t>(kMaxHosts) || ranks > kMaxRanks) {
+    throw Error(Code::kBadConfig, "a topology has at most " + std::to_string(kMaxHosts) + " hosts and " +
+                                      std::to_string(kMaxRanks) + " ranks, but there are " +
+                                      std::to_string(topology.hosts.size()) + " and " + std::to_string(ranks));
+  }
   for (size_t i = 0; i < topology.hosts.size(); ++i) {
     const Host& h = topology.hosts[i];
     if (h.ranks < 1 || h.ranks > 1'000'000) fail(i, "1 <= ranks <= 1000000, but ranks = " + std::to_string(h.ranks));

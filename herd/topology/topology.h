@@ -61,6 +61,8 @@ enum class Fabric : uint8_t {
   kMesh,    // the same without the links that join the ends
 };
 
+inline constexpr int kMaxHosts = 100'000, kMaxRanks = 1'000'000;  // of a topology
+
 struct Topology {
   std::string name;
   std::vector<Host> hosts;        // ranks are numbered host by host, but where `placement` says otherwise

@@ -3,8 +3,27 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <cstring>
 
 namespace herd::transport {
+namespace {
+
+// Moves this thread to the core and leaves it what it may use, unless somebody else changes that meanwhile. Where it
+// may use all that the system allows, it shall go on to, whatever the system allows later: so it asks for everything.
+void move_to(int core, const cpu_set_t& allowed) {
+  cpu_set_t target, now;
+  CPU_ZERO(&target);
+  CPU_SET(core, &target);
+  if (sched_setaffinity(0, sizeof target, &target) != 0) return;
+  if (sched_getaffinity(0, sizeof now, &now) != 0 || !CPU_EQUAL(&now, &target)) return;
+  cpu_set_t everything;
+  std::memset(&everything, 0xff, sizeof everything);
+  const bool same = sched_setaffinity(0, sizeof everything, &everything) == 0 &&
+                    sched_getaffinity(0, sizeof now, &now) == 0 && CPU_EQUAL(&now, &allowed);
+  if (!same) sched_setaffinity(0, sizeof allowed, &allowed);
+}
+
+}  // namespace
 
 void CoreSpread::look() {
   cpu_set_t allowed;
@@ -17,16 +36,18 @@ void CoreSpread::look() {
   const int here = waiting_[word];
   if (here < 2 || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
   int emptiest = core;
-  for (int other = 0; other < CPU_SETSIZE; ++other) {
+  for (int step = 1; step < CPU_SETSIZE; ++step) {  // from the next one on, lest all go to the first
+    const int other = (core + step) % CPU_SETSIZE;
     if (!CPU_ISSET(other, &allowed)) continue;
     if (waiting_[static_cast<size_t>(other) + 1] < waiting_[static_cast<size_t>(emptiest) + 1]) emptiest = other;
   }
   if (here < waiting_[static_cast<size_t>(emptiest) + 1] + 2) return;
   own_->store(static_cast<uint32_t>(emptiest) + 1, std::memory_order_relaxed);  // first: the next to look counts it
-  cpu_set_t target;
-  CPU_ZERO(&target);
-  CPU_SET(emptiest, &target);
-  if (sched_setaffinity(0, sizeof target, &target) == 0) sched_setaffinity(0, sizeof allowed, &allowed);
+  move_to(emptiest, allowed);
+}
+
+void CoreSpread::leave() {
+  if (own_ != nullptr && own_->load(std::memory_order_relaxed) != 0) own_->store(0, std::memory_order_relaxed);
 }
 
 }  // namespace herd::transport

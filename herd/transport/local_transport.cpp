@@ -94,8 +94,8 @@ void LocalTransport::watch_peers() {
 
 DoorbellWord& LocalTransport::word(Rank peer) { return *reinterpret_cast<DoorbellWord*>(words_->of(peer)); }
 
-void LocalTransport::offer_core() {
-  if (++offers_ % kOffersOfALook == 0) spread_.look();
+void LocalTransport::offer_core(bool crowded) {
+  if (crowded && ++offers_ % kOffersOfALook == 0) spread_.look();
   sched_yield();
 }
 
@@ -111,6 +111,7 @@ void LocalTransport::sleep_until(SteadyTime deadline) {
       const auto peer = events[i].data.u32;
       epoll_ctl(epoll_, EPOLL_CTL_DEL, courier_->end_descriptor(static_cast<Rank>(peer)), nullptr);
       gone_[peer].store(true);
+      word(static_cast<Rank>(peer)).core.store(0, std::memory_order_relaxed);  // it waits nowhere
     }
   }
 }

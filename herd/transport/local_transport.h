@@ -32,11 +32,14 @@ class LocalTransport final : public Transport {
   bool gone(Rank peer) override;
   PeerState state(Rank peer) override { return courier_->state(peer); }
   std::string describe(Rank peer) override { return courier_->describe(peer); }
-  void announce_sleep() override { own().announce_sleep(); }
+  void announce_sleep() override {
+    spread_.leave();
+    own().announce_sleep();
+  }
   void cancel_sleep() override { own().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
-  void offer_core() override;
+  void offer_core(bool crowded) override;
   int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
 
  private:

@@ -19,8 +19,8 @@ ThreadLines::ThreadLines(int num_ranks) : queues_(static_cast<size_t>(num_ranks)
   }
 }
 
-ThreadLines::~ThreadLines() {
-  for (const Queue& queue : queues_) close(queue.descriptor);
+ThreadLines::Queue::~Queue() {
+  if (descriptor >= 0) close(descriptor);
 }
 
 void ThreadLines::put(Rank to, Frame frame) {

@@ -18,7 +18,6 @@ namespace herd::transport {
 class ThreadLines {
  public:
   explicit ThreadLines(int num_ranks);  // throws kStorage where the system has no descriptors left
-  ~ThreadLines();
   ThreadLines(const ThreadLines&) = delete;
   ThreadLines& operator=(const ThreadLines&) = delete;
 
@@ -30,6 +29,7 @@ class ThreadLines {
     Rank ended = -1;  // >= 0: no frame; this rank's wire is no more
   };
   struct Queue {
+    ~Queue();
     std::mutex mutex;
     std::deque<Frame> frames;
     int descriptor = -1;  // an eventfd: shows input from the first frame on, until arm() finds none

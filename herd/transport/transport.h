@@ -61,7 +61,7 @@ class Transport {
       SteadyTime deadline) = 0;  // until rung, a peer goes, or the deadline; cancels the announcement
   virtual void wake() = 0;       // this rank's own sleeper
   // For a rank that waits but does not sleep yet: lets whoever shares its core have a turn.
-  virtual void offer_core() { std::this_thread::yield(); }
+  virtual void offer_core(bool /*crowded*/) { std::this_thread::yield(); }
 
   // Where peers on other hosts need this rank's help even while it has nothing in flight (its answers, the rest of what
   // it sends), somebody must look after the transport: care(), then rest() until there is something to care for.

@@ -5,6 +5,7 @@
 #include "herd/comm/inproc_world.h"
 #include "herd/kernels/half.h"
 #include "tests/comm/collective_check.h"
+#include "tests/support/expect_error.h"
 
 namespace herd {
 namespace {
@@ -34,6 +35,14 @@ TEST(CollectivesInprocTypes, ReduceEveryDTypeByEveryOpThatItHas) {
       }
     }
   });
+}
+
+TEST(RunInproc, RefusesHostsThatAreNotThoseOfItsRanks) {
+  for (const std::vector<int>& hosts :
+       {std::vector{0, 0}, std::vector{0, 0, 1, 1}, std::vector{-1, 0, 1}, std::vector{0, 2, 1}})
+    EXPECT_ERROR(run_inproc(
+                     3, [](Communicator&) {}, hosts),
+                 Code::kBadConfig, "wants the host of each of 3 ranks");
 }
 
 TEST(CollectivesInprocTypes, AverageDividesByTheRanks) {

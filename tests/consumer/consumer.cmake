@@ -14,10 +14,11 @@ run("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
 run("Build files" ${CMAKE_COMMAND} -S ${SOURCE}/examples/consumer -B ${work}/build -G Ninja
   -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_TORCH=${WITH_TORCH})
 run("" ${CMAKE_COMMAND} --build ${work}/build)
-run("rank 0 of 1: 1 MiB" ${work}/build/consumer_core)
-run("rank 1 of 2: 1 MiB" ${work}/prefix/bin/herd run -n 2 -- ${work}/build/consumer_core)
+run("rank 0 of 1: sum 1" ${work}/build/consumer_core)
+run("rank 1 of 2: sum 3" ${work}/prefix/bin/herd run -n 2 -- ${work}/build/consumer_core)
 if(WITH_TORCH)
-  run("6 elements of fp32" ${work}/build/consumer_torch)
+  run("rank 0 of 1: gradient 1" ${work}/build/consumer_torch)
+  run("rank 1 of 2: gradient 1.5" ${work}/prefix/bin/herd run -n 2 -- ${work}/build/consumer_torch)
 endif()
 
 # Another minor version is refused, and so is a component that does not exist.

@@ -18,9 +18,26 @@ TEST(GivenTopology, IsAPresetOrAFile) {
   std::ofstream(file) << "herd-topology 1\nname cube\nhosts 8\nfabric torus 2 2 2\n";
   EXPECT_EQ(given_topology(file).axes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(given_topology("torus:2x2x2").axes, (std::vector<int>{2, 2, 2}));
-  EXPECT_ERROR(given_topology("tours:2x2"), Code::kBadConfig, "tours:2x2: no such file, nor a preset (torus:4x4");
+  EXPECT_ERROR(given_topology("tours:2x2"), Code::kBadConfig,
+               "tours:2x2: no file that can be read, nor a preset (torus:4x4");
   std::ofstream(file) << "herd-topology 1\nhosts 8\nfabric torus 2 2\n";
   EXPECT_ERROR(given_topology(file), Code::kCorruptFile, file + ": topology: the axes");
+}
+
+TEST(GivenTopology, MayBeHostile) {
+  EXPECT_EQ(parse_topology("herd-topology 1\n  name\nhosts 1\n").name, "");
+  EXPECT_ERROR(parse_topology("herd-topology 1\nhosts 1\nhosts 2147483647\n"), Code::kCorruptFile, "1 to 100000 hosts");
+  EXPECT_ERROR(parse_topology("herd-topology 1\nhosts 4294 ranks 1000000\nhosts 1 ranks 967300\n"), Code::kCorruptFile,
+               "at most 100000 hosts and 1000000 ranks");
+  for (const char* name : {"torus:65536x32768", "torus:40000x40000", "racks:40000x40000x1"})
+    EXPECT_ERROR(given_topology(name), Code::kBadConfig, "a topology has at most 100000 hosts, not ");
+}
+
+TEST(OnlyRanks, DoNotPassTheSpineBelowOneSwitch) {
+  Topology two_racks = racks(2, 2, Host{});
+  two_racks.spine_bytes_per_us = 500;
+  EXPECT_EQ(only_ranks(two_racks, {0, 1}).spine_bytes_per_us, 0);
+  EXPECT_EQ(only_ranks(two_racks, {1, 2}).spine_bytes_per_us, 500);
 }
 
 TEST(GivenTopology, HasTheJobsRanks) {

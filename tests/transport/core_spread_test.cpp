@@ -75,6 +75,14 @@ TEST_F(Spread, StaysOnTheCoresItMayUse) {
   EXPECT_EQ(sched_getcpu(), first_);
 }
 
+TEST_F(Spread, DoesNotCountARankThatSleeps) {
+  say(first_, first_, second_);
+  CoreSpread other(&words_[1], all_);
+  other.leave();
+  EXPECT_EQ(words_[1], 0u);
+  EXPECT_EQ(look(), first_);
+}
+
 TEST_F(Spread, DoesNotCountRanksThatHaveNotWaited) {
   words_[1] = static_cast<uint32_t>(first_) + 1;
   EXPECT_EQ(look(), second_);
