@@ -5,6 +5,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <latch>
 #include <thread>
 
 #include "herd/comm/context.h"
@@ -74,10 +75,12 @@ TEST(World, IsMadeOnEveryRank_ThoughOneFailsItAtOnce_AndSaysSoAtTheFirstOperatio
 
 TEST(Group, SaysWhichOperationDiffers_WhenItClosesAndNoOperationMadeTheRanksMeet) {
   testing::internal::CaptureStderr();
-  run_inproc(2, [](Communicator& comm) {
+  std::latch called(2);
+  run_inproc(2, [&](Communicator& comm) {
     std::vector<float> x(8);
     comm.barrier();
     comm.broadcast(x, comm.rank());  // each is its own root, and waits for nobody
+    called.arrive_and_wait();        // else the first to close could find it while the other calls
   });
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, HasSubstr("operation #2 of group \"world\" differs between ranks; found when rank"));
