@@ -16,11 +16,11 @@
 #include "herd/base/units.h"
 #include "herd/cli/bench_bound.h"
 #include "herd/cli/bench_operation.h"
+#include "herd/cli/collective_options.h"
 #include "herd/cli/core_distance.h"
 #include "herd/cli/host_probe.h"
 #include "herd/cli/tune.h"
 #include "herd/collectives/choose.h"
-#include "herd/collectives/registry.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
@@ -63,11 +63,7 @@ void check_kind(const BenchOptions& options, std::string_view op, int num_ranks)
                                       " exactly up to " + std::to_string(most) + " ranks, but there are " +
                                       std::to_string(num_ranks) + "\n  fix: --dtype fp32, or --redop max");
   }
-  const bool collective = op != "send";
-  if (options.segment_bytes > 0 && (!collective || names_with_segments(parse_collective(op)) == "none")) {
-    throw Error(Code::kBadConfig, "--segment is for algorithms that have segments: no " + std::string(op) +
-                                      " has\n  fix: leave it out; all_reduce and broadcast have some");
-  }
+  check_segments(op, options.segment_bytes);
   if (op == "send" && num_ranks < 2) throw Error(Code::kBadConfig, "bench send needs 2 ranks, not 1");
   for (const int64_t bytes : options.bytes) check_bytes(op, bytes, dtype, num_ranks);
 }

@@ -40,6 +40,12 @@ Topology topology_of(const CollectiveOptions& o) {
   }
 }
 
+void check_segments(std::string_view op, int64_t segment_bytes) {
+  if (segment_bytes == 0 || (op != "send" && names_with_segments(parse_collective(op)) != "none")) return;
+  throw Error(Code::kBadConfig, "--segment is for algorithms that have segments: no " + std::string(op) +
+                                    " has\n  fix: leave it out; all_reduce and broadcast have some");
+}
+
 CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topology) {
   CollectiveRequest request;
   request.collective = parse_collective(o.op);
@@ -53,10 +59,7 @@ CollectiveRequest request_of(const CollectiveOptions& o, const Topology& topolog
                                       "\n  fix: --bytes " + std::to_string(bytes - bytes % size));
   }
   if (!o.segment.empty()) request.segment_bytes = parse_bytes(o.segment);
-  if (request.segment_bytes > 0 && names_with_segments(request.collective) == "none") {
-    throw Error(Code::kBadConfig, "--segment is for algorithms that have segments: no " + o.op +
-                                      " has\n  fix: leave it out; all_reduce and broadcast have some");
-  }
+  check_segments(o.op, request.segment_bytes);
   request.elements = request.collective == Collective::kBarrier ? 0 : bytes / size;
   // A communicator's gather and scatter copy root's part, wherever it lies.
   const bool parts = request.collective == Collective::kGather || request.collective == Collective::kScatter;

@@ -1,7 +1,9 @@
 // What `herd explain` and `herd show schedule` ask for alike: a collective, its size, the ranks and where they run.
 #pragma once
 
+#include <cstdint>
 #include <string>
+#include <string_view>
 
 #include "herd/collectives/request.h"
 #include "herd/topology/topology.h"
@@ -28,6 +30,7 @@ void add_collective_options(CLI::App& app, CollectiveOptions& options);
 
 // Throw kBadConfig or kCorruptFile, naming the option or the line.
 Topology topology_of(const CollectiveOptions& options);
+void check_segments(std::string_view op, int64_t segment_bytes);  // where no algorithm of the operation has segments
 CollectiveRequest request_of(const CollectiveOptions& options, const Topology& topology);
 
 }  // namespace herd::cli

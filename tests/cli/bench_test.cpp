@@ -193,6 +193,9 @@ TEST(Bench, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.ranks = 7, .dtype = "int8", .redop = "product"}), HasSubstr("up to 6 ranks, but there are 7"));
   EXPECT_THAT(refusal({.ranks = 43, .dtype = "bf16", .redop = "premultiplied_sum"}), HasSubstr("up to 42 ranks"));
   EXPECT_THAT(refusal({.root = 2}), HasSubstr("--root is a rank from 0 to 1, but it is 2"));
+  for (const char* op : {"all_gather", "send"})
+    EXPECT_THAT(refusal({.op = op, .segment_bytes = 64}),
+                HasSubstr("no " + std::string(op) + " has\n  fix: leave it out"));
   EXPECT_THAT(refusal({.op = "gather", .in_place = true}), HasSubstr("fix: leave out --in-place"));
   EXPECT_THAT(refusal({.bytes = {4, 1}}), HasSubstr("1 x 4 B of fp32, but --bytes is 1\n  fix: --bytes 4"));
   EXPECT_THAT(refusal({.op = "scatter", .ranks = 3, .bytes = {8}}),

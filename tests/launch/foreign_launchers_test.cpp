@@ -40,22 +40,23 @@ TEST(Torchrun, RanksMeet) {
 
 const std::string kAllReduce = kBinaries + "/examples/all_reduce";  // prints what [1, 2, 3] + [1, 0, 1] is
 
+void expect_sums(const std::vector<std::string>& command, int seconds) {
+  ChildProcess job(command);
+  EXPECT_EQ(job.wait(seconds), 0) << job.output();
+  for (const char* rank : {"rank 0", "rank 1"})
+    EXPECT_THAT(job.output(), HasSubstr(std::string(rank) + " of 2 has [2, 2, 4]"));
+}
+
 TEST(Torchrun, StartsWhatCommunicates) {
   const std::string torchrun = program("torchrun");
   if (torchrun.empty()) GTEST_SKIP() << "torchrun is not on this machine";
-  ChildProcess job({torchrun, "--standalone", "--no-python", "--nproc-per-node", "2", kAllReduce});
-  EXPECT_EQ(job.wait(90), 0) << job.output();
-  for (const char* rank : {"rank 0", "rank 1"})
-    EXPECT_THAT(job.output(), HasSubstr(std::string(rank) + " of 2 has [2, 2, 4]"));
+  expect_sums({torchrun, "--standalone", "--no-python", "--nproc-per-node", "2", kAllReduce}, 90);
 }
 
 TEST(OpenMpi, StartsWhatCommunicates) {
   const std::string mpirun = program("mpirun");
   if (mpirun.empty()) GTEST_SKIP() << "mpirun is not on this machine";
-  ChildProcess job({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", kAllReduce});
-  EXPECT_EQ(job.wait(60), 0) << job.output();
-  for (const char* rank : {"rank 0", "rank 1"})
-    EXPECT_THAT(job.output(), HasSubstr(std::string(rank) + " of 2 has [2, 2, 4]"));
+  expect_sums({mpirun, "--allow-run-as-root", "--oversubscribe", "-n", "2", kAllReduce}, 60);
 }
 
 TEST(OpenMpi, RanksMeet) {
