@@ -25,6 +25,7 @@ predicts it; what no program is built for yet is answered by equations, and said
   herd plan gpt3-175b --ranks 64 --cluster a100-80gb       a known model on known machines
   herd plan run.toml --ranks 2 --budget 2GiB               your run file, with a budget
   herd plan llama3-8b strategy.zero=3 --cluster a100-80gb  what if?
+  herd plan gpt3-175b --tokens 300e9 --days 30 --flops 160e12   how many devices does that need?
   herd plan run.toml --cluster runs/NAME/cluster.toml      with the rates that a run of herd train measured
   herd plan --models                                       models and clusters that herd knows)";
 
@@ -69,6 +70,8 @@ planner::Plan make_plan(const PlanOptions& options) {
   plan.choice = std::move(settled.choice);
   plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
   plan.tokens = options.tokens;
+  plan.days = options.days;
+  plan.flops = options.flops;
   if (!plan.fits()) {
     plan.rewrites = planner::rewrites_that_fit(plan.run, plan.ranks, cluster, plan.budget);
     plan.remedies =
@@ -84,6 +87,7 @@ planner::Plan make_plan(const PlanOptions& options) {
 int run_plan(const PlanOptions& options) {
   const planner::Plan plan = make_plan(options);
   std::fputs((options.json ? plan_json(plan) : plan_text(plan)).c_str(), stdout);
+  if (options.equations && !options.json) std::fputs(("\n" + equations_text(plan)).c_str(), stdout);
   if (options.html.empty()) return 0;
   write_file(options.html, plan_page(plan), stderr);
   return 0;
@@ -102,7 +106,18 @@ void add_plan_command(CLI::App& app) {
                       "file or name of the machines (docs/formats/cluster.md); default: this one, rates assumed");
   command->add_option("--budget", options->budget,
                       "memory of a rank's device, 80GiB; default: memory.device_budget, else the cluster's");
-  command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
+  CLI::Option* tokens =
+      command->add_option("--tokens", options->tokens, "tokens of the whole training, 300e9: how many days it takes");
+  CLI::Option* days = command->add_option("--days", options->days, "it may take so many: how many devices that needs");
+  command
+      ->add_option("--flops", options->flops,
+                   "FLOP/s that each device keeps up, 160e12, for --days; default: what this run is predicted to")
+      ->needs(days)
+      ->check(CLI::PositiveNumber);
+  tokens->check(CLI::PositiveNumber);
+  days->needs(tokens)->check(CLI::PositiveNumber);
+  command->add_flag("--equations", options->equations,
+                    "what published equations say too: model states, activations of a layer, traffic");
   command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
   command->add_option("--html", options->html, "write a page with bars, timeline and tables");
   command->add_flag("--models", *models, "list the models and clusters that herd knows");

@@ -1,5 +1,5 @@
-// herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--json] [--html
-// FILE]
+// herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--tokens T
+// [--days D] [--flops F]] [--equations] [--json] [--html FILE]
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,9 @@ struct PlanOptions {
   std::string cluster = {};  // a file or the name of a known cluster; empty = this machine, rates assumed
   std::string budget = {};   // of a device; empty = memory.device_budget, else the cluster's
   double tokens = 0;         // of the whole training
+  double days = 0;           // that it may take
+  double flops = 0;          // FLOP/s that a device keeps up; 0 = as predicted
+  bool equations = false;    // also what published equations say
   bool json = false;
   std::string html = {};
 };

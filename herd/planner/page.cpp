@@ -4,6 +4,7 @@
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/timeline.h"
+#include "herd/planner/published_internal.h"
 #include "herd/planner/report.h"
 #include "herd/planner/tables_internal.h"
 #include "herd/program/draw.h"
@@ -74,6 +75,13 @@ draw::Section remedies(const Plan& plan) {
   return {"What would make it fit", html};
 }
 
+draw::Section equations(const Plan& plan) {
+  std::string html;
+  for (const auto& [title, table] : published_tables(plan.published()))
+    html += "<h3>" + draw::escape(title) + "</h3>\n" + draw::html_table(table);
+  return {"By published equations", html};
+}
+
 }  // namespace
 
 std::string plan_page(const Plan& plan) {
@@ -94,6 +102,7 @@ std::string plan_page(const Plan& plan) {
              program::memory_tables(simulation.memory, {})});
     sections.push_back({"Ops of a step", "<figure>" + draw::timeline_svg(simulation.timeline) + "</figure>\n"});
   }
+  sections.push_back(equations(plan));
   sections.push_back({"Run file", "<pre>" + draw::escape(spec::to_toml(plan.run)) + "</pre>\n"});
   sections.push_back({"Machine", "<pre>" + draw::escape(to_toml(plan.cluster)) + "</pre>\n"});
   return draw::html_page("Plan of " + plan.name, sections);

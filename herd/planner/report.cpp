@@ -3,6 +3,7 @@
 #include <nlohmann/json.hpp>
 
 #include "herd/base/units.h"
+#include "herd/planner/published_internal.h"
 #include "herd/planner/tables_internal.h"
 #include "herd/spec/compute.h"
 
@@ -33,6 +34,26 @@ Json prediction_json(const Prediction& p) {
 }
 
 }  // namespace
+
+Published Plan::published() const {
+  return published_of(run, prediction.layout, static_cast<double>(prediction.parameters));
+}
+
+double Plan::sustained_flops() const {
+  if (flops > 0) return flops;
+  return spec::training_flops(static_cast<double>(prediction.parameters), prediction.tokens_per_s()) / ranks;
+}
+
+double Plan::devices_needed() const {
+  return spec::devices_needed(static_cast<double>(prediction.parameters), tokens, sustained_flops(), days * 86400);
+}
+
+std::string equations_text(const Plan& plan) {
+  std::string out = "by published equations\n";
+  for (const auto& [title, table] : published_tables(plan.published()))
+    out += "\n" + title + "\n" + draw::text_table(table);
+  return out;
+}
 
 std::string plan_text(const Plan& plan) {
   std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
@@ -71,7 +92,13 @@ std::string plan_json(const Plan& plan) {
     out["training_tokens"] = plan.tokens;
     out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;
     out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.parameters), plan.tokens);
+    if (plan.days > 0) {
+      out["days_allowed"] = plan.days;
+      out["flops_per_s"] = plan.sustained_flops();
+      out["devices_needed"] = plan.devices_needed();
+    }
   }
+  out["equations"] = published_json(plan.published());
   out["choice"] = plan.choice;
   out["rewrites"] = Json::array();
   for (const Rewrite& rewrite : plan.rewrites.fitting) {

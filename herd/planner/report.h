@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/planner/published.h"
 #include "herd/planner/rewrites.h"
 
 namespace herd::planner {
@@ -19,10 +20,17 @@ struct Plan {
   Rewrites rewrites;             // where it does not fit
   std::vector<Remedy> remedies;  // the same, of other techniques, other ranks or where no program can be built
   double tokens = 0;             // of the whole training; 0 = not stated
+  double days = 0;               // that it may take; 0 = not stated
+  double flops = 0;              // FLOP/s that a device keeps up, recompute not counted; 0 = as predicted
   bool fits() const { return budget.holds(prediction); }
+  double sustained_flops() const;  // `flops`, or those of the predicted step, of a device
+  Published published() const;
+  double devices_needed() const;  // 6PT / (FLOP/s * seconds); needs tokens and days
 };
 
 std::string plan_text(const Plan& plan);
+// What published equations say of the run; the JSON and the page always have it.
+std::string equations_text(const Plan& plan);
 std::string plan_json(const Plan& plan);
 std::string plan_page(const Plan& plan);
 

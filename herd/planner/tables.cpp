@@ -1,3 +1,4 @@
+#include <cmath>
 #include <cstdio>
 
 #include "herd/base/units.h"
@@ -105,6 +106,15 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan) {
     std::snprintf(text, sizeof text, "%.3g days, %.3g device-days; 6PT = %.3g FLOP", days, days * plan.ranks,
                   spec::training_flops(static_cast<double>(p.parameters), plan.tokens));
     rows.emplace_back(format_count(plan.tokens) + " tokens", text);
+  }
+  if (plan.tokens > 0 && plan.days > 0) {
+    char text[160];
+    std::snprintf(text, sizeof text, "%.0f devices, %s/s each %s", std::ceil(plan.devices_needed()),
+                  flops_text(plan.sustained_flops()).c_str(),
+                  plan.flops > 0 ? "as stated" : "as this run is predicted to keep up");
+    char days[32];
+    std::snprintf(days, sizeof days, "in %.3g days", plan.days);
+    rows.emplace_back(days, text);
   }
   if (!p.peak_at.empty()) rows.emplace_back("memory peak", "at " + p.peak_at);
   return rows;

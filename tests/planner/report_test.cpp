@@ -45,6 +45,29 @@ TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
   EXPECT_DOUBLE_EQ(json["training_days"].get<double>() * 86400 * plan.prediction.tokens_per_s(), 1e9);
 }
 
+TEST(PlanText, SaysHowManyDevicesATrainingNeeds) {
+  Plan plan = plan_of("gpt-162m", 2, 0);
+  plan.tokens = 1e9;
+  plan.days = 2;
+  EXPECT_THAT(plan_text(plan), HasSubstr("as this run is predicted to keep up"));
+  plan.flops = 1e12;
+  EXPECT_THAT(plan_text(plan), HasSubstr("6 devices, 1 TFLOP/s each as stated"));  // 5.64
+}
+
+TEST(PlanEquations, StandInTextAndPage_AndSayWhatHerdDoesNotRun) {
+  const Plan plan = plan_of("gpt-162m", 4, 0, {"mesh.tp=2"});
+  const std::string text = equations_text(plan), page = plan_page(plan);
+  for (const char* part : {"ZeRO over 2 ranks", "2 + 2 + 4 + 4 + 4 + 4 = 20", "not run by herd yet", "19sbh",
+                           "recompute of every K layers", "data-parallel traffic", "ZeRO++"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(equations_text(plan_of("gpt-162m", 1, 0)), Not(HasSubstr("ZeRO++")));  // nobody to send to
+  const std::string t5 = equations_text(plan_of("t5-base", 1, 0));
+  EXPECT_THAT(t5, HasSubstr("= 16"));
+  EXPECT_THAT(t5, Not(HasSubstr("activations of one layer")));
+}
+
 TEST(PlanJson, HoldsTheSameFigures) {
   const Plan plan = plan_of("gpt-162m", 2, int64_t{2} << 30);
   const auto json = nlohmann::json::parse(plan_json(plan));
