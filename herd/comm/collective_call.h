@@ -33,6 +33,12 @@ CollectiveCall all_gather_list_call(BufferList ins, BufferList outs, Rank self, 
                                     const OpOptions& options);
 CollectiveCall reduce_scatter_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
                                         const OpOptions& options);
+CollectiveCall gather_list_call(BufferList ins, BufferList outs, Rank root, Rank self, int num_ranks,
+                                const OpOptions& options);
+CollectiveCall scatter_list_call(BufferList ins, BufferList outs, Rank root, Rank self, int num_ranks,
+                                 const OpOptions& options);
+CollectiveCall all_to_all_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
+                                    const OpOptions& options);
 
 void check_buffer(const Buffer& buffer, std::string_view what);
 void check_in_order(const Buffer& buffer, std::string_view what);  // elements lie in their logical order

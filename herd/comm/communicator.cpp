@@ -328,6 +328,17 @@ Work Communicator::issue_all_gather_list(const Buffers& ins, const Buffers& outs
 Work Communicator::issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
   return issue(comm::reduce_scatter_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
 }
+Work Communicator::issue_gather_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
+                                     Wait wait) {
+  return issue(comm::gather_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+}
+Work Communicator::issue_scatter_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
+                                      Wait wait) {
+  return issue(comm::scatter_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+}
+Work Communicator::issue_all_to_all_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
+  return issue(comm::all_to_all_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+}
 
 std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> sends, OpOptions o) {
   if (static_cast<int>(sends.size()) != size()) {

@@ -216,7 +216,7 @@ class Communicator {
   void barrier(OpOptions o = {});
 
   // Lists of buffers of one dtype as one operation. Buffers that follow each other in memory cost nothing extra, others
-  // are copied into one message and out of it. all_gather and reduce_scatter work on each buffer of the list.
+  // are copied into one message and out of it. Operations on parts work on each buffer of the list, of equal parts.
   template <typename List>
   void all_reduce_list(List&& xs, OpOptions o = {}) {
     issue_all_reduce_list(to_buffers(xs), o, Wait::kHere);
@@ -256,6 +256,32 @@ class Communicator {
   template <typename Ins, typename Outs>
   Work reduce_scatter_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     return issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
+  }
+  // `outs` is read at root only.
+  template <typename Ins, typename Outs>
+  void gather_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+    issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
+  }
+  template <typename Ins, typename Outs>
+  Work gather_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+    return issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kLater);
+  }
+  // `ins` is read at root only.
+  template <typename Ins, typename Outs>
+  void scatter_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+    issue_scatter_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
+  }
+  template <typename Ins, typename Outs>
+  Work scatter_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+    return issue_scatter_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kLater);
+  }
+  template <typename Ins, typename Outs>
+  void all_to_all_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    issue_all_to_all_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
+  }
+  template <typename Ins, typename Outs>
+  Work all_to_all_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+    return issue_all_to_all_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
 
   // Point to point; messages between two ranks with one tag arrive in order, tags in any. A rank may send to itself.
@@ -316,6 +342,9 @@ class Communicator {
   Work issue_reduce_list(const Buffers& xs, Rank root, const OpOptions&, Wait);
   Work issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions&, Wait);
   Work issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions&, Wait);
+  Work issue_gather_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions&, Wait);
+  Work issue_scatter_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions&, Wait);
+  Work issue_all_to_all_list(const Buffers& ins, const Buffers& outs, const OpOptions&, Wait);
   Work issue_send(const Buffer& x, Rank to, int tag, const OpOptions&, Wait);
   Rank run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
   Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);

@@ -1,5 +1,7 @@
 // Lists of buffers as one message.
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/comm/collective_call.h"
@@ -79,40 +81,83 @@ OpOptions without_factor(OpOptions options, DType dtype) {
   return options;
 }
 
-// Each buffer of `wholes` is num_ranks parts, of which the one of this rank is the buffer of `parts`. The message holds
-// for each rank its parts of all buffers.
-struct Columns {
-  std::shared_ptr<Packing> packing;
-  Buffer whole, part;
-};
-
-Columns columns_of(BufferList parts, BufferList wholes, Rank self, int num_ranks, std::string_view what,
-                   double factor) {
+// Each buffer of `wholes` is num_ranks parts of one size. The message holds for each rank its parts of all buffers.
+void check_columns(BufferList parts, BufferList wholes, int num_ranks, std::string_view what) {
   check_list(parts, what);
   check_list(wholes, what);
   const auto refuse = [&](const std::string& rule) { throw Error(Code::kBadConfig, std::string(what) + ": " + rule); };
   if (parts.size() != wholes.size()) {
     refuse("lists of " + std::to_string(parts.size()) + " parts and " + std::to_string(wholes.size()) + " wholes");
   }
-  Columns columns;
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (wholes[i].dtype == parts[i].dtype && wholes[i].count == parts[i].count * num_ranks) {
-      columns.part.count += parts[i].count;
-      continue;
-    }
+    if (wholes[i].dtype == parts[i].dtype && wholes[i].count == parts[i].count * num_ranks) continue;
     refuse("buffer " + std::to_string(i) + " has a part of " + std::to_string(parts[i].count) + " and a whole of " +
            std::to_string(wholes[i].count) + " elements, which is not " + std::to_string(num_ranks) +
            " times as many of the same dtype");
   }
-  if (!parts.empty()) columns.part.dtype = parts.front().dtype;
-  columns.whole = columns.part;
-  columns.whole.count = columns.part.count * num_ranks;
-  columns.packing = std::make_shared<Packing>(columns.part.dtype, factor);
-  std::byte* memory = columns.packing->reserve(columns.whole.bytes());
-  columns.whole.ptr = memory;
-  columns.part.ptr = memory + self * columns.part.bytes();
-  return columns;
 }
+
+// The message of a list whose buffers have parts; `parts` tell its size.
+class Columns {
+ public:
+  // `wholes` messages, of which the first holds this rank's part.
+  Columns(BufferList parts, Rank self, int num_ranks, double factor = 1, int wholes = 1)
+      : num_ranks_(num_ranks), shape_(shape_of(parts)) {
+    if (!parts.empty()) part_.dtype = parts.front().dtype;
+    for (const Buffer& part : parts) part_.count += part.count;
+    packing_ = std::make_shared<Packing>(part_.dtype, factor);
+    whole_ = part_;
+    whole_.count *= num_ranks;
+    memory_ = packing_->reserve(wholes * whole_.bytes());
+    whole_.ptr = memory_;
+    part_.ptr = memory_ + self * part_.bytes();
+  }
+
+  const Buffer& part() const { return part_; }
+  Buffer whole(int which = 0) const {
+    Buffer whole = whole_;
+    whole.ptr = memory_ + which * whole_.bytes();
+    return whole;
+  }
+
+  void load_parts(BufferList from) {
+    auto* at = static_cast<std::byte*>(part_.ptr);
+    for (const Buffer& x : from) packing_->load(x.ptr, std::exchange(at, at + x.bytes()), x.bytes());
+  }
+  void store_parts(BufferList to) {
+    const auto* at = static_cast<const std::byte*>(part_.ptr);
+    for (const Buffer& x : to) packing_->store(std::exchange(at, at + x.bytes()), x.ptr, x.bytes());
+  }
+  void load_wholes(BufferList from) {
+    each_part(from, whole(), [&](std::byte* mine, std::byte* in, int64_t bytes) { packing_->load(mine, in, bytes); });
+  }
+  void store_wholes(BufferList to, int which = 0) {
+    each_part(to, whole(which),
+              [&](std::byte* mine, std::byte* in, int64_t bytes) { packing_->store(in, mine, bytes); });
+  }
+
+  CollectiveCall carry(CollectiveCall call) const { return with(std::move(call), {{}, packing_, shape_}); }
+
+ private:
+  // body(a rank's part of a buffer, its place in the message, bytes)
+  template <typename Body>
+  void each_part(BufferList wholes, const Buffer& message, const Body& body) const {
+    auto* at = static_cast<std::byte*>(message.ptr);
+    for (Rank rank = 0; rank < num_ranks_; ++rank) {
+      for (const Buffer& x : wholes) {
+        const int64_t bytes = x.bytes() / num_ranks_;
+        if (bytes > 0) body(static_cast<std::byte*>(x.ptr) + rank * bytes, at, bytes);
+        at += bytes;
+      }
+    }
+  }
+
+  int num_ranks_;
+  uint64_t shape_;
+  Buffer part_, whole_;
+  std::byte* memory_ = nullptr;
+  std::shared_ptr<Packing> packing_;
+};
 
 }  // namespace
 
@@ -137,49 +182,63 @@ CollectiveCall reduce_list_call(BufferList xs, Rank root, Rank self, int num_ran
 
 CollectiveCall all_gather_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
                                     const OpOptions& options) {
-  Columns columns = columns_of(ins, outs, self, num_ranks, "all_gather_list", 1);
-  CollectiveCall call = all_gather_call(columns.part, columns.whole, self, num_ranks, options);
-  std::byte* at = static_cast<std::byte*>(columns.whole.ptr);
-  std::byte* mine = static_cast<std::byte*>(columns.part.ptr);
-  for (const Buffer& in : ins) {
-    columns.packing->load(in.ptr, mine, in.bytes());
-    mine += in.bytes();
-  }
-  for (Rank rank = 0; rank < num_ranks; ++rank) {
-    for (size_t i = 0; i < ins.size(); ++i) {
-      const int64_t bytes = ins[i].bytes();
-      if (bytes > 0) columns.packing->store(at, static_cast<std::byte*>(outs[i].ptr) + rank * bytes, bytes);
-      at += bytes;
-    }
-  }
-  call.packing = std::move(columns.packing);
-  call.shape = shape_of(ins);
-  call.ordinary = true;
-  return call;
+  check_columns(ins, outs, num_ranks, "all_gather_list");
+  Columns columns(ins, self, num_ranks);
+  columns.load_parts(ins);
+  columns.store_wholes(outs);
+  return columns.carry(all_gather_call(columns.part(), columns.whole(), self, num_ranks, options));
 }
 
 CollectiveCall reduce_scatter_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
                                         const OpOptions& options) {
-  Columns columns = columns_of(outs, ins, self, num_ranks, "reduce_scatter_list", options.factor);
-  CollectiveCall call =
-      reduce_scatter_call(columns.whole, columns.part, self, num_ranks, without_factor(options, columns.part.dtype));
-  std::byte* at = static_cast<std::byte*>(columns.whole.ptr);
-  std::byte* mine = static_cast<std::byte*>(columns.part.ptr);
-  for (Rank rank = 0; rank < num_ranks; ++rank) {
-    for (size_t i = 0; i < ins.size(); ++i) {
-      const int64_t bytes = outs[i].bytes();
-      if (bytes > 0) columns.packing->load(static_cast<const std::byte*>(ins[i].ptr) + rank * bytes, at, bytes);
-      at += bytes;
-    }
+  check_columns(outs, ins, num_ranks, "reduce_scatter_list");
+  Columns columns(outs, self, num_ranks, options.factor);
+  columns.load_wholes(ins);
+  columns.store_parts(outs);
+  return columns.carry(reduce_scatter_call(columns.whole(), columns.part(), self, num_ranks,
+                                           without_factor(options, columns.part().dtype)));
+}
+
+CollectiveCall gather_list_call(BufferList ins, BufferList outs, Rank root, Rank self, int num_ranks,
+                                const OpOptions& options) {
+  check_rank(root, num_ranks, "gather_list: root");
+  if (self != root) {
+    check_list(ins, "gather_list");
+    Message message = message_of(ins, 1, true, false);
+    return with(gather_call(message.buffer, {}, root, self, num_ranks, options), std::move(message));
   }
-  for (const Buffer& out : outs) {
-    columns.packing->store(mine, out.ptr, out.bytes());
-    mine += out.bytes();
+  check_columns(ins, outs, num_ranks, "gather_list");
+  Columns columns(ins, self, num_ranks);
+  columns.load_parts(ins);
+  columns.store_wholes(outs);
+  return columns.carry(gather_call(columns.part(), columns.whole(), root, self, num_ranks, options));
+}
+
+CollectiveCall scatter_list_call(BufferList ins, BufferList outs, Rank root, Rank self, int num_ranks,
+                                 const OpOptions& options) {
+  check_rank(root, num_ranks, "scatter_list: root");
+  if (self != root) {
+    check_list(outs, "scatter_list");
+    Message message = message_of(outs, 1, false, true);
+    return with(scatter_call({}, message.buffer, root, self, num_ranks, options), std::move(message));
   }
-  call.packing = std::move(columns.packing);
-  call.shape = shape_of(outs);
-  call.ordinary = true;
-  return call;
+  check_columns(outs, ins, num_ranks, "scatter_list");
+  Columns columns(outs, self, num_ranks);
+  columns.load_wholes(ins);
+  columns.store_parts(outs);
+  return columns.carry(scatter_call(columns.whole(), columns.part(), root, self, num_ranks, options));
+}
+
+CollectiveCall all_to_all_list_call(BufferList ins, BufferList outs, Rank self, int num_ranks,
+                                    const OpOptions& options) {
+  std::vector<Buffer> blocks(ins.begin(), ins.end());
+  for (Buffer& block : blocks) block.count /= num_ranks;
+  check_columns(blocks, ins, num_ranks, "all_to_all_list");
+  check_columns(blocks, outs, num_ranks, "all_to_all_list");
+  Columns columns(blocks, self, num_ranks, 1, 2);
+  columns.load_wholes(ins);
+  columns.store_wholes(outs, 1);
+  return columns.carry(all_to_all_call(columns.whole(), columns.whole(1), self, num_ranks, options));
 }
 
 }  // namespace herd::comm

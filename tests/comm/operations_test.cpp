@@ -181,6 +181,64 @@ TEST(Lists, AreOneOperation_OnBuffersApartAndSideBySide) {
   });
 }
 
+TEST(Lists, OfParts_GoToRootAndFromIt_AndFromEachRankToEach) {
+  for (int n : {1, 2, 3, 5}) {
+    run_inproc(n, [n](Communicator& comm) {
+      const Rank self = comm.rank(), root = n - 1;
+      const auto value = [](Rank from, Rank to, int32_t i) { return 10'000 * from + 100 * to + i; };
+      const std::vector<size_t> sizes = {2, 0, 5};
+      // A list of `blocks` blocks of each size; block b is what rank from(b) gives to rank to(b).
+      const auto list = [&](int blocks, auto&& from, auto&& to) {
+        std::vector<Ints> lists;
+        for (size_t size : sizes) {
+          Ints& one = lists.emplace_back();
+          for (int b = 0; b < blocks; ++b) {
+            for (size_t i = 0; i < size; ++i) one.push_back(value(from(b), to(b), static_cast<int32_t>(size + i)));
+          }
+        }
+        return lists;
+      };
+      const auto blank = [](std::vector<Ints> lists) {
+        for (Ints& one : lists) std::fill(one.begin(), one.end(), -1);
+        return lists;
+      };
+      const auto me = [&](int) { return self; };
+      const auto each = [](int b) { return b; };
+      const auto at_root = [&](int) { return root; };
+
+      const std::vector<Ints> gathered = list(n, each, at_root);
+      std::vector<Ints> whole = blank(gathered);
+      comm.gather_list(list(1, me, at_root), whole, root);
+      require(whole == (self == root ? gathered : blank(gathered)), "gather");
+
+      std::vector<Ints> part = blank(list(1, at_root, me));
+      comm.scatter_list_async(list(n, at_root, each), part, root).wait();
+      require(part == list(1, at_root, me), "scatter");
+
+      whole = blank(gathered);
+      comm.all_to_all_list(list(n, me, each), whole);
+      require(whole == list(n, each, me), "all_to_all");
+
+      std::vector<Ints> none;
+      comm.gather_list(list(1, me, at_root), self == root ? whole : none, root);  // others need no whole
+      comm.scatter_list(self == root ? list(n, at_root, each) : none, part, root);
+      require(part == list(1, at_root, me), "scatter without wholes");
+    });
+  }
+}
+
+TEST(Lists, WhosePartsDoNotFitTheirWholesAreRefused) {
+  run_inproc(2, [](Communicator& comm) {
+    std::vector<Ints> parts = {Ints(1), Ints(2)}, wholes = {Ints(2), Ints(5)};
+    EXPECT_THAT(refusal([&] { comm.all_gather_list(parts, wholes); }),
+                HasSubstr("all_gather_list: buffer 1 has a part of 2 and a whole of 5 elements"));
+    EXPECT_THAT(refusal([&] { comm.gather_list(parts, wholes, 2); }), HasSubstr("root 2 is not in the group"));
+    EXPECT_THAT(refusal([&] { comm.all_to_all_list(parts, wholes); }), HasSubstr("all_to_all_list: buffer 0"));
+    wholes.pop_back();
+    EXPECT_THAT(refusal([&] { comm.reduce_scatter_list(wholes, parts); }), HasSubstr("lists of 2 parts and 1 wholes"));
+  });
+}
+
 TEST(Lists, CutElsewhereOnAnotherRankAreRefusedByBoth) {
   for (const Error& error : errors_of(2, [](Communicator& comm) {
          std::vector<float> a(comm.rank() == 0 ? 3u : 5u), b(comm.rank() == 0 ? 5u : 3u);
