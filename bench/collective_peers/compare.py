@@ -76,8 +76,10 @@ def start(commands):
     return [line for text in texts for line in text.splitlines()]
 
 
-def iterations(size):
-    return max(5, min(500, int(args.seconds * 4e9 / max(size, 2**16))))
+def sizes_for_peer(most):
+    """With how often each is run: about as long as herd's share, but not more than `most` times."""
+    return [f"{size}:{max(5, min(most, int(args.seconds * 4e9 / max(size, 2**16))))}"
+            for size in map(parse_bytes, args.bytes.split(","))]
 
 
 def samples_of(lines):
@@ -104,7 +106,7 @@ def gloo():
         s.close()
         return list(samples_of(start([
             ([args.python, f"{here}/gloo_peer.py", f"{args.build}/bench/libcore_distance.so", f"{folder}/words", args.ops,
-              *peer_sizes], {"RANK": str(r), "WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1",
+              *sizes_for_peer(500)], {"RANK": str(r), "WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1",
                              "MASTER_PORT": str(port)}) for r in range(args.ranks)])))
 
 
@@ -112,7 +114,8 @@ def open_mpi():
     root = ["--allow-run-as-root"] if os.geteuid() == 0 else []
     with tempfile.TemporaryDirectory() as folder:
         return list(samples_of(start([(["mpirun", *root, "--oversubscribe", "--bind-to", "none", "-n", str(args.ranks),
-                                        f"{args.build}/bench/mpi_peer", f"{folder}/words", args.ops, *peer_sizes], {})])))
+                                        f"{args.build}/bench/mpi_peer", f"{folder}/words", args.ops,
+                                        *sizes_for_peer(20000)], {})])))
 
 
 def measure(samples):
@@ -173,7 +176,6 @@ def cpu_name():
         return re.search(r"model name\s*: (.*)", f.read()).group(1)
 
 
-peer_sizes = [f"{parse_bytes(text)}:{iterations(parse_bytes(text))}" for text in args.bytes.split(",")]
 os.makedirs(f"{args.build}/bench", exist_ok=True)
 flags = ["-O2", "-D_GNU_SOURCE"]
 subprocess.run(["cc", *flags, "-shared", "-fPIC", "-x", "c", "-o", f"{args.build}/bench/libcore_distance.so",
