@@ -155,6 +155,14 @@ std::string_view Communicator::name() const {
   return state_->group == nullptr ? std::string_view() : std::string_view(state_->group->settings().name);
 }
 
+void Communicator::set_deadline(std::chrono::milliseconds deadline) {
+  if (deadline.count() <= 0) {
+    throw Error(Code::kBadConfig,
+                "set_deadline: more than 0 ms, but it is " + std::to_string(deadline.count()) + " ms");
+  }
+  state_->member().set_deadline(deadline);
+}
+
 Communicator Communicator::split(int color, int key, std::string_view name) {
   GroupState& parent = state_->member();
   const int n = parent.size();

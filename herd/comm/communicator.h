@@ -117,6 +117,9 @@ class Communicator {
   Rank rank() const;  // -1 where this rank is in no group (split with color < 0)
   int size() const;
   std::string_view name() const;
+  // Of later operations whose options name none; 60 s at first. Groups made of this one begin with it.
+  // Throws kBadConfig unless it is more than 0. The group's calling thread.
+  void set_deadline(std::chrono::milliseconds deadline);
   // A group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
   // communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");

@@ -52,6 +52,7 @@ class GroupState {
   ~GroupState();
 
   const GroupSettings& settings() const { return settings_; }
+  void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // by the calling thread
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
   int size() const { return channel_->size(); }

@@ -29,6 +29,11 @@ Communicator& AxisGroups::of(program::Lane lane, const std::string& axis) const 
   throw Error(Code::kBug, "no group of lane " + std::string(program::lane_name(lane)) + " on axis " + axis);
 }
 
+void AxisGroups::set_deadline(std::chrono::milliseconds deadline) {
+  world_.set_deadline(deadline);
+  for (auto& [key, group] : groups_) group.set_deadline(deadline);
+}
+
 std::vector<AlgorithmUse> AxisGroups::algorithms_used() const {
   std::vector<AlgorithmUse> all = world_.algorithms_used();
   for (const auto& [key, group] : groups_) {

@@ -3,6 +3,7 @@
 // Threads: made by one thread; of() from any.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <string>
 #include <utility>
@@ -20,7 +21,8 @@ class AxisGroups {
   // Throws kBug where the step has no collective there.
   Communicator& of(program::Lane lane, const std::string& axis) const;
   Communicator& world() const { return world_; }
-  std::vector<AlgorithmUse> algorithms_used() const;  // of all of them, the world's included
+  void set_deadline(std::chrono::milliseconds deadline);  // of all of them
+  std::vector<AlgorithmUse> algorithms_used() const;      // of all of them, the world's included
 
  private:
   Communicator& world_;

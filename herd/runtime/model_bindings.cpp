@@ -174,8 +174,8 @@ EventPtr ModelBindings::gather(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;
   for (size_t i = 0; i < op.reads.size(); ++i) {
-    works.push_back(comm.all_gather_async(parameters_.memory(op.reads[i]), parameters_.memory(op.writes[i]),
-                                          {.name = "weights", .deadline = options_.deadline}));
+    works.push_back(
+        comm.all_gather_async(parameters_.memory(op.reads[i]), parameters_.memory(op.writes[i]), {.name = "weights"}));
   }
   return std::make_shared<WorksEvent>(std::move(works));
 }
@@ -196,9 +196,8 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1]);
-    works.push_back(comm.all_reduce_async(
-        range,
-        {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline, .algorithm = options_.algorithm}));
+    works.push_back(
+        comm.all_reduce_async(range, {.op = ReduceOp::kSum, .name = "gradient", .algorithm = options_.algorithm}));
     begin = end;
   }
   return works;
@@ -208,8 +207,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
 std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   for (const program::Value& value : op.writes) {
-    works.push_back(comm.all_reduce_async(parameters_.memory(value),
-                                          {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline}));
+    works.push_back(comm.all_reduce_async(parameters_.memory(value), {.op = ReduceOp::kSum, .name = "gradient"}));
   }
   return works;
 }
@@ -221,8 +219,7 @@ std::vector<Work> ModelBindings::reduce_to_shards(const Op& op, Communicator& co
   for (size_t i = 0; i < op.writes.size(); ++i) {
     const at::Tensor whole = parameters_.memory(op.reads[i]), shard = parameters_.memory(op.writes[i]);
     if (adds) whole.narrow(0, comm.rank() * shard.numel(), shard.numel()).add_(shard);
-    works.push_back(comm.reduce_scatter_async(
-        whole, shard, {.op = ReduceOp::kSum, .name = "gradient", .deadline = options_.deadline}));
+    works.push_back(comm.reduce_scatter_async(whole, shard, {.op = ReduceOp::kSum, .name = "gradient"}));
   }
   return works;
 }
@@ -234,7 +231,7 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
     HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(), describe(op));
   const auto sums = std::span(squares_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
-  works.push_back(comm.all_reduce_async(sums, {.name = "norms", .deadline = options_.deadline}));
+  works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));
   return works;
 }
 

@@ -6,7 +6,6 @@
 // Threads: bindings run on the compute lane, but for gather and reduce, which only start operations.
 #pragma once
 
-#include <chrono>
 #include <map>
 #include <memory>
 #include <optional>
@@ -57,7 +56,6 @@ class ModelBindings {
     bool stop_on_nonfinite = true;
     std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
     std::string algorithm = {};                       // of the gradients' reduction; empty = chosen
-    std::chrono::milliseconds deadline{0};            // of it; 0 = the group's
   };
   // Borrows all of them; they must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,

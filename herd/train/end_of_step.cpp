@@ -4,11 +4,11 @@
 
 namespace herd::train {
 
-EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm, std::chrono::milliseconds deadline) {
+EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<double> totals = {mine.loss_sum, static_cast<double>(mine.tokens), mine.stop ? 1.0 : 0.0,
                                 mine.unsaved ? 1.0 : 0.0};
-  comm.all_reduce(totals, {.name = "end of step", .deadline = deadline});
+  comm.all_reduce(totals, {.name = "end of step"});
   const double waited_ms = us_since(begin) / 1e3;
   return {totals[0], static_cast<int64_t>(totals[1]), totals[2] > 0, totals[3] > 0, waited_ms};
 }

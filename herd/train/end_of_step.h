@@ -1,7 +1,6 @@
 // What the ranks tell each other when a step is done.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 
 #include "herd/comm/communicator.h"
@@ -16,7 +15,7 @@ struct EndOfStep {
   double waited_ms = 0;  // out: for the slowest rank, and for the message
 };
 
-// Collective: the same call on every rank, the same answer on every rank, waited_ms excepted. deadline 0 = the group's.
-EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm, std::chrono::milliseconds deadline = {});
+// Collective: the same call on every rank, the same answer on every rank, waited_ms excepted.
+EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm);
 
 }  // namespace herd::train

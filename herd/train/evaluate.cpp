@@ -32,10 +32,10 @@ std::optional<double> evaluate(const runtime::Chain& chain, runtime::WholeWeight
     }
     if (!options.stop_requested) continue;
     std::vector<double> stop = {options.stop_requested() ? 1.0 : 0.0};
-    comm.all_reduce(stop, {.name = "stop of the validation", .deadline = options.deadline});
+    comm.all_reduce(stop, {.name = "stop of the validation"});
     if (stop[0] > 0) return std::nullopt;
   }
-  comm.all_reduce(sum_count, {.name = "validation loss", .deadline = options.deadline});
+  comm.all_reduce(sum_count, {.name = "validation loss"});
   return sum_count[0] / sum_count[1];
 }
 

@@ -2,7 +2,6 @@
 // weight 0.
 #pragma once
 
-#include <chrono>
 #include <functional>
 #include <optional>
 
@@ -20,7 +19,6 @@ struct EvaluateOptions {
   // Asked on every rank after each batch: where any says yes, the evaluation ends there on all. Empty = runs to its
   // end.
   std::function<bool()> stop_requested = {};
-  std::chrono::milliseconds deadline{0};  // of the operations in it; 0 = the group's
 };
 
 // Mean loss of a token, in nats; nothing where it was stopped. Collective: the same call on every rank, the same answer

@@ -2,7 +2,6 @@
 // on the same weights and samples (random numbers are keyed, so it repeats), looking at every output and gradient.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,7 @@ std::string find_nonfinite(const runtime::Chain& chain, const runtime::StepInput
 // of h.3", the first of this rank's shards that is not finite. Gradients are those of the step, reduced.
 std::string find_nonfinite_shard(const runtime::FlatParameters& parameters);
 
-// What every rank found, in one text: "rank 1: output of blocks.3, micro-batch 0". Collective. deadline 0 = the
-// group's.
-std::string gather_findings(const std::string& mine, Communicator& comm, std::chrono::milliseconds deadline = {});
+// What every rank found, in one text: "rank 1: output of blocks.3, micro-batch 0". Collective.
+std::string gather_findings(const std::string& mine, Communicator& comm);
 
 }  // namespace herd::train

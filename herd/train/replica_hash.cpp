@@ -52,8 +52,7 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
   return text;
 }
 
-void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step,
-                    std::chrono::milliseconds deadline) {
+void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
   if (comm.size() == 1) return;
   std::vector<std::string> groups;
   for (int g = 0; g < parameters.num_groups(); ++g) {
@@ -61,7 +60,7 @@ void check_replicas(const runtime::FlatParameters& parameters, Communicator& com
   }
   if (groups.empty()) return;
   std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
-  comm.all_gather(mine, all, {.name = "hash of the weights", .deadline = deadline});
+  comm.all_gather(mine, all, {.name = "hash of the weights"});
   const std::string differences = describe_differences(all, comm.size(), groups);
   if (!differences.empty())
     throw SharedError(Code::kBug,

@@ -1,7 +1,6 @@
 // Whether the weights that every rank holds are still the same bits on all of them.
 #pragma once
 
-#include <chrono>
 #include <string>
 #include <vector>
 
@@ -19,8 +18,7 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
                                  const std::vector<std::string>& groups);
 
 // Throws kBug with that text. Nothing to compare where each rank keeps a shard of its own. Collective: the same call on
-// every rank. deadline 0 = the group's.
-void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step,
-                    std::chrono::milliseconds deadline = {});
+// every rank.
+void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step);
 
 }  // namespace herd::train

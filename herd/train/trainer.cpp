@@ -165,14 +165,15 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   } else {
     s.say("not predicted: " + why);
   }
+  // From here on: ranks may have been long over what they measured, at different times.
+  s.groups->set_deadline(deadline_of(run));
   s.pace = std::make_unique<MachinePace>(*s.passes, run.health.pace_every, s.predicted.step_us);
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
       runtime::ModelBindings::Options{.seed = seed,
                                       .clip = run.optimizer.clip,
                                       .stop_on_nonfinite = run.health.check_finite,
-                                      .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
-                                      .deadline = deadline_of(run)});
+                                      .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm});
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
 
@@ -207,7 +208,7 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
     std::string found = parameters->keeps_whole_weights()
                             ? find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step)
                             : find_nonfinite_shard(*parameters);
-    if (met == NonFinite::kNorm) found = gather_findings(found, comm, deadline_of(run));
+    if (met == NonFinite::kNorm) found = gather_findings(found, comm);
     const std::string where = "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
                               "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step";
     if (met == NonFinite::kLoss) throw Error(error.code(), error.message() + where);
@@ -228,7 +229,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
                                              .tokens = output.count,
                                              .stop = StopSignal::requested(),
                                              .unsaved = checkpoints->failed()},
-                                            comm, deadline_of(run));
+                                            comm);
   if (end.unsaved) checkpoints->wait();
   stop = end.stop;
 
@@ -260,8 +261,7 @@ std::optional<double> Trainer::State::validate() {
                   {.batches = run.train.eval_batches,
                    .batch = layout.batch,
                    .micro_batch = layout.micro_batch,
-                   .stop_requested = StopSignal::requested,
-                   .deadline = deadline_of(run)});
+                   .stop_requested = StopSignal::requested});
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -357,7 +357,7 @@ TrainResult Trainer::State::train() {
     if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) {
       s.executor->drain();  // of gathers that the next step would wait for
-      check_replicas(*s.parameters, s.comm, done, deadline_of(run));
+      check_replicas(*s.parameters, s.comm, done);
     }
     if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
   }

@@ -112,6 +112,34 @@ TEST(Deadline, NamesTheMissingRank_AndWhereTheOthersAre) {
   }
 }
 
+TEST(Deadline, IsTheGroups_WhereAnOperationNamesNone_AndGroupsInheritIt) {
+  std::atomic<int> over{0};
+  for (const Error& error : errors_of(2, [&](Communicator& world) {
+         EXPECT_THROW(world.set_deadline(0ms), Error);
+         world.set_deadline(150ms);
+         Communicator half = world.split(0, 0, "half");
+         std::vector<float> x(4);
+         const auto begin = std::chrono::steady_clock::now();
+         // Each group is short of the other rank.
+         const auto last = [&](Communicator& group, auto&& call) {
+           try {
+             call(group);
+           } catch (const Error&) {
+             EXPECT_LT(std::chrono::steady_clock::now() - begin, 10s);
+             ++over;
+             while (over < 2) std::this_thread::sleep_for(1ms);
+             throw;
+           }
+         };
+         if (world.rank() == 0)
+           last(half, [&](Communicator& group) { group.all_reduce(x); });
+         else
+           last(world, [&](Communicator& group) { group.receive(x, 0); });
+       })) {
+    EXPECT_EQ(error.code(), Code::kTimeout) << error.what();
+  }
+}
+
 TEST(Deadline, IsTruePerOperation_AndLeavesAFastGroupAlone) {
   run_inproc(2, [](Communicator& world) {
     Communicator other = world.split(0, 0, "other");

@@ -250,6 +250,15 @@ TEST(TrainCommand, KeepsItsDeadlineInAValidationToo) {
   EXPECT_THAT(run.output(), HasSubstr("validation"));
 }
 
+TEST(TrainCommand, KeepsItsDeadlineWhileItLooksAtTheMachinesPace) {
+  RunFolder folder;
+  Command run = folder.start(
+      "run", 2,
+      {"train.steps=100000", "comm.deadline_s=2", "train.eval_every=0", "checkpoint.every=0", "health.pace_every=1"});
+  ASSERT_TRUE(run.wait_for("step 3/")) << run.output();
+  expect_it_waits_two_seconds_for_a_stopped_rank(run, folder);
+}
+
 TEST(ParityCommand, LeavesNoFolder_WhenASideFails) {
   RunFolder folder;
   setenv("TMPDIR", folder.root.c_str(), 1);
