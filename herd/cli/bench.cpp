@@ -190,6 +190,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   Beside beside;
   HostProbe host(comm, bytes, options.op != "send" && one.request().in_place);
   std::vector<double> us;
+  double between_us = 0;  // all repetitions together
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
@@ -204,6 +205,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
+    between_us += us_since(start) - us.back();
     if (i >= kWarmUps && i % stride == 0) {
       measure_beside(bound.get(), distance, beside);
       host.sample();
@@ -217,11 +219,13 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
     stride = std::max(1, (repetitions - kWarmUps) / kBoundSamples);
     us.clear();
+    between_us = 0;
   }
   comm.all_reduce(us, {.op = ReduceOp::kMax});
-  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns)};
+  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns),
+                               between_us / (repetitions - kWarmUps)};
   comm.all_reduce(std::span(facts).first(1));
-  comm.broadcast(std::span(facts).last(1), 0);
+  comm.broadcast(std::span(facts).last(2), 0);
   BenchResult result{options.op,
                      algorithm,
                      std::string(comm::Access::context(comm).transport->name()),
@@ -238,7 +242,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   result.us_median = median(us);
   if (options.op != "send" && comm.size() > 1) {
     result.predicted_us =
-        predict_us(algorithm, one.request(), host.applied_to(parse_topology(comm.topology()), facts[1]));
+        predict_us(algorithm, one.request(), host.applied_to(parse_topology(comm.topology()), facts[1]), facts[2]);
   }
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());

@@ -203,10 +203,11 @@ void HostProbe::sample() {
 }
 
 void HostProbe::sample_link() {
-  std::array<double, 4> said = {};
+  std::array<double, 6> said = {};
   if (const auto link = comm::probe_links(comm::Access::group(comm_), host_bytes_)) {
-    said = {link->latency_us, 1 / link->bytes_per_us, link->message_us,
-            link->core_bytes_per_us > 0 ? 1 / link->core_bytes_per_us : 0};
+    said = {link->latency_us,  1 / link->bytes_per_us,
+            link->message_us,  link->core_bytes_per_us > 0 ? 1 / link->core_bytes_per_us : 0,
+            link->burst_bytes, link->burst_bytes > 0 ? 1 / link->burst_bytes_per_us : 0};
   }
   comm_.broadcast(said, 0);
   for (size_t i = 0; i < said.size(); ++i) link_[i].push_back(said[i]);
@@ -244,6 +245,7 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
     for (size_t host = 0; host < without.size(); ++host) {
       topology.hosts[host].signal_us = turn_us;
       topology.hosts[host].uplink.latency_us = without[host].uplink.latency_us + turn_us;
+      topology.hosts[host].uplink.message_us = without[host].uplink.message_us + turn_us;
     }
   };
   // Short turns pass while the cores do something else, so time does not grow with them evenly.
@@ -275,8 +277,12 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     double round = std::max(0.0, barrier / rounds - steps);
     // Nothing measures the links of a host that the topology cuts into several: they stay as they are given.
     if (topology.hosts.size() > 1 && !link_[0].empty()) {
-      const double core_us = median(link_[3]);
+      const double core_us = median(link_[3]), burst_us = median(link_[5]);
       host.uplink = {median(link_[0]), 1 / median(link_[1]), median(link_[2]), core_us > 0 ? 1 / core_us : 0};
+      if (burst_us > 0) {
+        host.uplink.burst_bytes = median(link_[4]);
+        host.uplink.burst_bytes_per_us = std::max(host.uplink.bytes_per_us, 1 / burst_us);
+      }
       // In a round of a barrier each rank sends one message, and receives one.
       round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
     } else {

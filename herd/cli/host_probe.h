@@ -78,7 +78,8 @@ class HostProbe {
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
   std::array<std::vector<double>, kKinds> us_;
-  std::array<std::vector<double>, 4> link_;  // latency, us a byte, message_us, us a byte of a core
+  // latency, us a byte, message_us, us a byte of a core, burst_bytes, us a byte of a burst
+  std::array<std::vector<double>, 6> link_;
 };
 
 }  // namespace herd::cli

@@ -24,8 +24,8 @@ std::vector<Schedule> build_all(std::string_view name, CollectiveRequest request
 
 // Time of a message that is too long to simulate step by step: the line through two shorter ones that use memory alike.
 ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, const std::vector<Schedule>& all,
-                       const Topology& topology) {
-  const CostOptions options{request.elements};
+                       const Topology& topology, double between_us) {
+  const CostOptions options{request.elements, between_us};
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   if (request.elements <= most) return time_schedules(all, topology, options);
   const CollectiveRequest half = resized(request, most / 2), whole = resized(request, most);
@@ -133,7 +133,8 @@ double way_out_us(std::string_view name, const CollectiveRequest& own, const Top
   }
   double beyond = 0, hosts = 1;
   for (size_t far = 1; far < out.size(); ++far) beyond += out[far];
-  double us = beyond / topology.hosts[static_cast<size_t>(host)].uplink.bytes_per_us;
+  const Link& uplink = topology.hosts[static_cast<size_t>(host)].uplink;
+  double us = beyond / (beyond <= uplink.burst_bytes ? uplink.burst_bytes_per_us : uplink.bytes_per_us);
   for (size_t tier = 0; tier < topology.tiers.size(); ++tier) {
     beyond -= out[tier + 1];
     hosts *= topology.tiers[tier].size;
@@ -180,10 +181,10 @@ std::string busiest_of(const ScheduleTimes& times) {
 }
 
 void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
-                        const ChooseOptions& options) {
+                        const ChooseOptions& options, double between_us) {
   const std::vector<int> host_of = topology.host_of_ranks();
   const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
-  const ScheduleTimes times = simulate(candidate.algorithm.name, request, all, topology);
+  const ScheduleTimes times = simulate(candidate.algorithm.name, request, all, topology, between_us);
   candidate.us = times.end_us;
   candidate.busiest = busiest_of(times);
   if (options.count_rounds) candidate.rounds = num_rounds(all);
@@ -195,9 +196,9 @@ void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, 
 }
 
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
-             const ChooseOptions& options) {
+             const ChooseOptions& options, double between_us = kAsLongAsItTakes) {
   const int n = request.num_ranks;
-  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options);
+  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options, between_us);
   const std::vector<int> host_of = topology.host_of_ranks();
   // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
@@ -261,14 +262,15 @@ void check_ranks(const CollectiveRequest& request, const Topology& topology) {
 
 }  // namespace
 
-double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology) {
+double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology,
+                  double between_us) {
   check_ranks(asked, topology);
   const CollectiveRequest request = placed_on(asked, topology);
   for (const AlgorithmInfo& info : algorithms(request.collective)) {
     if (info.name != algorithm) continue;
     Candidate candidate{info, why_not(info, request)};
     if (!candidate.why_not.empty()) break;
-    predict(candidate, request, topology, {});
+    predict(candidate, request, topology, {}, between_us);
     return candidate.us;
   }
   build_schedule(algorithm, request);  // says why not

@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "herd/base/median.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
@@ -19,14 +20,19 @@ constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
 constexpr double kExchangesUs = 2000, kMaxExchanges = 7;
 constexpr int kTries = 2;  // of the size that is long enough: one that was interrupted looks long, and is not
-constexpr int kBurstTries = 4, kFirstBurst = 8, kLastBurst = 128;
-constexpr double kBurstLatencies = 4;  // a burst that takes as long is bound by the cores
+constexpr int kBurstTries = 9, kFirstBurst = 2, kLastBurst = 128;
+constexpr double kBurstLatencies = 2;      // a burst that takes as long is bound by the cores
+constexpr int64_t kPieceBytes = 16 << 10;  // of a stream
+constexpr double kStreamUs = 4000, kRestUs = 3000;
+constexpr int64_t kMinPieces = 4, kMaxPieces = 64;
+constexpr int kStreams = 2;
 
-enum class Ask : int64_t { kEnd, kPings, kBurst, kHalves, kExchanges };
+enum class Ask : int64_t { kEnd, kPings, kBurst, kHalves, kExchanges, kStream };
 struct Question {
   Ask ask = Ask::kEnd;
-  int64_t bytes = 0;  // of a message
-  int64_t times = 0;  // kBurst: messages; kExchanges: how often
+  int64_t bytes = 0;     // of a message
+  int64_t times = 0;     // kBurst, kExchanges: how often; kStream: messages
+  int64_t messages = 0;  // kBurst: of each
 };
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
@@ -55,6 +61,18 @@ void burst(ProbeWire& wire, int64_t messages) {
   for (int64_t i = 0; i < messages; ++i) wire.receive(bytes);
 }
 
+// One time each. The first waits until the other end begins, too.
+std::vector<double> bursts_us(ProbeWire& wire, int64_t messages, int64_t times) {
+  std::vector<double> us;
+  for (int64_t i = 0; i < times; ++i) {
+    const double begin = wire.now_us();
+    burst(wire, messages);
+    us.push_back(wire.now_us() - begin);
+  }
+  us.erase(us.begin());
+  return us;
+}
+
 // Of messages of so many bytes, each sent as one comes; one time each. Long ones end with a word from the other end
 // that it has its message, too: of two ways one is done first, and finds its next message there earlier by as much.
 std::vector<double> exchanges_us(ProbeWire& wire, int64_t bytes, int64_t times) {
@@ -74,30 +92,81 @@ class Asker {
  public:
   explicit Asker(ProbeWire& wire) : wire_(wire) {}
 
-  LinkProbe ask(int64_t message_bytes) {
+  Link ask(int64_t message_bytes) {
     LinkProbe probe;
     pings_us(kShortBytes, kMinPings);  // they make the connection
-    probe.short_us = lower_quartile(pings_us(kShortBytes, kMaxPings));
-    probe.message_us = message_us(probe.short_us);
-    if (message_bytes > 0 && message_bytes < kFirstBytes) {
-      short_messages(probe, std::max(message_bytes, 2 * kShortBytes));
-    } else {
-      long_messages(probe, message_bytes > 0 ? std::clamp(2 * message_bytes, kLeastLastBytes, kLastBytes) : kLastBytes);
+    look(pings_us(kShortBytes, kMaxPings), probe);
+    const bool brief = message_bytes > 0 && message_bytes < kFirstBytes;
+    long_messages(probe, message_bytes > 0 ? std::clamp(2 * message_bytes, kLeastLastBytes, kLastBytes) : kLastBytes);
+    Link link = burst_of(link_of(probe), probe);
+    if (brief) {
+      short_messages(probe, std::max(message_bytes, 2 * kShortBytes), link.burst_bytes);
+      link = as_brief(link, link_of(probe));
     }
     question({Ask::kEnd});
-    return probe;
+    return link;
   }
 
  private:
+  // Short messages, at one moment of several: the machine may have both ends on one core at some.
+  void look(const std::vector<double>& pings, LinkProbe& probe) {
+    short_us_.push_back(lower_quartile(pings));
+    message_us_.push_back(message_us(short_us_.back()));
+    probe.short_us = median(short_us_);
+    probe.message_us = median(message_us_);
+  }
+
   void question(Question question) { wire_.send(bytes_of(question)); }
 
-  std::vector<double> pings_us(int64_t bytes, size_t at_most) {
+  // The link for brief messages, which pass as `own`: those of a link that lets bursts pass are parts of one.
+  static Link as_brief(Link link, const Link& own) {
+    if (link.burst_bytes == 0) return own;
+    link.burst_bytes_per_us = std::max(link.bytes_per_us, own.bytes_per_us);
+    link.core_bytes_per_us = own.core_bytes_per_us;
+    return link;
+  }
+
+  std::vector<double> stream_us(int64_t pieces, double latency_us) {
+    question({Ask::kStream, kPieceBytes, pieces});
+    std::vector<std::byte> piece(static_cast<size_t>(kPieceBytes));
+    std::vector<double> us(static_cast<size_t>(pieces));
+    hear_ready(wire_);
+    for (int64_t i = 0; i < pieces; ++i) wire_.send(piece);
+    wire_.receive(std::as_writable_bytes(std::span(us)));
+    for (double& at : us) at = std::max(0.0, at - 2 * latency_us);  // until it knew that its receiver was ready, too
+    return us;
+  }
+
+  // Looks at short messages, too, while the link has a rest.
+  Link burst_of(const Link& link, LinkProbe& probe) {
+    const auto pieces =
+        std::clamp(static_cast<int64_t>(kStreamUs * link.bytes_per_us) / kPieceBytes, kMinPieces, kMaxPieces);
+    Link found = link;
+    for (int i = 0; i < kStreams; ++i) {
+      look(rest(), probe);
+      const Link one = with_burst(link, {kPieceBytes, stream_us(pieces, link.latency_us)});
+      if (one.burst_bytes > found.burst_bytes) found = one;  // what interrupts it makes it look smaller
+    }
+    found.latency_us = probe.short_us;
+    found.message_us = std::min(probe.message_us, probe.short_us);
+    if (found.burst_bytes == 0) return found;
+    rest();
+    const double short_us = least(pings_us(kShortBytes, kMinPings));
+    const double alone_us = std::max(1e-3, least(pings_us(kPieceBytes, kMinPings)) - short_us);
+    found.burst_bytes_per_us = std::max(found.burst_bytes_per_us, static_cast<double>(kPieceBytes) / alone_us);
+    return found;
+  }
+
+  // While little passes a link may save up a burst.
+  std::vector<double> rest() { return pings_us(kShortBytes, std::numeric_limits<size_t>::max(), kRestUs); }
+
+  std::vector<double> pings_us(int64_t bytes, size_t at_most, double most_us = kPingsUs) {
     question({Ask::kPings, bytes});
     std::vector<std::byte> ping(static_cast<size_t>(bytes));
     std::vector<double> us;
     const double begin = wire_.now_us();
     for (bool again = true; again;) {
-      again = us.size() + 1 < kMinPings || (us.size() + 1 < at_most && wire_.now_us() - begin < kPingsUs);
+      again = us.size() + 1 < kMinPings || (us.size() + 1 < at_most && wire_.now_us() - begin < most_us);
       ping[0] = std::byte{again};
       const double sent = wire_.now_us();
       wire_.send(ping);
@@ -109,26 +178,30 @@ class Asker {
 
   double message_us(double short_us) {
     for (int64_t messages = kFirstBurst;; messages *= 2) {
-      std::vector<double> us;
-      for (int i = 0; i < kBurstTries; ++i) {
-        question({Ask::kBurst, kShortBytes, messages});
-        const double begin = wire_.now_us();
-        burst(wire_, messages);
-        us.push_back(wire_.now_us() - begin);
-      }
-      if (least(us) >= kBurstLatencies * short_us || messages == kLastBurst) {
-        return least(us) / static_cast<double>(2 * messages);
+      question({.ask = Ask::kBurst, .times = kBurstTries, .messages = messages});
+      const double burst_us = lower_quartile(bursts_us(wire_, messages, kBurstTries));
+      if (burst_us >= kBurstLatencies * short_us || messages == kLastBurst) {
+        return burst_us / static_cast<double>(2 * messages);
       }
     }
   }
 
-  void short_messages(LinkProbe& probe, int64_t bytes) {
+  // Where the link lets bursts pass, no more of them than a part of one, and after a rest.
+  void short_messages(LinkProbe& probe, int64_t bytes, double burst_bytes) {
+    const bool in_burst = burst_bytes > 0;
+    const auto part = static_cast<size_t>(burst_bytes) / 4 / static_cast<size_t>(bytes);
+    const size_t times = in_burst ? std::clamp(part, kMinPings, kMaxPings) : kMaxPings;
     // What few bytes add is little beside what other programs add: the least of each. Not of the exchanges, which tell
     // whether a limited link lets so many pass again and again.
-    const auto ping = [&](int64_t each) { return least(pings_us(each, kMaxPings)); };
+    const auto ping = [&](int64_t each) {
+      if (in_burst) rest();
+      return least(pings_us(each, times));
+    };
     const auto exchange = [&](int64_t each) {
-      question({Ask::kExchanges, each, kMaxPings});
-      return lower_quartile(exchanges_us(wire_, each, kMaxPings));
+      if (in_burst) rest();
+      question({Ask::kExchanges, each, static_cast<int64_t>(times)});
+      const std::vector<double> us = exchanges_us(wire_, each, static_cast<int64_t>(times));
+      return in_burst ? least(us) : lower_quartile(us);
     };
     probe.long_bytes = bytes - kShortBytes;
     probe.long_us = probe.short_us + std::max(1e-3, ping(bytes) - ping(kShortBytes));
@@ -162,6 +235,7 @@ class Asker {
   }
 
   ProbeWire& wire_;
+  std::vector<double> short_us_, message_us_;
 };
 
 void answer_pings(ProbeWire& wire, int64_t bytes) {
@@ -183,6 +257,18 @@ void answer_halves(ProbeWire& wire, int64_t bytes) {
   const double end = wire.now_us();
   std::array<double, 2> took = {end - begin, end - middle};
   wire.send(bytes_of(took));
+}
+
+void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
+  std::vector<std::byte> piece(static_cast<size_t>(bytes));
+  std::vector<double> us;
+  const double begin = wire.now_us();
+  say_ready(wire);
+  for (int64_t i = 0; i < pieces; ++i) {
+    wire.receive(piece);
+    us.push_back(wire.now_us() - begin);
+  }
+  wire.send(std::as_writable_bytes(std::span(us)));
 }
 
 // Over the world's lanes, point to point.
@@ -227,7 +313,7 @@ std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
 
 }  // namespace
 
-LinkProbe ask(ProbeWire& wire, int64_t message_bytes) { return Asker(wire).ask(message_bytes); }
+Link ask(ProbeWire& wire, int64_t message_bytes) { return Asker(wire).ask(message_bytes); }
 
 void answer(ProbeWire& wire) {
   for (Question question;;) {
@@ -237,13 +323,16 @@ void answer(ProbeWire& wire) {
         answer_pings(wire, question.bytes);
         break;
       case Ask::kBurst:
-        burst(wire, question.times);
+        bursts_us(wire, question.messages, question.times);
         break;
       case Ask::kHalves:
         answer_halves(wire, question.bytes);
         break;
       case Ask::kExchanges:
         exchanges_us(wire, question.bytes, question.times);
+        break;
+      case Ask::kStream:
+        answer_stream(wire, question.bytes, question.times);
         break;
       case Ask::kEnd:
         return;
@@ -265,7 +354,7 @@ std::optional<Link> probe_links(GroupState& world, int64_t message_bytes) {
     }
     if (world.rank() != asks) continue;
     GroupWire wire(world, answers);
-    slowest = link_of(ask(wire, message_bytes));
+    slowest = ask(wire, message_bytes);
     if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
   }
   if (world.rank() != 0) return std::nullopt;

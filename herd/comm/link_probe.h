@@ -1,12 +1,15 @@
 // How long messages take between hosts, measured when a world is made: the first ranks of hosts 2k and 2k + 1 time a
 // few of each other's, all such pairs at once; where hosts are odd in number, the last one then asks its neighbour.
-//   short    the lower quartile of up to 60 round trips of 8 bytes, halved
-//   message  the least of several bursts: both ends send so many short ones that their cores, not the latency, take
-//            the time, and then receive as many
+//   short    the lower quartile of round trips of 8 bytes, halved
+//   message  the lower quartile of several bursts: both ends send as few short ones as make their cores, not the
+//            latency, take the time, and then receive as many. In longer bursts they would pass several at once
+//            (short and message are the medians of three moments, so that one with both ends on a core does not count)
 //   long     messages that double from 128 KiB until one takes 4 ms (or has 4 MiB): its second half, since the
 //            first may pass a limited link in a burst
+//   burst    after 3 ms with little on the link as many short messages as it passes in 4 ms (a MiB at most): what came
+//            ahead of its rate, the greater of two; and how fast such messages pass then, alone
 //   both     such a message as both ends send one, until both have it: the lower quartile of 2 to 7, after a first
-// About 20 ms, where a rank has a core. Threads: the world's calling thread.
+// About 30 ms, where a rank has a core. Threads: the world's calling thread.
 #pragma once
 
 #include <cstddef>
@@ -29,10 +32,9 @@ class ProbeWire {
   virtual double now_us() = 0;
 };
 
-// The two ends. `message_bytes` > 0: as messages of so many bytes pass, which a link that lets bursts pass treats
-// unlike long ones. Below 64 KiB they are timed by themselves; else the longest has a MiB, or twice as much as they
-// have.
-LinkProbe ask(ProbeWire& wire, int64_t message_bytes = 0);
+// The two ends. `message_bytes` > 0: as messages of so many bytes pass. Below 64 KiB they are timed by themselves (on a
+// link that lets bursts pass, as a part of one); else the longest has a MiB, or twice as much as they have.
+Link ask(ProbeWire& wire, int64_t message_bytes = 0);
 void answer(ProbeWire& wire);
 
 // Collective over the world, before its other operations, or while it has none. On rank 0 the slowest of all links, not

@@ -1,6 +1,7 @@
 #include "herd/schedule/cost.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "herd/base/check.h"
@@ -12,6 +13,7 @@ namespace herd {
 namespace {
 
 constexpr int64_t kMessagePieceBytes = 64 << 10;
+constexpr int kRepetitions = 8;  // at most, until links find their bursts as saved up as they leave them
 constexpr int kMaxMessagePieces = 4, kMaxFarPieces = 8;  // on a host; between hosts, where cores limit it
 
 struct Rates {  // of one host, for this message
@@ -21,7 +23,7 @@ struct Rates {  // of one host, for this message
 class Model {
  public:
   Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
-      : all_(all), topology_(topology), meets_(verify_detail::match_steps(all)) {
+      : all_(all), topology_(topology), between_us_(options.between_us), meets_(verify_detail::match_steps(all)) {
     const int n = static_cast<int>(all.size());
     for (Rank rank = 0; rank < n; ++rank) host_of_.push_back(topology.host_of(rank));
     const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
@@ -41,10 +43,10 @@ class Model {
       tasks_to_add_[task].latency_from = id_of(after);
     }
     for (sim::Task& task : tasks_to_add_) engine_.add_task(std::move(task));
-    const sim::Outcome outcome = engine_.run();
-    ScheduleTimes times{outcome.end_us, {}, {}};
     double call_us = 0;
     for (const Host& host : topology_.hosts) call_us = std::max(call_us, host.call_us);
+    const sim::Outcome outcome = run_repeatedly(call_us);
+    ScheduleTimes times{outcome.end_us, {}, {}};
     times.end_us += call_us;
     for (const auto& steps : tasks_) {
       auto& rows = times.steps.emplace_back();
@@ -63,6 +65,33 @@ class Model {
     int step, piece;
   };
 
+  // As one of many like it: with all bursts saved up, then with what the one before and the time after it leave, until
+  // that changes by no more than a hundredth.
+  sim::Outcome run_repeatedly(double call_us) const {
+    std::vector<double> begins;
+    for (const auto& [resource, link] : bursts_) {
+      begins.resize(static_cast<size_t>(resource) + 1, 0);
+      begins.back() = link.burst_bytes;
+    }
+    sim::Outcome outcome = engine_.run(begins);
+    for (int i = 1; i < kRepetitions; ++i) {
+      const double took_us = outcome.end_us + call_us;
+      const double idle_us = call_us + (between_us_ < 0 ? took_us : between_us_);
+      bool steady = true;
+      for (const auto& [resource, link] : bursts_) {
+        double& own = begins[static_cast<size_t>(resource)];
+        const double left = outcome.saved[static_cast<size_t>(resource)];
+        const double next = std::min(link.burst_bytes, left + link.bytes_per_us * idle_us);
+        steady = steady && std::abs(next - own) <= link.burst_bytes / 100;
+        // The less is left, the longer an operation takes, and as long is saved after it: half of the way is enough.
+        own = between_us_ < 0 ? (own + next) / 2 : next;
+      }
+      if (steady) break;
+      outcome = engine_.run(begins);
+    }
+    return outcome;
+  }
+
   void add_host(int h, int64_t footprint) {
     const Host& host = topology_.hosts[h];
     // What the ranks of the host touch: inputs and outputs; stage memory is reused and stays small.
@@ -79,12 +108,12 @@ class Model {
     if (topology_.fabric != Fabric::kSwitch) {
       for (size_t axis = 0; axis < topology_.axes.size(); ++axis) {
         for (const char* way : {"+", "-"}) {
-          links_.push_back(add_shared("link" + name + " axis " + std::to_string(axis) + way, host.uplink.bytes_per_us));
+          links_.push_back(add_uplink("link" + name + " axis " + std::to_string(axis) + way, host.uplink));
         }
       }
     } else if (topology_.hosts.size() > 1) {
-      up_.push_back(add_shared("uplink out" + name, host.uplink.bytes_per_us));
-      down_.push_back(add_shared("uplink in" + name, host.uplink.bytes_per_us));
+      up_.push_back(add_uplink("uplink out" + name, host.uplink));
+      down_.push_back(add_uplink("uplink in" + name, host.uplink));
     }
   }
 
@@ -165,6 +194,12 @@ class Model {
 
   int add_shared(const std::string& name, double capacity) {
     shared_.push_back(engine_.add_resource(name, capacity));
+    return shared_.back();
+  }
+
+  int add_uplink(const std::string& name, const Link& link) {
+    shared_.push_back(engine_.add_resource(name, link.bytes_per_us, {link.burst_bytes, link.burst_bytes_per_us}));
+    if (link.burst_bytes > 0) bursts_.push_back({shared_.back(), link});
     return shared_.back();
   }
 
@@ -305,7 +340,8 @@ class Model {
     const Link& link = topology_.hosts[from].uplink;
     const double piece = message / count, core_us = link.core_bytes_per_us > 0 ? piece / link.core_bytes_per_us : 0;
     sim::Task task;
-    task.work_us = topology_.hosts[from].step_us + std::max(piece / link.bytes_per_us, core_us);
+    const double rate = link.burst_bytes > 0 ? link.burst_bytes_per_us : link.bytes_per_us;
+    task.work_us = topology_.hosts[from].step_us + std::max(piece / rate, core_us);
     if (piece > 0) {
       for (const int resource : resources_between(from, to)) task.uses.push_back({resource, piece / task.work_us});
     }
@@ -319,11 +355,13 @@ class Model {
 
   std::span<const Schedule> all_;
   const Topology& topology_;
+  double between_us_;
   std::vector<std::vector<int>> meets_;
   sim::Engine engine_;
   std::vector<int> host_of_;
   std::vector<Rates> rates_;
   std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
+  std::vector<std::pair<int, Link>> bursts_;           // the shared resources that let bursts pass
   std::vector<int> links_;                             // of a torus or mesh: per host, axis and direction
   std::vector<std::vector<int>> tier_up_, tier_down_;  // per tier and group
   int spine_ = -1;

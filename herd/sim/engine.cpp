@@ -1,6 +1,7 @@
 #include "herd/sim/engine.h"
 
 #include <algorithm>
+#include <limits>
 #include <map>
 #include <queue>
 
@@ -17,8 +18,19 @@ constexpr double kDoneOfClock = 1e-12;  // which grows with the clock: less than
 // One run: which tasks may start, which wait out their latency, which work.
 class Run {
  public:
-  Run(const std::vector<Task>& tasks, std::vector<double> capacities)
-      : tasks_(tasks), capacities_(std::move(capacities)), used_(capacities_.size(), 0) {
+  Run(const std::vector<Task>& tasks, std::vector<double> capacities, std::vector<Bucket> buckets,
+      std::vector<double> saved)
+      : tasks_(tasks),
+        capacities_(std::move(capacities)),
+        buckets_(std::move(buckets)),
+        saved_(std::move(saved)),
+        used_(capacities_.size(), 0),
+        rates_(capacities_.size(), 0) {
+    saved_.resize(capacities_.size(), 0);
+    for (int r = 0; r < static_cast<int>(buckets_.size()); ++r) {
+      saved_[r] = std::min(saved_[r], buckets_[r].size);
+      if (buckets_[r].size > 0) with_bucket_.push_back(r);
+    }
     outcome_.tasks.resize(tasks.size());
     missing_.assign(tasks.size(), 0);
     followers_.resize(tasks.size());
@@ -38,8 +50,10 @@ class Run {
     while (!latent_.empty() || !working_.empty()) advance();
     check_all_ran();
     for (size_t r = 0; r < capacities_.size(); ++r) {
-      outcome_.busy.push_back(outcome_.end_us > 0 ? used_[r] / (capacities_[r] * outcome_.end_us) : 0);
+      const double busy = outcome_.end_us > 0 ? used_[r] / (capacities_[r] * outcome_.end_us) : 0;
+      outcome_.busy.push_back(std::min(1.0, busy));  // a bucket may have passed more
     }
+    outcome_.saved = std::move(saved_);
     return std::move(outcome_);
   }
 
@@ -80,8 +94,10 @@ class Run {
       const double done = now_ + w.left_us / w.speed;
       if (next < 0 || done < next) next = done;
     }
+    next = std::min(next, first_empty());
     const double passed = next - now_;
     now_ = next;
+    save(passed);
     std::vector<int> done;
     for (Working& w : working_) {
       w.left_us -= passed * w.speed;
@@ -109,8 +125,39 @@ class Run {
     changed_ = false;
     std::vector<const std::vector<Use>*> uses;
     for (const Working& w : working_) uses.push_back(&tasks_[w.task].uses);
-    const std::vector<double> speeds = fair_speeds(uses, capacities_);
+    std::vector<double> now = capacities_;
+    for (const int r : with_bucket_) {
+      if (has_saved(r)) now[r] = std::max(now[r], buckets_[r].capacity);
+    }
+    const std::vector<double> speeds = fair_speeds(uses, now);
     for (size_t i = 0; i < working_.size(); ++i) working_[i].speed = speeds[i];
+    if (with_bucket_.empty()) return;
+    rates_.assign(capacities_.size(), 0);
+    for (const Working& w : working_) {
+      for (const Use& use : tasks_[w.task].uses) rates_[use.resource] += use.rate * w.speed;
+    }
+  }
+
+  bool has_saved(int r) const { return saved_[r] > kDoneUs * capacities_[r]; }
+
+  // What a bucket gains a us; below zero it runs empty.
+  double gain(int r) const { return capacities_[r] - rates_[r]; }
+
+  // When the first bucket that is used up will be, if nothing else happens before.
+  double first_empty() const {
+    double first = std::numeric_limits<double>::infinity();
+    for (const int r : with_bucket_) {
+      if (has_saved(r) && gain(r) < 0) first = std::min(first, now_ + saved_[r] / -gain(r));
+    }
+    return first;
+  }
+
+  void save(double passed) {
+    for (const int r : with_bucket_) {
+      const bool had = has_saved(r);
+      saved_[r] = std::clamp(saved_[r] + gain(r) * passed, 0.0, buckets_[r].size);
+      if (had && !has_saved(r)) changed_ = true;
+    }
   }
 
   void check_all_ran() const {
@@ -122,7 +169,11 @@ class Run {
   }
 
   const std::vector<Task>& tasks_;
-  std::vector<double> capacities_, used_;
+  std::vector<double> capacities_;
+  std::vector<Bucket> buckets_;
+  std::vector<double> saved_, used_;
+  std::vector<int> with_bucket_;
+  std::vector<double> rates_;  // what is used of each resource; where one has a bucket
   std::vector<int> missing_;
   std::vector<std::vector<int>> followers_;
   std::priority_queue<Latent, std::vector<Latent>, std::greater<>> latent_;
@@ -135,9 +186,9 @@ class Run {
 
 }  // namespace
 
-int Engine::add_resource(std::string name, double capacity) {
+int Engine::add_resource(std::string name, double capacity, Bucket bucket) {
   HERD_CHECK(capacity > 0, "resource " + name + " has capacity " + std::to_string(capacity));
-  resources_.push_back({std::move(name), capacity});
+  resources_.push_back({std::move(name), capacity, bucket});
   return static_cast<int>(resources_.size()) - 1;
 }
 
@@ -152,7 +203,7 @@ int Engine::add_task(Task task) {
   return num_tasks() - 1;
 }
 
-Outcome Engine::run() const {
+Outcome Engine::run(std::vector<double> saved) const {
   for (int i = 0; i < num_tasks(); ++i) {
     for (const int before : tasks_[i].after) {
       HERD_CHECK(before >= 0 && before < num_tasks(),
@@ -164,8 +215,12 @@ Outcome Engine::run() const {
                "task " + std::to_string(i) + " counts from " + std::to_string(from) + ", which it does not follow");
   }
   std::vector<double> capacities;
-  for (const Resource& resource : resources_) capacities.push_back(resource.capacity);
-  return Run(tasks_, std::move(capacities)).run();
+  std::vector<Bucket> buckets;
+  for (const Resource& resource : resources_) {
+    capacities.push_back(resource.capacity);
+    buckets.push_back(resource.bucket);
+  }
+  return Run(tasks_, std::move(capacities), std::move(buckets), std::move(saved)).run();
 }
 
 }  // namespace herd::sim

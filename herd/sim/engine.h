@@ -12,6 +12,9 @@
 //   const int b = engine.add_task({.lane = 1, .latency_us = 2, .work_us = 50, .uses = {{bus, 8'000}}, .after = {a}});
 //   Outcome outcome = engine.run();                                      // times, busy shares
 //
+// A resource with a bucket passes more while it has saved up something: what it could have passed and did not, up to
+// the bucket's size (a token bucket, as links are limited that let bursts pass).
+//
 // The same input gives the same output, bit for bit.   Threads: one at a time.
 #pragma once
 
@@ -35,6 +38,11 @@ struct Task {
   std::vector<int> after = {};  // earlier or later tasks that must end first
 };
 
+struct Bucket {
+  double size = 0;      // units; 0 = it saves nothing
+  double capacity = 0;  // units per us while something is left of it; no less than the resource's own
+};
+
 struct TaskTime {
   double start_us = 0;  // when its dependencies and its lane let it
   double end_us = 0;
@@ -44,25 +52,28 @@ struct TaskTime {
 struct Outcome {
   std::vector<TaskTime> tasks;  // by the index that add_task returned
   std::vector<double> busy;     // per resource: what was used of capacity * end_us, 0 .. 1
+  std::vector<double> saved;    // per resource: what its bucket has at the end
   double end_us = 0;            // of the last task
 };
 
 class Engine {
  public:
   // Units per us. REQUIRES capacity > 0.
-  int add_resource(std::string name, double capacity);
+  int add_resource(std::string name, double capacity, Bucket bucket = {});
   // Throws kBug for a negative time or an unknown resource.
   int add_task(Task task);
   int num_tasks() const { return static_cast<int>(tasks_.size()); }
   const std::string& resource_name(int resource) const { return resources_[resource].name; }
 
   // Throws kBadConfig naming a task where tasks wait for each other in a circle (dependencies and lanes together).
-  Outcome run() const;
+  // `saved`: what the buckets have at the beginning, by resource, as an Outcome says it; else nothing.
+  Outcome run(std::vector<double> saved = {}) const;
 
  private:
   struct Resource {
     std::string name;
     double capacity;
+    Bucket bucket;
   };
   std::vector<Resource> resources_;
   std::vector<Task> tasks_;

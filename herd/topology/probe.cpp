@@ -13,10 +13,12 @@
 namespace herd {
 namespace {
 
-constexpr double kCoresLimit = 1.25;  // both ways over one way
+constexpr double kCoresLimit = 1.25;  // both ways over one way, and a rate that is the link's
+constexpr double kBurstRates = 2;     // a burst over the link's rate
 // Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
 // by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
 constexpr double kTurnUs = 3, kMessageTurnUs = 1;
+constexpr double kFarTurnUs = 5;  // whoever has the core meanwhile looks at the network
 
 }  // namespace
 
@@ -42,17 +44,42 @@ Link link_of(const LinkProbe& probe) {
   return {probe.short_us, bytes / one_way, std::min(probe.message_us, probe.short_us), core};
 }
 
+Link with_burst(Link link, const StreamProbe& stream) {
+  const size_t pieces = stream.us.size();
+  const auto passed = [&](size_t count) {
+    return static_cast<double>(count) * static_cast<double>(stream.piece_bytes);
+  };
+  const double own_rate = kCoresLimit * link.bytes_per_us;  // and less is the link's own
+  size_t most = 0;                                          // pieces that had come when they were ahead of it the most
+  double ahead = 0;
+  for (size_t count = 1; count <= pieces; ++count) {
+    const double here = passed(count) - own_rate * stream.us[count - 1];
+    if (here > ahead) most = count;
+    ahead = std::max(ahead, here);
+  }
+  if (most == 0 || pieces - most < std::max<size_t>(2, pieces / 4)) return link;
+  const double took = std::max(stream.us[most - 1], 1e-3), rest = stream.us.back() - took;
+  const bool limited = passed(pieces - most) <= own_rate * rest;
+  if (!limited || passed(most) < kBurstRates * link.bytes_per_us * took) return link;
+  link.burst_bytes = passed(most) - link.bytes_per_us * took;
+  link.burst_bytes_per_us = passed(most) / took;
+  return link;
+}
+
 Link slower(const Link& a, const Link& b) {
   const bool limited = a.core_bytes_per_us > 0 && b.core_bytes_per_us > 0;
-  return {std::max(a.latency_us, b.latency_us), std::min(a.bytes_per_us, b.bytes_per_us),
-          std::max(a.message_us, b.message_us),
-          limited ? std::min(a.core_bytes_per_us, b.core_bytes_per_us)
-                  : std::max(a.core_bytes_per_us, b.core_bytes_per_us)};
+  return {
+      std::max(a.latency_us, b.latency_us),
+      std::min(a.bytes_per_us, b.bytes_per_us),
+      std::max(a.message_us, b.message_us),
+      limited ? std::min(a.core_bytes_per_us, b.core_bytes_per_us) : std::max(a.core_bytes_per_us, b.core_bytes_per_us),
+      std::min(a.burst_bytes, b.burst_bytes),
+      std::min(a.burst_bytes_per_us, b.burst_bytes_per_us)};
 }
 
 Link rounded(const Link& link) {
-  return {rounded(link.latency_us), rounded(link.bytes_per_us), rounded(link.message_us),
-          rounded(link.core_bytes_per_us)};
+  return {rounded(link.latency_us),        rounded(link.bytes_per_us), rounded(link.message_us),
+          rounded(link.core_bytes_per_us), rounded(link.burst_bytes),  rounded(link.burst_bytes_per_us)};
 }
 
 double second_half_us(double whole_us, double second_us) { return std::max(second_us, whole_us / 2); }
@@ -88,7 +115,8 @@ Host by_turns(Host host) {
   host.signal_us = kTurnUs;
   host.message_us = kMessageTurnUs;
   host.call_us = kTurnUs * ((host.ranks + host.cores - 1) / host.cores - 1);
-  host.uplink.latency_us += kTurnUs;
+  host.uplink.latency_us += kFarTurnUs;
+  host.uplink.message_us += kFarTurnUs;
   return host;
 }
 

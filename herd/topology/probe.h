@@ -27,8 +27,17 @@ struct LinkProbe {
 // quarter more on, core_bytes_per_us = 2 long_bytes / (both_us - short_us). Throws kBadConfig but where
 // long_us > short_us.
 Link link_of(const LinkProbe& probe);
-Link slower(const Link& a, const Link& b);  // the greater times, the lesser rates
+Link slower(const Link& a, const Link& b);  // the greater times, the lesser rates and bursts
 Link rounded(const Link& link);             // each of its figures
+
+// When each piece of `bytes` of a stream had arrived, since its first byte could.
+struct StreamProbe {
+  int64_t piece_bytes = 0;
+  std::vector<double> us = {};
+};
+// The link with the burst that the stream passed in: what was ahead of the link's rate at most, where it came at twice
+// that rate and more, and the rest at the rate itself. A receiver that is interrupted finds less of it, never more.
+Link with_burst(Link link, const StreamProbe& stream);
 
 // How long a second half took of a message that took whole_us and was received in two: a receiver that was interrupted
 // in the first half finds the second one there already, so no less than half of the whole.

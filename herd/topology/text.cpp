@@ -35,7 +35,9 @@ const Key kKeys[] = {{"ranks", &Host::ranks},
                      {"uplink_latency_us", &Link::latency_us},
                      {"uplink_bytes_per_us", &Link::bytes_per_us},
                      {"uplink_message_us", &Link::message_us},
-                     {"uplink_core_bytes_per_us", &Link::core_bytes_per_us}};
+                     {"uplink_core_bytes_per_us", &Link::core_bytes_per_us},
+                     {"uplink_burst_bytes", &Link::burst_bytes},
+                     {"uplink_burst_bytes_per_us", &Link::burst_bytes_per_us}};
 
 template <typename H>
 auto& member_of(H& host, double Link::*member) {

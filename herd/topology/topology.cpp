@@ -136,6 +136,30 @@ std::vector<int> grid_of(const Topology& topology) {
   return grid.size() < 2 ? std::vector<int>{} : grid;
 }
 
+namespace {
+
+// What a link's figures have to do with each other.
+void check_uplink(const Link& link, const auto& fail) {
+  const auto text = [](double value) { return std::to_string(value); };
+  if (link.message_us > link.latency_us) {
+    fail("uplink_message_us is a part of uplink_latency_us, but " + text(link.message_us) + " > " +
+         text(link.latency_us));
+  }
+  if (!std::isfinite(link.core_bytes_per_us) || link.core_bytes_per_us < 0) {
+    fail("uplink_core_bytes_per_us >= 0, but it is " + text(link.core_bytes_per_us));
+  }
+  if (!std::isfinite(link.burst_bytes) || link.burst_bytes < 0) {
+    fail("uplink_burst_bytes >= 0, but it is " + text(link.burst_bytes));
+  }
+  if (link.burst_bytes > 0 &&
+      (!std::isfinite(link.burst_bytes_per_us) || link.burst_bytes_per_us < link.bytes_per_us)) {
+    fail("a burst passes at no less than uplink_bytes_per_us, but uplink_burst_bytes_per_us is " +
+         text(link.burst_bytes_per_us) + " < " + text(link.bytes_per_us));
+  }
+}
+
+}  // namespace
+
 void check(const Topology& topology) {
   const auto fail = [](size_t host, const std::string& rule) {
     throw Error(Code::kBadConfig, "topology, host " + std::to_string(host) + ": " + rule);
@@ -162,13 +186,7 @@ void check(const Topology& topology) {
          {h.signal_us, h.message_us, h.step_us, h.call_us, h.uplink.latency_us, h.uplink.message_us}) {
       if (!std::isfinite(time) || time < 0) fail(i, "every time >= 0, but one is " + std::to_string(time));
     }
-    if (h.uplink.message_us > h.uplink.latency_us) {
-      fail(i, "uplink_message_us is a part of uplink_latency_us, but " + std::to_string(h.uplink.message_us) + " > " +
-                  std::to_string(h.uplink.latency_us));
-    }
-    if (!std::isfinite(h.uplink.core_bytes_per_us) || h.uplink.core_bytes_per_us < 0) {
-      fail(i, "uplink_core_bytes_per_us >= 0, but it is " + std::to_string(h.uplink.core_bytes_per_us));
-    }
+    check_uplink(h.uplink, [&](const std::string& rule) { fail(i, rule); });
   }
   check_fabric(topology);
   if (!std::isfinite(topology.spine_bytes_per_us) || topology.spine_bytes_per_us < 0) {

@@ -19,6 +19,9 @@ struct Link {
   double bytes_per_us = 0;
   double message_us = 0;         // what each end's core does for a message, whatever it holds
   double core_bytes_per_us = 0;  // what a core sends, or receives and copies out; 0 = the link alone is the limit
+  // A limited link may let bursts pass: what it could have carried, up to burst_bytes, passes at burst_bytes_per_us.
+  double burst_bytes = 0;  // 0 = none
+  double burst_bytes_per_us = 0;
   bool operator==(const Link&) const = default;
 };
 

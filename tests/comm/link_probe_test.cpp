@@ -30,9 +30,9 @@ Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us 
     answer(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
-  const LinkProbe probe = ask(end, message_bytes);
+  const Link link = ask(end, message_bytes);
   other.join();
-  return link_of(probe);
+  return link;
 }
 
 TEST(LinkProbe, FindsWhatASimulatedCableHas_WhereTheCableIsTheLimit) {
@@ -65,7 +65,22 @@ TEST(LinkProbe, FindsTheRateOfACableThatPassesBursts_WhenOneEndIsAheadOfTheOther
     const Link found = probed({10, 125, 4, 0}, 0, 0, late_us, 256 << 10);
     EXPECT_NEAR(found.bytes_per_us, 125, 6) << late_us;
     EXPECT_EQ(found.core_bytes_per_us, 0) << late_us;
+    EXPECT_NEAR(found.burst_bytes, 256 << 10, 32 << 10) << late_us;
   }
+}
+
+TEST(LinkProbe, FindsNoBurst_WhereTheCableHasNone) {
+  for (const Link& cable :
+       {Link{10, 100, 4, 0}, Link{50, 1'000, 1, 0}, Link{20, 12.5, 4, 0}, Link{10, 100'000, 4, 1'000}}) {
+    for (const int64_t bytes : {0, 2'048, 256 << 10}) EXPECT_EQ(probed(cable, bytes).burst_bytes, 0);
+  }
+}
+
+TEST(LinkProbe, TakesBriefMessagesForPartsOfABurst_WhereTheCableHasOne) {
+  const Link found = probed({10, 125, 4, 0}, 4'096, 0, 0, 256 << 10);
+  EXPECT_NEAR(found.bytes_per_us, 125, 6);
+  EXPECT_NEAR(found.burst_bytes, 256 << 10, 16 << 10);
+  EXPECT_GT(found.burst_bytes_per_us, 10 * found.bytes_per_us);
 }
 
 TEST(LinkProbe, FindsTheSame_WhenTheOtherEndIsInterruptedInEverySecondExchange) {
@@ -103,18 +118,19 @@ TEST_F(LinkProbing, TellsRankZeroTheSlowestLink_WithEvenlyAndOddlyManyHosts) {
 }
 
 TEST_F(LinkProbing, EveryRankHasTheSameTopologyOfRoundNumbers) {
-  run_forked(
-      4,
-      [](Communicator& comm) {
-        const Link link = Access::context(comm).facts->between;
-        require(link == rounded(link), "round");
-        const double latency_us = parse_topology(comm.topology()).hosts[0].uplink.latency_us;
-        require(latency_us >= link.latency_us, "turns on a core come on top of it");
-        std::vector<double> all(16);
-        comm.all_gather(std::vector{link.latency_us, link.bytes_per_us, link.message_us, link.core_bytes_per_us}, all);
-        for (size_t i = 4; i < all.size(); ++i) require(all[i] == all[i % 4], "the same on all ranks");
-      },
-      {.host_of = {0, 0, 1, 1}});
+  run_forked(4,
+             [](Communicator& comm) {
+               const Link link = Access::context(comm).facts->between;
+               require(link == rounded(link), "round");
+               const double latency_us = parse_topology(comm.topology()).hosts[0].uplink.latency_us;
+               require(latency_us >= link.latency_us, "turns on a core come on top of it");
+               std::vector<double> all(24);
+               comm.all_gather(std::vector{link.latency_us, link.bytes_per_us, link.message_us, link.core_bytes_per_us,
+                                           link.burst_bytes, link.burst_bytes_per_us},
+                               all);
+               for (size_t i = 6; i < all.size(); ++i) require(all[i] == all[i % 6], "the same on all ranks");
+             },
+             {.host_of = {0, 0, 1, 1}});
 }
 
 TEST_F(LinkProbing, HostsOnOneMachineShareItsCores) {

@@ -61,7 +61,7 @@ class SimulatedCable {
     double now_us() override { return now_us_; }
 
    private:
-    static constexpr size_t kLong = 32 << 10, kQuestion = 24;
+    static constexpr size_t kLong = 32 << 10, kQuestion = 32;
     SimulatedCable& cable_;
     int side_;
     double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0,

@@ -77,6 +77,33 @@ TEST(Engine, ARateAboveTheCapacityStretchesTheTask) {
   EXPECT_DOUBLE_EQ(engine.run().tasks[task].end_us, 40);
 }
 
+TEST(Engine, ABucketPassesWhatWasSavedUp_ThenTheResourcesOwnRate) {
+  Engine engine;
+  const int link = engine.add_resource("link", 1, {.size = 30, .capacity = 10});
+  const int first = engine.add_task({.lane = 0, .work_us = 5, .uses = {{link, 10}}});  // 50 units
+  const int pause = engine.add_task({.lane = 0, .latency_us = 18});
+  const int second = engine.add_task({.lane = 0, .work_us = 2, .uses = {{link, 10}}});  // 20 units
+  const Outcome empty = engine.run();
+  EXPECT_DOUBLE_EQ(empty.tasks[first].end_us, 50);
+  EXPECT_DOUBLE_EQ(empty.tasks[pause].end_us, 68);
+  EXPECT_DOUBLE_EQ(empty.tasks[second].end_us, 70);  // 18 were saved, and 2 more meanwhile
+  EXPECT_NEAR(empty.saved[link], 0, 1e-9);
+  const Outcome full = engine.run({1'000});                              // no more than its size
+  EXPECT_NEAR(full.tasks[first].end_us, 30 / 9. + 50 - 300 / 9., 1e-9);  // 30 + t = 10 t; the rest at 1
+  EXPECT_NEAR(full.end_us, full.tasks[first].end_us + 20, 1e-9);
+  EXPECT_LE(full.busy[link], 1);
+}
+
+TEST(Engine, ABucketStaysFull_WhereLessIsUsedThanTheResourceCarries) {
+  Engine engine;
+  const int link = engine.add_resource("link", 2, {.size = 30, .capacity = 10});
+  engine.add_task({.lane = 0, .work_us = 5, .uses = {{link, 1}}});
+  engine.add_task({.lane = 1, .latency_us = 7, .work_us = 1, .uses = {{link, 10}}});
+  const Outcome outcome = engine.run({30});
+  EXPECT_DOUBLE_EQ(outcome.end_us, 8);
+  EXPECT_DOUBLE_EQ(outcome.saved[link], 22);  // 10 passed while 2 came
+}
+
 TEST(Engine, LatencyUsesNothing) {
   Engine engine;
   const int link = engine.add_resource("link", 1);

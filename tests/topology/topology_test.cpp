@@ -93,9 +93,38 @@ TEST(Probe, CoresLimitALinkWhereBothWaysTakeAQuarterLongerThanOne) {
   EXPECT_EQ(link_of(probe).message_us, 10);
 }
 
+// Pieces of 1000 bytes that pass a link of 100 bytes a us: so many at 1000, the rest at the link's rate.
+StreamProbe stream(int early, int pieces, double late_us = 0) {
+  StreamProbe stream{.piece_bytes = 1'000};
+  double us = late_us;
+  for (int piece = 0; piece < pieces; ++piece) stream.us.push_back(us += piece < early ? 1 : 10);
+  return stream;
+}
+
+TEST(Probe, FindsTheBurstThatALinkLetsPass) {
+  const Link link{10, 100, 4};
+  const Link found = with_burst(link, stream(10, 40));
+  EXPECT_NEAR(found.burst_bytes, 9'000, 1e-6);  // 10000 in 10 us, which carry 1000
+  EXPECT_NEAR(found.burst_bytes_per_us, 1'000, 1e-6);
+  EXPECT_EQ(found.bytes_per_us, 100);
+  EXPECT_NEAR(with_burst({10, 95, 4}, stream(10, 40)).burst_bytes, 9'050, 1e-6);  // a rate that was taken for too low
+  EXPECT_NEAR(with_burst(link, stream(10, 40, 30)).burst_bytes, 6'000, 1e-6);     // an interruption hides some
+}
+
+TEST(Probe, FindsNoBurst_WhereThereIsNone) {
+  const Link link{10, 100, 4};
+  EXPECT_EQ(with_burst(link, stream(0, 40)), link);
+  EXPECT_EQ(with_burst(link, stream(40, 40)), link);         // the rate was too low, or the burst has no end
+  EXPECT_EQ(with_burst(link, stream(10, 40, 1'000)), link);  // interrupted for longer than that
+  EXPECT_EQ(with_burst({10, 60, 4}, stream(0, 40)), (Link{10, 60, 4}));  // the rate was far too low
+  EXPECT_EQ(with_burst(link, {}), link);
+}
+
 TEST(Probe, TheSlowerOfTwoLinksHasTheGreaterTimesAndTheLesserRates) {
   EXPECT_EQ(slower({10, 2'000, 1, 500}, {5, 1'000, 4, 600}), (Link{10, 1'000, 4, 500}));
   EXPECT_EQ(slower({10, 2'000, 1, 0}, {5, 1'000, 4, 600}), (Link{10, 1'000, 4, 600}));  // 0: no limit
+  EXPECT_EQ(slower({1, 10, 1, 0, 500, 80}, {1, 10, 1, 0, 900, 40}), (Link{1, 10, 1, 0, 500, 40}));
+  EXPECT_EQ(slower({1, 10, 1, 0, 500, 80}, {1, 10, 1, 0}), (Link{1, 10, 1, 0}));  // no burst
 }
 
 TEST(Probe, ASecondHalfThatWasThereAlreadyTookNoLessThanHalfOfTheWhole) {
@@ -128,7 +157,8 @@ TEST(Topology, MessagesBetweenHostsWaitForTurns_WhereRanksOutnumberCores) {
   const Host crowded = assemble({0, 0, 1, 1}, host, link).hosts[0];
   EXPECT_EQ(crowded.signal_us, one_host(2, 1).hosts[0].signal_us);
   EXPECT_EQ(crowded.call_us, one_host(2, 1).hosts[0].call_us);
-  EXPECT_EQ(crowded.uplink.latency_us, link.latency_us + crowded.signal_us);
+  EXPECT_GT(crowded.uplink.latency_us, link.latency_us + crowded.signal_us);  // a turn with a look at the network
+  EXPECT_EQ(crowded.uplink.message_us - link.message_us, crowded.uplink.latency_us - link.latency_us);
 }
 
 TEST(Topology, PresetsHaveNames) {
@@ -246,6 +276,15 @@ TEST(TopologyText, RefusesRatesAndFactorsOfNothing) {
     EXPECT_THAT(refusal([&] { parse_topology(text); }, Code::kCorruptFile), testing::HasSubstr("every rate and factor"))
         << key;
   }
+}
+
+TEST(TopologyText, RefusesABurstThatIsSlowerThanItsLink) {
+  const std::string hosts = "herd-topology 1\nhosts 2 uplink_bytes_per_us 125 uplink_burst_bytes ";
+  EXPECT_EQ(parse_topology(hosts + "1000 uplink_burst_bytes_per_us 125\n").hosts[0].uplink.burst_bytes, 1'000);
+  EXPECT_THAT(refusal([&] { parse_topology(hosts + "1000\n"); }, Code::kCorruptFile),
+              testing::HasSubstr("a burst passes at no less than"));
+  EXPECT_THAT(refusal([&] { parse_topology(hosts + "-1\n"); }, Code::kCorruptFile),
+              testing::HasSubstr("uplink_burst_bytes >= 0"));
 }
 
 }  // namespace
