@@ -101,6 +101,7 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
 
 bool HostProbe::measures(Kind kind) const {
   if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return peer_source_ != nullptr;
+  if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
   return (kind != kEmptyMessages && kind != kMessages) ||
          (here_ > 1 && here_ == comm_.size() && (!crowded_ || bytes_ >= kLeastMessagesByTurns));
@@ -153,6 +154,9 @@ void HostProbe::run(Kind kind, int64_t offset) {
     case kBarrier:
       for (int i = 0; i < kBarriers; ++i) comm_.barrier();
       return;
+    case kRing:
+      return comm_.all_gather(Buffer{source_.data(), 1, DType::kF32}, Buffer{sink_.data(), comm_.size(), DType::kF32},
+                              {.algorithm = "ring"});
     case kEmptyMessages:
       return exchange(1);
     case kMessages:
@@ -188,6 +192,7 @@ void HostProbe::sample() {
                                                    {kReadShared, kWriteShared},
                                                    {kWriteStage, kReadStage},
                                                    {kBarrier},
+                                                   {kRing},
                                                    {kEmptyMessages},
                                                    {kMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
@@ -233,13 +238,16 @@ void HostProbe::apply_messages(Topology& topology, double one, double us_empty, 
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
 }
 
-// What a barrier takes beyond the model's other terms, for each time that a rank waits in it for its turn on a core:
-// before it sees a peer's flag, or message.
-void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
+// What the model's other terms leave over, for each time that a rank waits for its turn on a core before it sees a
+// peer's flag, or message. Inside one host a barrier's round and a ring's tell how much of it comes once in a call.
+void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_us) const {
   CollectiveRequest request;
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
   request.same_host = topology.hosts.size() == 1;
+  CollectiveRequest ring = request;
+  ring.collective = Collective::kAllGather;
+  ring.elements = comm_.size();
   const std::vector<Host> without = topology.hosts;
   const auto set = [&](double turn_us) {
     for (size_t host = 0; host < without.size(); ++host) {
@@ -248,14 +256,23 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us) const {
       topology.hosts[host].uplink.message_us = without[host].uplink.message_us + turn_us;
     }
   };
+  const bool once = measures(kRing) && topology.hosts.size() == 1;
+  const double measured = once ? std::max(0.0, ring_us - barrier_us) : barrier_us;
+  const auto predicted = [&](double turn_us) {
+    set(turn_us);
+    const double barrier = predict_us(barrier_, request, topology);
+    return once ? predict_us("ring", ring, topology) - barrier : barrier;
+  };
   // Short turns pass while the cores do something else, so time does not grow with them evenly.
-  double least = 0, most = barrier_us;
+  double least = 0, most = std::max(barrier_us, measured);
   for (int halvings = 0; halvings < 20; ++halvings) {
     const double turn_us = (least + most) / 2;
-    set(turn_us);
-    (predict_us(barrier_, request, topology) < barrier_us ? least : most) = turn_us;
+    (predicted(turn_us) < measured ? least : most) = turn_us;
   }
   set(least);
+  if (!once) return;
+  const double rounds_us = predict_us(barrier_, request, topology);
+  for (Host& host : topology.hosts) host.call_us = std::max(0.0, barrier_us - rounds_us);
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
@@ -296,7 +313,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.stage_read_factor = factor(us[kReadStage] / stage);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
-  if (crowded_) apply_turns(topology, barrier);
+  if (crowded_) apply_turns(topology, barrier, us[kRing]);
   if (measures(kMessages)) apply_messages(topology, one, us[kEmptyMessages], us[kMessages]);
   return topology;
 }

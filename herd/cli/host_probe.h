@@ -7,7 +7,8 @@
 //   stage          written past the cache after a peer read it, and read after a peer wrote it
 //   messages       exchanged among all ranks: empty ones, and as long as those of the operation
 //   signals        barriers, and core_distance.h's round trip
-//   turns          what barriers take beyond the model's other terms, where ranks outnumber cores
+//   turns          where ranks outnumber cores what a ring of messages takes longer than a barrier, round by round; and
+//                  what both take beside their rounds
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
 // Threads: one at a time; collective.
@@ -45,6 +46,7 @@ class HostProbe {
     kWriteStage,
     kReadStage,
     kBarrier,
+    kRing,
     kEmptyMessages,
     kMessages,
     kKinds
@@ -56,7 +58,7 @@ class HostProbe {
   double once(Kind kind, int64_t offset);
   void exchange(int64_t elements);
   void sample_link();
-  void apply_turns(Topology& topology, double barrier_us) const;
+  void apply_turns(Topology& topology, double barrier_us, double ring_us) const;
   void apply_messages(Topology& topology, double one, double us_empty, double us_long) const;
 
   Communicator& comm_;

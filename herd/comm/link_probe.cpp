@@ -8,7 +8,6 @@
 #include <utility>
 #include <vector>
 
-#include "herd/base/median.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
@@ -108,12 +107,12 @@ class Asker {
   }
 
  private:
-  // Short messages, at one moment of several: the machine may have both ends on one core at some.
+  // Short messages, at one moment of several. At some of them a machine has both ends on one core: then a message waits
+  // for its turn, and costs less than between two cores.
   void look(const std::vector<double>& pings, LinkProbe& probe) {
-    short_us_.push_back(lower_quartile(pings));
-    message_us_.push_back(message_us(short_us_.back()));
-    probe.short_us = median(short_us_);
-    probe.message_us = median(message_us_);
+    const double short_us = lower_quartile(pings);
+    probe.short_us = probe.short_us > 0 ? std::min(probe.short_us, short_us) : short_us;
+    probe.message_us = std::max(probe.message_us, message_us(short_us));
   }
 
   void question(Question question) { wire_.send(bytes_of(question)); }
@@ -147,13 +146,14 @@ class Asker {
       const Link one = with_burst(link, {kPieceBytes, stream_us(pieces, link.latency_us)});
       if (one.burst_bytes > found.burst_bytes) found = one;  // what interrupts it makes it look smaller
     }
+    if (found.burst_bytes > 0) {
+      look(rest(), probe);
+      const double short_us = least(pings_us(kShortBytes, kMinPings));
+      const double alone_us = std::max(1e-3, least(pings_us(kPieceBytes, kMinPings)) - short_us);
+      found.burst_bytes_per_us = std::max(found.burst_bytes_per_us, static_cast<double>(kPieceBytes) / alone_us);
+    }
     found.latency_us = probe.short_us;
     found.message_us = std::min(probe.message_us, probe.short_us);
-    if (found.burst_bytes == 0) return found;
-    rest();
-    const double short_us = least(pings_us(kShortBytes, kMinPings));
-    const double alone_us = std::max(1e-3, least(pings_us(kPieceBytes, kMinPings)) - short_us);
-    found.burst_bytes_per_us = std::max(found.burst_bytes_per_us, static_cast<double>(kPieceBytes) / alone_us);
     return found;
   }
 
@@ -235,7 +235,6 @@ class Asker {
   }
 
   ProbeWire& wire_;
-  std::vector<double> short_us_, message_us_;
 };
 
 void answer_pings(ProbeWire& wire, int64_t bytes) {

@@ -3,7 +3,7 @@
 //   short    the lower quartile of round trips of 8 bytes, halved
 //   message  the lower quartile of several bursts: both ends send as few short ones as make their cores, not the
 //            latency, take the time, and then receive as many. In longer bursts they would pass several at once
-//            (short and message are the medians of three moments, so that one with both ends on a core does not count)
+//            (of several moments the least short and the greatest message: at some both ends may be on one core)
 //   long     messages that double from 128 KiB until one takes 4 ms (or has 4 MiB): its second half, since the
 //            first may pass a limited link in a burst
 //   burst    after 3 ms with little on the link as many short messages as it passes in 4 ms (a MiB at most): what came
