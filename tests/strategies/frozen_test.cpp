@@ -76,21 +76,8 @@ TEST(Frozen, HasWeightsAlone_AndBlocksBelowWhatIsTrainedAreRunForwardOnly) {
   EXPECT_FALSE(steps_of(frozen_run("h.1.*", 2), 2)[0].values.contains(program::weight(2, Form::kShard)));
 }
 
-std::string finding(std::vector<Program> steps, const spec::RunFile& run) {
-  program::Expectation expected;
-  const auto model = spec::model_table(run, 1);
-  for (const auto& block : model.blocks) {
-    expected.block_groups.push_back(block.groups);
-    expected.backward_without_weights.push_back(!block.backward_reads_weights);
-  }
-  for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
-    if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
-  expected.micro_batches = steps[0].micro_batches;
-  expected.mesh = steps[0].mesh;
-  for (const Program& step : steps) expected.ranks.push_back(step.coordinate);
-  expected.shard_axis = "dp";
-  const auto findings = verify(steps, expected);
-  return findings.empty() ? "" : to_string({findings[0]}, steps);
+std::string finding(const std::vector<Program>& steps, const spec::RunFile& run) {
+  return first_finding(steps, expectation_of(run, static_cast<int>(steps.size())));
 }
 
 using testing::HasSubstr;

@@ -84,16 +84,8 @@ TEST(Recompute, KeepsOneInputASegment_AndTheGraphsOfOne) {
 // Each op that the rewrite added or changed, dropped, doubled or of another block: the proof must not go through.
 TEST(Recompute, LetsNoMutantThrough) {
   const spec::RunFile run = recompute_run(4, "every:2");
-  const spec::ModelTable model = spec::model_table(run, 1);
-  const spec::Layout layout = spec::resolve(run, 2);
-  const auto steps = compile_and_verify(run, model, layout);
-  program::Expectation expected;
-  for (const auto& block : model.blocks) {
-    expected.block_groups.push_back(block.groups);
-    expected.backward_without_weights.push_back(!block.backward_reads_weights);
-  }
-  expected.mesh = {{"dp", 2}};
-  expected.ranks = {{{"dp", 0}}, {{"dp", 1}}};
+  const auto steps = steps_of(run, 2);
+  const program::Expectation expected = expectation_of(run, 2);
   ASSERT_TRUE(verify(steps, expected).empty());
   int mutants = 0;
   for (size_t i = 0; i < steps[0].ops.size(); ++i) {

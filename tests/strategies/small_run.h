@@ -4,7 +4,8 @@
 #include <string>
 #include <vector>
 
-#include "herd/program/program.h"
+#include "herd/program/build.h"
+#include "herd/program/verify.h"
 #include "herd/strategies/table.h"
 
 namespace herd::strategies {
@@ -20,6 +21,30 @@ inline spec::RunFile small_run(int64_t layers, const std::string& recompute, int
 
 inline std::vector<program::Program> steps_of(const spec::RunFile& run, int ranks) {
   return compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, ranks));
+}
+
+// What the proof of a whole step expects of all its ranks.
+inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) {
+  const spec::ModelTable model = spec::model_table(run, 1);
+  const spec::Layout layout = spec::resolve(run, ranks);
+  program::Expectation expected;
+  for (const auto& block : model.blocks) {
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+  }
+  for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
+    if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
+  expected.micro_batches = layout.micro_batches;
+  expected.mesh = program::axis_sizes(layout);
+  for (int rank = 0; rank < ranks; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
+  expected.shard_axis = shard_axis(run, layout);
+  return expected;
+}
+
+// What the verifier says first of these programs; empty = they prove.
+inline std::string first_finding(const std::vector<program::Program>& steps, const program::Expectation& expected) {
+  const auto findings = verify(steps, expected);
+  return findings.empty() ? "" : to_string({findings[0]}, steps);
 }
 
 }  // namespace herd::strategies

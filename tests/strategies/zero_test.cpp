@@ -44,21 +44,6 @@ spec::RunFile zero_run(const Shape& shape) {
 
 std::vector<Program> zero_steps(const Shape& shape) { return strategies::steps_of(zero_run(shape), shape.ranks); }
 
-program::Expectation expected_of(const Shape& shape) {
-  const spec::RunFile run = zero_run(shape);
-  program::Expectation expected;
-  const spec::ModelTable model = spec::model_table(run, 1);
-  for (const auto& block : model.blocks) {
-    expected.block_groups.push_back(block.groups);
-    expected.backward_without_weights.push_back(!block.backward_reads_weights);
-  }
-  expected.micro_batches = static_cast<int>(shape.micro_batches);
-  expected.mesh = {{"dp", shape.ranks}};
-  for (int rank = 0; rank < shape.ranks; ++rank) expected.ranks.push_back({{"dp", rank}});
-  expected.shard_axis = "dp";
-  return expected;
-}
-
 TEST(Zero, Proves_ForEveryStageRecomputeAndLayout) {
   int index = 0;
   for (const int stage : {1, 2, 3}) {
@@ -221,9 +206,8 @@ TEST(Zero, CutsAnythingOverAnyNumberOfRanks_SomeOfThemWithNothing) {
   zero_steps({.stage = 3, .ranks = 40, .layers = 1});  // proves
 }
 
-std::string finding(std::vector<Program> steps, const Shape& shape) {
-  const auto findings = verify(steps, expected_of(shape));
-  return findings.empty() ? "" : to_string({findings[0]}, steps);
+std::string finding(const std::vector<Program>& steps, const Shape& shape) {
+  return first_finding(steps, expectation_of(zero_run(shape), shape.ranks));
 }
 
 // The n-th op of a kind, and of weights, gradients or norms.

@@ -1,0 +1,225 @@
+// What each rewrite wrote, broken in every place in the same few ways: no mutant may prove.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <functional>
+#include <map>
+
+#include "herd/program/message.h"
+#include "herd/program/names.h"
+#include "tests/strategies/small_run.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Lane;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Value;
+using program::ValueKind;
+
+struct Case {
+  std::string rewrite;
+  spec::RunFile run;
+  int ranks;
+};
+
+spec::RunFile run_of(int64_t micro_batches, int ranks, int zero, const std::string& recompute = "none",
+                     bool tied = false) {
+  spec::RunFile run = small_run(2, recompute, ranks * micro_batches, tied);
+  run.strategy.zero = zero;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
+// The last rewrite that each of these needs is the one that it stands for; clipping is part of all.
+std::vector<Case> cases() {
+  std::vector<Case> out = {{"micro-batches", run_of(3, 1, 0), 1},
+                           {"recompute", run_of(2, 1, 0, "full", true), 1},
+                           {"data parallel", run_of(2, 3, 0, "none", true), 3},
+                           {"ZeRO-1", run_of(2, 2, 1), 2},
+                           {"ZeRO-2", run_of(2, 2, 2, "none", true), 2},
+                           {"ZeRO-3", run_of(2, 2, 3, "every:2"), 2},
+                           {"ZeRO-3, groups kept whole", run_of(2, 3, 3), 3}};
+  out.back().run.strategy.keep_whole = 2;
+  for (const int zero : {1, 2, 3}) {
+    Case hybrid{"replicas of ZeRO-" + std::to_string(zero), run_of(2, 4, zero), 4};
+    hybrid.run.mesh.fsdp = 2;
+    out.push_back(std::move(hybrid));
+  }
+  return out;
+}
+
+using Steps = std::vector<Program>;
+
+std::string text_of(const Op& op) { return std::string(op_name(op.kind)) + " " + subject(op); }
+
+bool communicates(const Op& op) { return !op.axis.empty(); }
+
+// All mutants of one kind, by what was done: those that prove, and how many there were.
+struct Outcome {
+  int mutants = 0;
+  std::vector<std::string> proved;
+};
+
+class Mutator {
+ public:
+  explicit Mutator(const Case& c) : steps_(steps_of(c.run, c.ranks)), expected_(expectation_of(c.run, c.ranks)) {
+    EXPECT_EQ(first_finding(steps_, expected_), "") << c.rewrite;
+  }
+
+  const std::vector<Op>& ops() const { return steps_[0].ops; }
+
+  // The same change to all ranks, whose programs are alike op by op, or to the last of them alone.
+  Outcome each(const std::function<bool(const Op&)>& applies, bool all_ranks,
+               const std::function<bool(std::vector<Op>&, size_t)>& change) const {
+    Outcome out;
+    for (size_t i = 0; i < ops().size(); ++i) {
+      if (!applies(ops()[i])) continue;
+      Steps mutant = steps_;
+      bool changed = false;
+      for (size_t rank = all_ranks ? 0 : mutant.size() - 1; rank < mutant.size(); ++rank)
+        changed = change(mutant[rank].ops, i) || changed;
+      if (!changed) continue;
+      ++out.mutants;
+      if (first_finding(mutant, expected_).empty()) out.proved.push_back(text_of(ops()[i]));
+    }
+    return out;
+  }
+
+ private:
+  Steps steps_;
+  program::Expectation expected_;
+};
+
+// Whether a release says no more than later ops do: each value is written again in the step, which ends it too.
+bool ends_anyway(const std::vector<Op>& ops, size_t i) {
+  return ops[i].kind == OpKind::kRelease && std::ranges::all_of(ops[i].writes, [&](const Value& value) {
+           return std::any_of(ops.begin() + static_cast<long>(i) + 1, ops.end(), [&](const Op& later) {
+             return later.kind != OpKind::kRelease && std::ranges::count(later.writes, value) > 0;
+           });
+         });
+}
+
+bool drop(std::vector<Op>& ops, size_t i) {
+  if (ends_anyway(ops, i)) return false;
+  ops.erase(ops.begin() + static_cast<long>(i));
+  return true;
+}
+
+bool twice(std::vector<Op>& ops, size_t i) {
+  const Op copy = ops[i];
+  ops.insert(ops.begin() + static_cast<long>(i), copy);
+  return true;
+}
+
+// A release before the last op that reads what it releases.
+bool too_early(std::vector<Op>& ops, size_t i) {
+  const Op release = ops[i];
+  for (size_t use = i; use-- > 0;) {
+    const auto& reads = ops[use].reads;
+    if (std::find(reads.begin(), reads.end(), release.writes[0]) == reads.end()) continue;
+    ops.erase(ops.begin() + static_cast<long>(i));
+    ops.insert(ops.begin() + static_cast<long>(use), release);
+    return true;
+  }
+  return false;
+}
+
+// A collective in the place of the next one of its axis.
+bool swap_with_next(std::vector<Op>& ops, size_t i) {
+  for (size_t next = i + 1; next < ops.size(); ++next) {
+    if (ops[next].axis != ops[i].axis) continue;
+    std::swap(ops[i], ops[next]);
+    return true;
+  }
+  return false;
+}
+
+// A collective of several values without the last of them.
+bool one_short(std::vector<Op>& ops, size_t i) {
+  Op& op = ops[i];
+  const size_t n = op.writes.size();
+  if (n < 2) return false;
+  op.writes.pop_back();
+  if (op.reads.size() == 2 * n) op.reads.pop_back();
+  op.reads.erase(op.reads.begin() + static_cast<long>(n) - 1);
+  return true;
+}
+
+TEST(Mutants, OfEveryRewriteAreFound) {
+  const auto any = [](const Op&) { return true; };
+  const auto releases = [](const Op& op) { return op.kind == OpKind::kRelease; };
+  for (const Case& c : cases()) {
+    const Mutator mutator(c);
+    const auto expect_found = [&](const std::string& what, const Outcome& outcome, bool needed) {
+      EXPECT_THAT(outcome.proved, testing::IsEmpty()) << c.rewrite << ": " << what;
+      EXPECT_GE(outcome.mutants, needed ? 1 : 0) << c.rewrite << ": " << what;
+      testing::Test::RecordProperty(c.rewrite + ": " + what, outcome.mutants);
+    };
+    const bool alone = c.ranks == 1;
+    expect_found("an op is missing", mutator.each(any, true, drop), true);
+    expect_found("an op is there twice", mutator.each(any, true, twice), true);
+    expect_found("a release too early", mutator.each(releases, true, too_early), true);
+    if (alone) continue;
+    expect_found("an op is missing on one rank", mutator.each(any, false, drop), true);
+    expect_found("a collective is there twice on one rank", mutator.each(communicates, false, twice), true);
+    expect_found("a release too early on one rank", mutator.each(releases, false, too_early), true);
+    expect_found("collectives in another order on one rank", mutator.each(communicates, false, swap_with_next), true);
+    expect_found("a collective without one of its values", mutator.each(communicates, true, one_short), false);
+  }
+}
+
+// Hybrid shards have two axes to mistake for each other, and a reduction that may come too early.
+TEST(Mutants, OfReplicasAreFound) {
+  for (const int zero : {1, 2, 3}) {
+    spec::RunFile run = run_of(3, 4, zero);
+    run.mesh.fsdp = 2;
+    const Mutator mutator({"replicas", run, 4});
+    const auto gradient = [](const Op& op) {
+      return op.kind == OpKind::kReduce && op.writes[0].kind == ValueKind::kGradient;
+    };
+    const auto among_copies = [&](const Op& op) { return gradient(op) && op.axis == "dp"; };
+    const auto other_axis = [](std::vector<Op>& ops, size_t i) {
+      ops[i].axis = ops[i].axis == "dp" ? "fsdp" : "dp";
+      return true;
+    };
+    // Before the op that completes the shard, so that what that one adds stays this copy's own.
+    const auto before_complete = [](std::vector<Op>& ops, size_t i) {
+      for (size_t other = i; other-- > 0;) {
+        if (!scatters(ops[other]) || ops[other].writes != ops[i].writes) continue;
+        std::rotate(ops.begin() + static_cast<long>(other), ops.begin() + static_cast<long>(i),
+                    ops.begin() + static_cast<long>(i) + 1);
+        return true;
+      }
+      return false;
+    };
+    // After every reduce-scatter that adds to the shard, so that the sum of the earlier ones is summed again.
+    const auto each_time = [](std::vector<Op>& ops, size_t i) {
+      for (size_t other = 0; other < i; ++other) {
+        if (!scatters(ops[other]) || ops[other].writes != ops[i].writes) continue;
+        const Op copy = ops[i];
+        ops.insert(ops.begin() + static_cast<long>(other) + 1, copy);
+        return true;
+      }
+      return false;
+    };
+    const auto found = [&](const Outcome& outcome, int least, const char* what) {
+      EXPECT_THAT(outcome.proved, testing::IsEmpty()) << what << " zero " << zero;
+      EXPECT_GE(outcome.mutants, least) << what << " zero " << zero;
+    };
+    const int groups = zero == 1 ? 2 : 4;  // reduced in buckets, or each on its own
+    found(mutator.each(among_copies, true, drop), groups, "no sum among copies");
+    found(mutator.each(among_copies, true, twice), groups, "two sums among copies");
+    found(mutator.each(among_copies, false, swap_with_next), groups - 1, "another order of groups on one rank");
+    found(mutator.each(gradient, true, other_axis), groups, "a sum over the wrong axis");
+    found(mutator.each(gradient, false, other_axis), groups, "a sum over the wrong axis on one rank");
+    found(mutator.each(among_copies, true, before_complete), groups, "a sum before the shard is complete");
+    found(mutator.each(among_copies, true, each_time), groups, "a sum for each micro-batch");
+  }
+}
+
+}  // namespace
+}  // namespace herd::strategies
