@@ -1,0 +1,152 @@
+// Models drawn by chance train as one rank without techniques trains them, whatever ZeRO stage, recompute, precision,
+// ranks and micro-batches; also with shards over two axes. A combination's model follows from its seed, which a failure
+// names together with what was drawn.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <random>
+
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+constexpr int kRandomSteps = 20;
+
+struct Combination {
+  int zero = 0;
+  std::string recompute, precision;
+  int ranks = 1;
+  int64_t micro_batches = 1;
+  int64_t fsdp = 1;
+  uint64_t seed = 0;
+};
+
+// Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
+// share unevenly more often than not, and which makes as many micro-batches as asked for.
+spec::RunFile drawn(const Combination& c) {
+  std::mt19937_64 random(c.seed);
+  const auto in = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  spec::RunFile run = tiny_run();
+  run.model.layers = in(1, 5);
+  run.model.heads = in(1, 6);
+  run.model.head_width = in(3, 64 / run.model.heads);
+  run.model.width = run.model.heads * run.model.head_width;
+  run.model.kv_heads = run.model.heads;
+  run.model.ffn = in(run.model.width, 4 * run.model.width);
+  run.model.context = in(3, 17);
+  run.model.vocab = in(17, 101);
+  run.model.dropout = 0.05 * static_cast<double>(in(1, 4));
+  run.model.tie_embeddings = in(0, 1) == 1;
+  run.train.seed = in(1, 1000);
+  run.train.micro_batch = in(1, 2);
+  const int64_t most = c.micro_batches * run.train.micro_batch;  // samples of a rank
+  const int64_t least = (c.micro_batches - 1) * run.train.micro_batch + 1;
+  run.train.batch = in((least - 1) * c.ranks + 1, most * c.ranks);
+  run.strategy.zero = c.zero;
+  run.strategy.recompute = c.recompute;
+  run.strategy.precision = c.precision;
+  if (c.precision != "fp32" && in(0, 1) == 1) run.strategy.gradient_precision = "fp32";
+  run.strategy.bucket = in(0, 1) == 1 ? 4096 : 25 << 20;
+  run.strategy.prefetch = in(0, 2);
+  run.strategy.keep_whole = in(0, 2);
+  run.mesh.fsdp = c.fsdp;
+  return run;
+}
+
+std::string text(const Combination& c, const spec::RunFile& run) {
+  const auto& m = run.model;
+  return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
+         c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
+         " ranks, fsdp " + std::to_string(c.fsdp) + ", " + std::to_string(c.micro_batches) +
+         " micro-batches | layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
+         std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) +
+         ", vocab " + std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
+         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
+}
+
+double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
+
+// 32-bit sums in another order differ by a few 2^-24 of the loss.
+// Of 16-bit weights, gradients and activations each is rounded by eps/2 at most, to either side: eps = 2^-8 (bf16) or
+// 2^-11 (fp16). Where two runs sum in another order they may round one number to its two neighbours, eps apart; a mean
+// over tokens evens that out. A gradient that is eps off moves a weight by as much of the step, so that what the steps
+// gain, which is less than the loss, is eps of itself off. So losses are less than eps apart.
+double tolerance(const std::string& precision) { return precision == "fp32" ? 1e-6 : eps_of(precision); }
+
+double expect_trains_as_one_rank(const Combination& c) {
+  const spec::RunFile run = drawn(c);
+  spec::RunFile plain = run;
+  plain.mesh = {};
+  plain.strategy = {};
+  plain.strategy.precision = run.strategy.precision;
+  plain.strategy.gradient_precision = run.strategy.gradient_precision;
+  plain.train.micro_batch = plain.train.batch;
+  const Trained many = train_in_threads(run, c.ranks, kRandomSteps), one = train_in_threads(plain, 1, kRandomSteps);
+  EXPECT_EQ(spec::resolve(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
+  EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), one.skipped[0]), many.skipped) << text(c, run);
+  EXPECT_EQ(many.losses.size(), static_cast<size_t>(kRandomSteps));
+  double worst = std::abs(many.validation - one.validation) / one.validation;
+  for (size_t i = 0; i < one.losses.size(); ++i)
+    worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));
+  EXPECT_LT(worst, tolerance(c.precision)) << text(c, run);
+  if (c.precision == "fp32") {
+    for (size_t i = 0; i < one.norms.size(); ++i)
+      EXPECT_NEAR(many.norms[i], one.norms[i], 1e-4 * one.norms[i]) << text(c, run);
+  }
+  return worst;
+}
+
+// All of a stage and precision with HERD_FULL_TESTS, else a sample.
+class RandomModels : public testing::TestWithParam<std::tuple<const char*, int>> {
+ protected:
+  template <class Draws>
+  void check(const Draws& combinations, uint64_t stride) {
+    double worst = 0;
+    int count = 0;
+    for (const Combination& c : combinations) {
+      if (std::getenv("HERD_FULL_TESTS") == nullptr && c.seed % stride != 0) continue;
+      worst = std::max(worst, expect_trains_as_one_rank(c));
+      ++count;
+    }
+    EXPECT_GT(count, 0);
+    RecordProperty("combinations", count);
+    RecordProperty("worst", std::to_string(worst * 1e9) + "e-9");
+  }
+};
+
+TEST_P(RandomModels, TrainAsOneRankDoes) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(40 * zero + (precision[0] == 'b' ? 160 : precision[2] == '1' ? 320 : 0));
+  for (const char* recompute : {"none", "full", "selective", "sqrt", "every:2"}) {
+    for (const int ranks : {1, 2, 3, 4}) {
+      for (const int64_t micro_batches : {1, 3})
+        all.push_back({zero, recompute, precision, ranks, micro_batches, 1, ++seed});
+    }
+  }
+  check(all, 23);
+}
+
+TEST_P(RandomModels, TrainAsOneRankDoes_WithShardsTwoByTwo) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(1000 + 8 * zero + (precision[0] == 'b' ? 32 : precision[2] == '1' ? 64 : 0));
+  for (const char* recompute : {"none", "full", "selective", "sqrt"}) {
+    for (const int64_t micro_batches : {1, 3}) all.push_back({zero, recompute, precision, 4, micro_batches, 2, ++seed});
+  }
+  check(all, 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Strategies, RandomModels,
+                         testing::Combine(testing::Values("fp32", "bf16", "fp16"), testing::Values(0, 1, 2, 3)),
+                         [](const auto& drawn_from) {
+                           return std::string(std::get<0>(drawn_from.param)) + "_zero" +
+                                  std::to_string(std::get<1>(drawn_from.param));
+                         });
+
+}  // namespace
+}  // namespace herd::train
