@@ -101,7 +101,7 @@ double expect_trains_as_one_rank(const Combination& c) {
 }
 
 // All of a stage and precision with HERD_FULL_TESTS, else a sample.
-class RandomModels : public testing::TestWithParam<std::tuple<const char*, int>> {
+class RandomModels : public testing::TestWithParam<std::tuple<std::string, int>> {
  protected:
   template <class Draws>
   void check(const Draws& combinations, uint64_t stride) {
@@ -142,9 +142,10 @@ TEST_P(RandomModels, TrainAsOneRankDoes_WithShardsTwoByTwo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RandomModels,
-                         testing::Combine(testing::Values("fp32", "bf16", "fp16"), testing::Values(0, 1, 2, 3)),
+                         testing::Combine(testing::Values(std::string("fp32"), "bf16", "fp16"),
+                                          testing::Values(0, 1, 2, 3)),
                          [](const auto& drawn_from) {
-                           return std::string(std::get<0>(drawn_from.param)) + "_zero" +
+                           return std::get<0>(drawn_from.param) + "_zero" +
                                   std::to_string(std::get<1>(drawn_from.param));
                          });
 
