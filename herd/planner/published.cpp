@@ -1,5 +1,8 @@
 #include "herd/planner/published.h"
 
+#include <iterator>
+#include <sstream>
+
 #include "herd/planner/differences_internal.h"
 #include "herd/spec/compute.h"
 
@@ -10,12 +13,22 @@ using spec::Recompute;
 
 std::vector<StateForm> known_forms() {
   return {{"fp32", {{"weight", 4}, {"gradient", 4}, {"momentum", 4}, {"variance", 4}}, "strategy.precision=fp32"},
-          {"bf16 gradient and momentum", {{"weight", 4}, {"gradient", 2}, {"momentum", 2}, {"variance", 4}}},
+          {"bf16 gradient and momentum",
+           {{"weight", 4}, {"gradient", 2}, {"momentum", 2}, {"variance", 4}},
+           "strategy.precision=bf16 optimizer.momentum_precision=bf16"},
           {"fp16, fp32 master and moments",
            {{"weight", 2}, {"gradient", 2}, {"master", 4}, {"momentum", 4}, {"variance", 4}},
            "strategy.precision=fp16"},
           {"the same, fp32 gradient copy",
            {{"weight", 2}, {"gradient", 2}, {"master", 4}, {"momentum", 4}, {"variance", 4}, {"gradient copy", 4}}}};
+}
+
+// Whether a run with the form's keys keeps as many bytes.
+bool trains(const StateForm& form) {
+  if (form.keys.empty()) return false;
+  std::istringstream words(form.keys);
+  const std::vector<std::string> keys{std::istream_iterator<std::string>(words), {}};
+  return spec::state_bytes(spec::parse_run_text("", form.name, keys)).total() == form.bytes().total();
 }
 
 StateForm form_of(const spec::RunFile& run) {
@@ -24,10 +37,11 @@ StateForm form_of(const spec::RunFile& run) {
   const double first = run.optimizer.kind == "sgd" && run.optimizer.momentum == 0 ? 0
                        : run.optimizer.momentum_precision == "bf16"               ? 2
                                                                                   : 4;
+  const double exact = bytes.states - first - second;  // what makes a 16-bit weight exact: fp32, or its lower half
   StateForm out{.name = "this run"};
   const std::pair<const char*, double> parts[] = {{"weight", bytes.weight},
                                                   {"gradient", bytes.gradient},
-                                                  {"master", bytes.states - first - second},
+                                                  {exact == 2 ? "low half" : "master", exact},
                                                   {"momentum", first},
                                                   {"variance", second}};
   for (const auto& [name, size] : parts) {
@@ -40,6 +54,7 @@ void add_states(const spec::RunFile& run, Published& out) {
   std::vector<StateForm> forms = known_forms();
   forms.insert(forms.begin(), form_of(run));
   for (StateForm& form : forms) {
+    if (!trains(form)) form.keys.clear();
     const spec::StateBytes bytes = form.bytes();
     StateRow row{.form = std::move(form), .whole = out.parameters * bytes.total()};
     for (int stage = 0; stage < 4; ++stage)
