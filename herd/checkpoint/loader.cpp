@@ -8,11 +8,14 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/storage/checkpoint_folder.h"
 
 namespace herd {
 namespace {
+
+constexpr int64_t kPiece = 1 << 20;  // elements that are converted at a time
 
 std::string list_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
@@ -47,7 +50,7 @@ void check_names(const CheckpointReader& reader, const std::set<std::string>& wa
 
 void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
   const auto& saved = reader.manifest().tensors.at(tensor.name);
-  const DType own = dtype_of(tensor.value.scalar_type());
+  const DType own = dtype_of(type_of(tensor));
   const bool alike = saved.dtype == own || (is_floating(saved.dtype) && is_floating(own));
   if (alike && saved.shape == tensor.shape) return;
   throw Error(Code::kBadConfig,
@@ -57,29 +60,51 @@ void check_kind(const CheckpointReader& reader, const NamedTensor& tensor) {
                   " in this run\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
 }
 
-// Reads the tensor's slice, through a host tensor of the saved type where its own memory won't do.
+void read(CheckpointReader& reader, const std::string& name, const TensorSlice& slice, const at::Tensor& out) {
+  reader.read(name, slice, {static_cast<std::byte*>(out.data_ptr()), static_cast<size_t>(out.nbytes())});
+}
+
+// Reads the tensor's slice into its own memory, or a piece at a time through a tensor of the saved type.
 void fill(CheckpointReader& reader, NamedTensor& tensor) {
   const at::NoGradGuard no_grad;
-  HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
+  const int64_t count = tensor.value.numel();
+  HERD_CHECK_EQ(count, tensor.slice.elements.size());
   const auto saved = scalar_type_of(reader.manifest().tensors.at(tensor.name).dtype);
-  const bool direct = tensor.value.is_cpu() && tensor.value.is_contiguous() && tensor.value.scalar_type() == saved;
-  const at::Tensor host =
-      direct ? tensor.value : at::empty(tensor.value.sizes(), tensor.value.options().device(at::kCPU).dtype(saved));
-  reader.read(tensor.name, tensor.slice,
-              {static_cast<std::byte*>(host.data_ptr()), static_cast<size_t>(host.nbytes())});
-  if (!direct) tensor.value.copy_(host);
+  const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
+  const at::Tensor flat = dense ? tensor.value.view(-1) : at::empty({count}, tensor.value.options().device(at::kCPU));
+  if (type_of(tensor) == saved && !tensor.low.defined()) {
+    read(reader, tensor.name, tensor.slice, flat);
+  } else {
+    TensorSlice slice = tensor.slice;
+    for (int64_t begin = 0; begin < count; begin += kPiece) {
+      const int64_t size = std::min(kPiece, count - begin);
+      slice.elements.begin = tensor.slice.elements.begin + begin;
+      slice.elements.end = slice.elements.begin + size;
+      const at::Tensor piece = at::empty({size}, saved);
+      read(reader, tensor.name, slice, piece);
+      if (tensor.low.defined())
+        split_float(piece.to(at::kFloat), flat.narrow(0, begin, size), tensor.low.view(-1).narrow(0, begin, size));
+      else
+        flat.narrow(0, begin, size).copy_(piece);
+    }
+  }
+  if (!dense) tensor.value.copy_(flat.view(tensor.value.sizes()));
 }
 
 }  // namespace
 
-NamedTensor whole_tensor(std::string name, at::Tensor value) {
+NamedTensor whole_tensor(std::string name, at::Tensor value, at::Tensor low) {
   const std::vector<int64_t> shape = value.sizes().vec();
-  return {std::move(name), std::move(value), whole_tensor(shape), shape};
+  return {std::move(name), std::move(value), whole_tensor(shape), shape, std::move(low)};
 }
 
-NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin) {
+NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin, at::Tensor low) {
   auto slice = element_range(shape, begin, begin + value.numel());
-  return {std::move(name), std::move(value), std::move(slice), std::move(shape)};
+  return {std::move(name), std::move(value), std::move(slice), std::move(shape), std::move(low)};
+}
+
+at::ScalarType type_of(const NamedTensor& tensor) {
+  return tensor.low.defined() ? at::kFloat : tensor.value.scalar_type();
 }
 
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, const std::set<std::string>& all_names) {

@@ -16,10 +16,16 @@ struct NamedTensor {
   at::Tensor value;  // contiguous; its elements are `slice`, row-major
   TensorSlice slice;
   std::vector<int64_t> shape;  // of the global tensor
+  // Undefined, or of as many int16: the tensor is one of fp32 then, of which `value`, bf16, are the upper halves and
+  // these the lower ones (bridge/split_float.h).
+  at::Tensor low = {};
 };
 
-NamedTensor whole_tensor(std::string name, at::Tensor value);  // this rank has all of it
+NamedTensor whole_tensor(std::string name, at::Tensor value, at::Tensor low = {});  // this rank has all of it
 // Elements [begin, begin + value.numel()) of the flattened global tensor, as ZeRO keeps them.
-NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin);
+NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin,
+                       at::Tensor low = {});
+
+at::ScalarType type_of(const NamedTensor& tensor);  // as a checkpoint holds it
 
 }  // namespace herd

@@ -10,6 +10,7 @@
 #include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_writer.h"
@@ -65,18 +66,29 @@ struct CheckpointSaver::Snapshot {
     ::madvise(memory.get(), capacity, MADV_HUGEPAGE);  // a wish
   }
 
+  static size_t bytes_of(const NamedTensor& tensor) {
+    return static_cast<size_t>(tensor.value.numel()) * c10::elementSize(type_of(tensor));
+  }
+
+  static void copy(const NamedTensor& tensor, std::byte* to, size_t bytes) {
+    const at::Tensor value = tensor.value.detach().to(at::kCPU).contiguous();
+    if (tensor.low.defined())
+      join_float(value, tensor.low, at::from_blob(to, value.sizes(), at::kFloat));
+    else if (bytes > 0)
+      std::memcpy(to, value.const_data_ptr(), bytes);
+  }
+
   void take(const std::vector<NamedTensor>& tensors) {
     size_t bytes = 0;
-    for (const auto& tensor : tensors) bytes += static_cast<size_t>(tensor.value.nbytes());
+    for (const auto& tensor : tensors) bytes += bytes_of(tensor);
     make_room(bytes);
     pieces.clear();
     size_t at = 0;
     for (const auto& tensor : tensors) {
       HERD_CHECK_EQ(tensor.value.numel(), tensor.slice.elements.size());
-      const at::Tensor value = tensor.value.detach().to(at::kCPU).contiguous();
-      const auto size = static_cast<size_t>(value.nbytes());
-      if (size > 0) std::memcpy(memory.get() + at, value.const_data_ptr(), size);
-      pieces.push_back({tensor.name, dtype_of(value.scalar_type()), tensor.shape, tensor.slice,
+      const auto size = bytes_of(tensor);
+      copy(tensor, memory.get() + at, size);
+      pieces.push_back({tensor.name, dtype_of(type_of(tensor)), tensor.shape, tensor.slice,
                         std::span<const std::byte>(memory.get() + at, size)});
       at += size;
     }

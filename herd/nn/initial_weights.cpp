@@ -4,11 +4,14 @@
 
 #include <algorithm>
 
+#include "herd/bridge/split_float.h"
 #include "herd/kernels/philox.h"
 #include "herd/nn/philox.h"
 
 namespace herd::nn {
 namespace {
+
+constexpr int64_t kPiece = 1 << 20;  // elements that are converted at a time
 
 void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float* out, int64_t count) {
   const kernels::PhiloxStream stream{.key = philox_key(mix(seed, hash_name(spec.name)))};
@@ -32,14 +35,23 @@ void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float
 }  // namespace
 
 void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
+  const bool is_low = out.scalar_type() == at::kShort;
   if (spec.init != Init::kNormal) {
-    out.fill_(spec.init == Init::kOnes ? 1.0 : 0.0);
+    out.fill_(spec.init == Init::kOnes && !is_low ? 1.0 : 0.0);  // whose lower half is zero, too
   } else if (out.scalar_type() == at::kFloat && out.is_cpu()) {
     write_normal(spec, seed, begin, out.mutable_data_ptr<float>(), out.numel());
   } else {
-    at::Tensor values = at::empty({out.numel()}, at::kFloat);
-    write_normal(spec, seed, begin, values.mutable_data_ptr<float>(), values.numel());
-    out.copy_(values);
+    for (int64_t at = 0; at < out.numel(); at += kPiece) {
+      const at::Tensor piece = out.view(-1).narrow(0, at, std::min(kPiece, out.numel() - at));
+      const at::Tensor values = at::empty(piece.sizes(), at::kFloat);
+      write_normal(spec, seed, begin + at, values.mutable_data_ptr<float>(), values.numel());
+      if (is_low)
+        split_float(values, at::empty(piece.sizes(), at::kBFloat16), piece);
+      else if (out.scalar_type() == at::kBFloat16)
+        split_float(values, piece, at::empty(piece.sizes(), at::kShort));
+      else
+        piece.copy_(values);
+    }
   }
 }
 

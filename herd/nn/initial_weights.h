@@ -9,7 +9,8 @@
 
 namespace herd::nn {
 
-// Elements [begin, begin + out.numel()) of the flattened parameter into `out`, contiguous, any floating dtype.
+// Elements [begin, begin + out.numel()) of the flattened parameter into `out`, contiguous, of any floating type. Those
+// in bf16 are upper halves of those in fp32, and int16 asks for the lower halves (bridge/split_float.h).
 void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out);
 
 }  // namespace herd::nn

@@ -64,7 +64,7 @@ class ParameterGroup {
   void finish_gradient();  // zeroes parameters without a contribution since begin_gradient()
 
   // Elements [begin, begin + out.numel()) of the flat initial weights; any partition gives the same values, since each
-  // value is keyed by seed, parameter name and index alone. `out`: contiguous, of dtype().
+  // value is keyed by seed, parameter name and index alone. `out`: contiguous, of a type that initial_weights.h takes.
   void initialize(uint64_t seed, const at::Tensor& out, int64_t begin = 0) const;
 
  private:

@@ -30,13 +30,12 @@ std::span<const std::string_view> AdamW::state_names() const {
   return kNames;
 }
 
-void AdamW::step(const Shard& shard, const StepOptions& options) const {
-  check(shard);
-  kernels::adamw({.weights = shard.weights.mutable_data_ptr<float>(),
-                  .gradient = shard.gradient.const_data_ptr<float>(),
-                  .moment1 = shard.states[0].mutable_data_ptr<float>(),
-                  .moment2 = shard.states[1].mutable_data_ptr<float>(),
-                  .count = shard.weights.numel(),
+void AdamW::step_flat(const FlatShard& shard, const StepOptions& options) const {
+  kernels::adamw({.weights = shard.weights,
+                  .gradient = shard.gradient,
+                  .moment1 = shard.states[0],
+                  .moment2 = shard.states[1],
+                  .count = shard.count,
                   .offset = shard.offset},
                  {.rate = options.rate,
                   .beta1 = options_.beta1,

@@ -4,12 +4,37 @@
 
 #include <algorithm>
 
+#include "herd/base/check.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/kernels/half_array.h"
+#include "herd/kernels/split_float.h"
+
 namespace herd::optim {
 namespace {
 
-constexpr int64_t kElements = 1 << 14;  // of a piece: 64 KiB of each fp32 array
+constexpr int64_t kElements = 1 << 13;  // of a piece: 32 KiB of each fp32 array
 
 bool is_full(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
+
+uint16_t* halves(const at::Tensor& tensor, int64_t begin) {
+  return static_cast<uint16_t*>(tensor.mutable_data_ptr()) + begin;
+}
+
+// Elements [begin, begin + size) as fp32: in place, or in `room`.
+float* widen(const at::Tensor& flat, int64_t begin, int64_t size, float* room) {
+  if (is_full(flat)) return flat.mutable_data_ptr<float>() + begin;
+  kernels::widen(dtype_of(flat.scalar_type()), halves(flat, begin), room, size);
+  return room;
+}
+void narrow(const float* values, const at::Tensor& flat, int64_t begin, int64_t size) {
+  if (!is_full(flat)) kernels::narrow(dtype_of(flat.scalar_type()), values, halves(flat, begin), size);
+}
+
+void check(const at::Tensor& tensor, int64_t count) {
+  HERD_CHECK(tensor.defined() && tensor.is_cpu() && tensor.is_contiguous(),
+             "what an optimizer steps must be contiguous, on the CPU");
+  HERD_CHECK_EQ(tensor.numel(), count);
+}
 
 }  // namespace
 
@@ -20,21 +45,28 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
     full.gradient = shard.gradient;
     return optimizer.step(full, options);
   }
-  const int64_t count = shard.full.weights.numel();
-  const at::Tensor scratch =
-      at::empty({static_cast<int64_t>(1 + states.size()), std::min(kElements, count)}, at::kFloat);
+  const int64_t count = shard.gradient.numel();
+  const bool split = shard.low.defined(), rounded = shard.weights.defined() && !split;
+  HERD_CHECK_EQ(static_cast<int>(states.size()), optimizer.num_states());
+  for (const at::Tensor& state : states) check(state, count);
+  for (const at::Tensor& weights :
+       {split || rounded ? shard.weights : shard.full.weights, split ? shard.low : shard.full.weights, shard.gradient})
+    check(weights, count);
+  const at::Tensor scratch = at::empty({static_cast<int64_t>(2 + states.size()), kElements}, at::kFloat);
+  const auto row = [room = scratch.mutable_data_ptr<float>()](size_t index) {
+    return room + static_cast<int64_t>(index) * kElements;
+  };
+  std::vector<float*> moments(states.size());
   for (int64_t begin = 0; begin < count; begin += kElements) {
     const int64_t size = std::min(kElements, count - begin);
-    const auto piece = [&](const at::Tensor& flat) { return flat.narrow(0, begin, size); };
-    const auto in_full = [&](const at::Tensor& flat, size_t row) {
-      return is_full(flat) ? piece(flat) : scratch[static_cast<int64_t>(row)].narrow(0, 0, size).copy_(piece(flat));
-    };
-    Shard part{piece(shard.full.weights), in_full(shard.gradient, 0), {}, shard.full.offset + begin, shard.full.decay};
-    for (size_t k = 0; k < states.size(); ++k) part.states.push_back(in_full(states[k], 1 + k));
-    optimizer.step(part, options);
-    for (size_t k = 0; k < states.size(); ++k)
-      if (!is_full(states[k])) piece(states[k]).copy_(part.states[k]);
-    if (shard.weights.defined()) piece(shard.weights).copy_(part.weights);
+    float* const weights = split ? row(0) : shard.full.weights.mutable_data_ptr<float>() + begin;
+    if (split) kernels::join_float(halves(shard.weights, begin), halves(shard.low, begin), weights, size);
+    const float* const gradient = widen(shard.gradient, begin, size, row(1));
+    for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, row(2 + k));
+    optimizer.step_flat({weights, gradient, moments, size, shard.full.offset + begin, shard.full.decay}, options);
+    for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
+    if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);
+    if (rounded) narrow(weights, shard.weights, begin, size);
   }
 }
 

@@ -1,7 +1,9 @@
-// An optimizer's step on memory of which some has 16 bits: weights and gradients beside an fp32 master copy, and
-// states. A few thousand elements at a time, so that what is converted stays in the cache.
-//   g32 = gradient;  s32 = states;  master, s32 = step(master, g32, s32);  weights = round(master);  states =
-//   round(s32)
+// An optimizer's step on memory of which some has 16 bits: weights, gradients and states. It works on fp32 weights all
+// the same. Those of fp16 weights are a master copy beside them; those of bf16 weights are made of them and of the
+// lower halves beside them, since a bf16 number is the upper half of an fp32 one (bridge/split_float.h). A few thousand
+// elements at a time, so that what is converted stays in the cache.
+//   w32 = master, or weights and low;  g32 = gradient;  s32 = states;   w32, s32 = step(w32, g32, s32)
+//   weights = round(w32);  low = what that leaves out;  states = round(s32)
 // Source: Micikevicius et al. 2018, arXiv:1710.03740, section 3.1.
 #pragma once
 
@@ -10,7 +12,8 @@
 namespace herd::optim {
 
 struct MixedShard {
-  at::Tensor weights;   // 16-bit, written: the rounding of full.weights. Undefined where those are the weights
+  at::Tensor weights;   // fp16, written: the rounding of full.weights; or bf16, with `low`. Undefined where all is fp32
+  at::Tensor low;       // int16: of fp32 weights whose upper halves are `weights`; full.weights are not read then
   at::Tensor gradient;  // 16-bit or fp32
   Shard full;           // fp32 weights, states of 16 bits or fp32; its gradient is not read
 };

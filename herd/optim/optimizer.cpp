@@ -13,12 +13,19 @@ void check_tensor(const at::Tensor& tensor, int64_t count, const char* what) {
 
 }  // namespace
 
-void Optimizer::check(const Shard& shard) const {
+void Optimizer::step(const Shard& shard, const StepOptions& options) const {
   const int64_t count = shard.weights.numel();
   check_tensor(shard.weights, count, "weights");
   check_tensor(shard.gradient, count, "gradient");
   HERD_CHECK_EQ(static_cast<int>(shard.states.size()), num_states());
-  for (const at::Tensor& state : shard.states) check_tensor(state, count, "state");
+  std::vector<float*> states;
+  for (const at::Tensor& state : shard.states) {
+    check_tensor(state, count, "state");
+    states.push_back(state.mutable_data_ptr<float>());
+  }
+  step_flat({shard.weights.mutable_data_ptr<float>(), shard.gradient.const_data_ptr<float>(), states, count,
+             shard.offset, shard.decay},
+            options);
 }
 
 void append_range(std::vector<kernels::ElementRange>& ranges, int64_t begin, int64_t end) {

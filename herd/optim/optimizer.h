@@ -25,6 +25,16 @@ struct Shard {
   std::span<const kernels::ElementRange> decay = {};  // ordered, disjoint, in elements of the flat tensor
 };
 
+// The same in plain memory: what Shard says of tensors holds for its arrays.
+struct FlatShard {
+  float* weights = nullptr;
+  const float* gradient = nullptr;
+  std::span<float* const> states = {};
+  int64_t count = 0;
+  int64_t offset = 0;
+  std::span<const kernels::ElementRange> decay = {};
+};
+
 struct StepOptions {
   int64_t step = 0;               // steps done before; the equations use t = step + 1
   double rate = 0;                // learning rate of this step (learning_rate.h)
@@ -38,10 +48,8 @@ class Optimizer {
   virtual std::span<const std::string_view> state_names() const = 0;  // as checkpoints end their names: "exp_avg"
   int num_states() const { return static_cast<int>(state_names().size()); }  // per weight; a momentum is the first
   // Throws kBug where a tensor breaks the rules of Shard.   Threads: any, on disjoint shards.
-  virtual void step(const Shard& shard, const StepOptions& options) const = 0;
-
- protected:
-  void check(const Shard& shard) const;
+  void step(const Shard& shard, const StepOptions& options) const;
+  virtual void step_flat(const FlatShard& shard, const StepOptions& options) const = 0;  // the step itself
 };
 
 // Adds [begin, end) to ordered ranges, joining it to the last where they touch.

@@ -21,12 +21,11 @@ std::span<const std::string_view> Sgd::state_names() const {
   return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
 }
 
-void Sgd::step(const Shard& shard, const StepOptions& options) const {
-  check(shard);
-  kernels::sgd({.weights = shard.weights.mutable_data_ptr<float>(),
-                .gradient = shard.gradient.const_data_ptr<float>(),
-                .moment = shard.states.empty() ? nullptr : shard.states[0].mutable_data_ptr<float>(),
-                .count = shard.weights.numel(),
+void Sgd::step_flat(const FlatShard& shard, const StepOptions& options) const {
+  kernels::sgd({.weights = shard.weights,
+                .gradient = shard.gradient,
+                .moment = shard.states.empty() ? nullptr : shard.states[0],
+                .count = shard.count,
                 .offset = shard.offset},
                {.rate = options.rate,
                 .momentum = options_.momentum,

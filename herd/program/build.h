@@ -20,7 +20,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
 std::map<std::string, int> coordinates(const spec::Layout& layout, int rank);
 std::map<std::string, int> axis_sizes(const spec::Layout& layout);
 
-// Bytes of optimizer state per parameter (spec::state_bytes): fp32 moments, and the master copy of a 16-bit weight.
+// Bytes of optimizer state per parameter (spec::state_bytes): moments, and what makes a 16-bit weight an fp32 one.
 int64_t state_bytes_per_parameter(const spec::RunFile& run);
 
 }  // namespace herd::program

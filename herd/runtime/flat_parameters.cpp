@@ -94,10 +94,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   const MemoryLabelGuard label(MemoryLabel::kStates);
   for (const at::ScalarType type : states) states_.push_back(at::zeros({state_offsets_.back()}, type));
-  if (groups_.front()->dtype() == at::kFloat) return;
-  master_ = at::zeros({state_offsets_.back()}, at::kFloat);
+  const at::ScalarType type = groups_.front()->dtype();
+  if (type == at::kFloat) return;
+  exact_ = at::zeros({state_offsets_.back()}, type == at::kBFloat16 ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
-    if (!group(g).frozen()) group(g).initialize(seed, own_master(g), part(g).begin);
+    if (!group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
   }
 }
 
@@ -215,9 +216,12 @@ at::Tensor FlatParameters::own_state(int k, int group) const {
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
 }
 
-at::Tensor FlatParameters::own_master(int group) const {
-  return master_.narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
+at::Tensor FlatParameters::own_exact(int index, at::ScalarType type) const {
+  if (!exact_.defined() || exact_.scalar_type() != type || group(index).frozen()) return {};
+  return exact_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).count);
 }
+at::Tensor FlatParameters::own_master(int group) const { return own_exact(group, at::kFloat); }
+at::Tensor FlatParameters::own_low(int group) const { return own_exact(group, at::kShort); }
 
 void FlatParameters::attach(int index) {
   nn::ParameterGroup& one = group(index);

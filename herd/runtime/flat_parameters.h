@@ -3,8 +3,9 @@
 //             consecutive groups is one range of memory, and so is the model
 //   shard     this rank's part of a group that is cut over an axis: elements [index * S, (index + 1) * S) of the group
 //             padded to n * S. It lies at its place in the whole where both share a slot, else in a region of shards
-//   states    fp32 or bf16, of what this rank updates; with 16-bit weights a master copy of them in fp32 too; frozen
-//             groups have neither, nor gradients
+//   states    fp32 or bf16, of what this rank updates. With 16-bit weights also what makes them exact: of fp16 an fp32
+//             master copy; of bf16, which are upper halves of fp32 numbers (bridge/split_float.h), the lower halves.
+//             Frozen groups have neither, nor gradients
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
 // it and gathered from where the update leaves it. All padding is zero and stays so.
@@ -59,14 +60,15 @@ class FlatParameters {
   bool keeps_whole(int group) const;  // weights, from step to step
   bool keeps_whole_weights() const;   // of all groups
   // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
-  // shard, or all of it. Such a one has weights alone: no gradient, states or master.
+  // shard, or all of it. Such a one has weights alone.
   Part part(int group) const;
   Part saved_part(int group) const;  // of it, what this rank saves: ranks that hold the same cut it like shards
   at::Tensor own_weights(int group) const;
   at::Tensor own_gradient(int group) const;
   at::Tensor own_state(int k, int group) const;
-  bool has_master() const { return master_.defined(); }
-  at::Tensor own_master(int group) const;  // fp32: what own_weights are the rounding of. REQUIRES has_master()
+  // What own_weights leave out of fp32 weights; undefined where weights have another type, or are frozen.
+  at::Tensor own_master(int group) const;  // of fp16: fp32, what they are the rounding of
+  at::Tensor own_low(int group) const;     // of bf16: int16, the lower halves
   int num_states() const { return static_cast<int>(states_.size()); }
 
   // Lets the group's tensors use the memory of its whole weights or gradient. Nothing where they do already.
@@ -91,6 +93,7 @@ class FlatParameters {
   void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
   void allocate(Region& region, program::ValueKind kind, bool symmetric, Communicator& comm);
   at::Tensor own(program::ValueKind kind, int group) const;
+  at::Tensor own_exact(int group, at::ScalarType type) const;
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;
@@ -99,7 +102,7 @@ class FlatParameters {
   Region weights_, gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;
-  at::Tensor master_;
+  at::Tensor exact_;  // own_master or own_low of all groups; undefined with fp32 weights
 };
 
 }  // namespace herd::runtime

@@ -20,13 +20,17 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
     const Part own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
     const at::Tensor weights = parameters.own_weights(index), gradient = parameters.own_gradient(index);
-    const bool mixed = parameters.has_master();
-    const at::Tensor exact = mixed ? parameters.own_master(index) : weights;
+    const at::Tensor master = parameters.own_master(index), low = parameters.own_low(index);
+    const bool mixed = weights.scalar_type() != at::kFloat;
     at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {
-      auto part = [&](const at::Tensor& flat) { return flat.narrow(0, begin, end - begin); };
-      optim::Shard shard{part(exact), {}, {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
+      auto part = [&](const at::Tensor& flat) {
+        return flat.defined() ? flat.narrow(0, begin, end - begin) : at::Tensor();
+      };
+      optim::Shard shard{
+          part(mixed ? master : weights), {}, {}, own.begin + begin, (*decays)[static_cast<size_t>(index)]};
       for (int k = 0; k < parameters.num_states(); ++k) shard.states.push_back(part(parameters.own_state(k, index)));
-      optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(gradient), std::move(shard)}, options);
+      optim::mixed_step(optimizer, {mixed ? part(weights) : at::Tensor(), part(low), part(gradient), std::move(shard)},
+                        options);
     });
     parameters.group(index).mark_weights_written();
   };

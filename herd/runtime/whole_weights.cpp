@@ -27,7 +27,8 @@ void WholeWeights::take(const nn::Block& block) {
 void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
     const bool frozen = parameters_.group(group).frozen();
-    if (parameters_.has_master() && !frozen) parameters_.own_weights(group).copy_(parameters_.own_master(group));
+    if (const at::Tensor master = parameters_.own_master(group); master.defined())
+      parameters_.own_weights(group).copy_(master);
     if (parameters_.sharded() && parameters_.keeps_whole(group) && !frozen) gather(group);
   }
 }

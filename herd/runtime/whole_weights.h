@@ -19,8 +19,8 @@ class WholeWeights {
   void take(const nn::Block& block);
   void give_back(const nn::Block& block);
 
-  // After what ranks update was written outside of a step, as by a checkpoint: 16-bit weights become the rounding of
-  // their master copies, and wholes those of their shards. Collective.
+  // After what ranks update was written outside of a step, as by a checkpoint: weights become the rounding of their
+  // master copies, where they have one, and wholes those of their shards. Collective.
   void refresh();
 
  private:

@@ -12,16 +12,20 @@ namespace herd::spec {
 struct StateBytes {
   double weight = 4, gradient = 4, states = 8;
   double total() const { return weight + gradient + states; }
+  bool operator==(const StateBytes&) const = default;
 };
 
 inline constexpr StateBytes kFp32Adam = {4, 4, 8};      // 16 bytes a parameter
-inline constexpr StateBytes kBf16Momentum = {4, 2, 6};  // bf16 gradient and momentum, fp32 weight and variance: 12
+inline constexpr StateBytes kBf16Adam = {2, 2, 10};     // fp32 weight in two halves, bf16 gradient, fp32 moments: 14
+inline constexpr StateBytes kBf16Momentum = {2, 2, 8};  // the same with a bf16 momentum: 4 + 2 + 2 + 4 = 12
 inline constexpr StateBytes kFp16Master = {2, 2, 12};   // fp32 master weight and moments: 16
 inline constexpr StateBytes kFp16MasterGradient = {2, 2, 16};  // and an fp32 gradient copy: 20
 
 // What a run keeps per parameter: weight and gradient in strategy.precision, the gradient in fp32 where
-// strategy.gradient_precision says so; two fp32 moments of AdamW, one of SGD with
-// momentum; 16-bit weights have an fp32 master copy, which counts as a state.
+// strategy.gradient_precision says so; two fp32 moments of AdamW, one of SGD with momentum, the first in bf16 where
+// optimizer.momentum_precision says so. What makes 16-bit weights exact counts as a state: of fp16 an fp32 master copy,
+// of bf16 the 2 bytes by which an fp32 number is longer; or a master copy too, where states are offloaded and so not
+// beside the weights.
 StateBytes state_bytes(const RunFile& run);
 
 // Bytes per rank under ZeRO stage 0..3 over N ranks (weight + gradient = 4, states K = 12 in the paper's units):

@@ -133,17 +133,24 @@ class Measurements {
     return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
   }
 
-  // Of one thread. On gradients alone: what a gradient holds is void until the first step. A master copy is made up.
+  // Of one thread. On gradients alone: what a gradient holds is void until the first step. What makes
+  // 16-bit weights exact is made up.
   double update_us_per_element() {
     const int64_t count = std::min({kElements, elements() / 2, states()});
     const at::Tensor gradients = parameters_.gradients(), gradient = gradients.narrow(0, count, count);
     const at::Tensor weights = gradients.view(parameters_.weights().scalar_type()).narrow(0, 0, count);
-    const bool mixed = parameters_.has_master();
-    optim::Shard shard{.weights = mixed ? at::full({count}, kUnlikeZero) : weights, .gradient = {}, .states = {}};
+    const at::ScalarType type = weights.scalar_type();
+    const bool mixed = type != at::kFloat, split = type == at::kBFloat16;
+    const at::Tensor low = split ? at::full({count}, 1, at::kShort) : at::Tensor();
+    optim::Shard shard{.weights = !mixed  ? weights
+                                  : split ? at::Tensor()
+                                          : at::full({count}, kUnlikeZero),
+                       .gradient = {},
+                       .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
     const optim::StepOptions options{.step = 0, .rate = 1e-3};
     return time_us([&] {
-             optim::mixed_step(optimizer_, {mixed ? weights : at::Tensor(), gradient, shard}, options);
+             optim::mixed_step(optimizer_, {mixed ? weights : at::Tensor(), low, gradient, shard}, options);
            }) /
            static_cast<double>(count);
   }

@@ -13,9 +13,10 @@ std::string state_name(const std::string& parameter, const optim::Optimizer& opt
 using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
 
 // The elements of each parameter of a group that lie in the rank's part, or in what it saves of it; `memory` holds the
-// part.
+// part, and `low`, where it is defined, the lower halves.
 void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf part_of, const at::Tensor& memory,
-                const std::function<std::string(const std::string&)>& name, std::vector<NamedTensor>& out) {
+                const at::Tensor& low, const std::function<std::string(const std::string&)>& name,
+                std::vector<NamedTensor>& out) {
   const int64_t first = parameters.part(group).begin;
   const runtime::Part part = (parameters.*part_of)(group);
   for (const nn::Parameter& parameter : parameters.group(group).parameters()) {
@@ -24,10 +25,11 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
     const int64_t end = std::min(part.begin + part.count, parameter.offset() + spec.elements());
     if (begin >= end) continue;
     const at::Tensor piece = memory.narrow(0, begin - first, end - begin);
+    const at::Tensor low_piece = low.defined() ? low.narrow(0, begin - first, end - begin) : low;
     if (end - begin == spec.elements())
-      out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes)));
+      out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes), low_piece));
     else
-      out.push_back(flat_shard(name(spec.name), piece, spec.sizes, begin - parameter.offset()));
+      out.push_back(flat_shard(name(spec.name), piece, spec.sizes, begin - parameter.offset(), low_piece));
   }
 }
 
@@ -35,11 +37,11 @@ std::string same(const std::string& name) { return name; }
 
 std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
-  for (int g = 0; g < parameters.num_groups(); ++g)
-    add_pieces(
-        parameters, g, part_of,
-        parameters.has_master() && !parameters.group(g).frozen() ? parameters.own_master(g) : parameters.own_weights(g),
-        same, tensors);
+  for (int g = 0; g < parameters.num_groups(); ++g) {
+    const at::Tensor master = parameters.own_master(g);
+    add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g), parameters.own_low(g),
+               same, tensors);
+  }
   return tensors;
 }
 
@@ -50,7 +52,7 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
     for (int g = 0; g < parameters.num_groups(); ++g) {
       if (parameters.group(g).frozen()) continue;
       add_pieces(
-          parameters, g, part_of, parameters.own_state(k, g),
+          parameters, g, part_of, parameters.own_state(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);
     }
   return tensors;

@@ -7,6 +7,7 @@
 #include <mutex>
 #include <thread>
 
+#include "herd/bridge/split_float.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -67,6 +68,38 @@ TEST(Checkpoint, LoadsTheSameBits) {
   EXPECT_EQ(reader.manifest().step, 3);
   EXPECT_EQ(reader.manifest().samples, 48);
   EXPECT_EQ(reader.manifest().notes.at("threads"), "1");
+}
+
+// Weights kept as halves are saved as what they are halves of, so that a run in any precision may load them.
+TEST(Checkpoint, HalvesOfFp32NumbersAreSavedAndLoadedAsFp32) {
+  const int64_t count = (1 << 20) + 7;
+  at::Tensor exact = at::arange(count, at::kInt).mul_(1013).view(at::kFloat);
+  exact = at::where(exact.isnan(), 1.0, exact).to(at::kFloat);
+  const at::Tensor high = at::empty({count}, at::kBFloat16), low = at::empty({count}, at::kShort);
+  split_float(exact, high, low);
+  OnePeer peers;
+  for (const bool from_halves : {true, false}) {
+    TemporaryFolder folder;
+    CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, unsynced());
+    saver.save({.step = 1}, {from_halves ? flat_shard("w", high, {count}, 0, low) : whole_tensor("w", exact)});
+    saver.wait();
+    EXPECT_GE(saver.snapshot_bytes(), 4 * count);
+    CheckpointReader reader(saver.last_saved());
+    EXPECT_EQ(reader.manifest().tensors.at("w").dtype, DType::kF32);
+    std::vector<NamedTensor> whole = {whole_tensor("w", at::zeros({count}))},
+                             halves = {whole_tensor("w", at::zeros({count}, at::kBFloat16),
+                                                    at::zeros({count}, at::kShort))},
+                             part = {flat_shard("w", at::zeros({50}, at::kBFloat16), {count}, count - 50,
+                                                at::zeros({50}, at::kShort))};
+    load_tensors(reader, whole);
+    load_tensors(reader, halves);
+    load_tensors(reader, part);
+    EXPECT_TRUE(same_bits(whole[0].value, exact));
+    EXPECT_TRUE(same_bits(halves[0].value, high));
+    EXPECT_TRUE(same_bits(halves[0].low, low));
+    EXPECT_TRUE(same_bits(part[0].value, high.narrow(0, count - 50, 50)));
+    EXPECT_TRUE(same_bits(part[0].low, low.narrow(0, count - 50, 50)));
+  }
 }
 
 TEST(Checkpoint, TrainingMayChangeTheTensorsAsSoonAsSaveReturns) {

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
+#include "herd/bridge/split_float.h"
 
 namespace herd::nn {
 namespace {
@@ -40,6 +41,26 @@ TEST(ParameterGroup, InitialWeightsDoNotDependOnHowTheyAreCut) {
   EXPECT_EQ(whole.narrow(0, 18, 7).sum().item<float>(), 7);
   group.initialize(8, part);
   EXPECT_FALSE(at::equal(part, whole.narrow(0, 0, 15)));
+}
+
+TEST(ParameterGroup, InitialWeightsInBf16AndTheirLowerHalvesAreThoseInFp32) {
+  const int64_t num = (1 << 20) + 25;  // some of which are half way between two of bf16
+  ParameterGroup group("g", {{"w", {num}, true, Init::kNormal, 0.02}, {"gain", {3}, false, Init::kOnes}, {"b", {2}}});
+  const at::Tensor exact = at::empty({num + 5}), joined = at::empty({num + 5});
+  const at::Tensor high = at::empty({num + 5}, at::kBFloat16), low = at::empty({num + 5}, at::kShort);
+  group.initialize(7, exact);
+  group.initialize(7, high);
+  group.initialize(7, low);
+  join_float(high, low, joined);
+  EXPECT_TRUE(joined.equal(exact));
+  EXPECT_FALSE(high.equal(exact.to(at::kBFloat16)));
+  for (const int64_t cut : {int64_t{1}, int64_t{50}, num - 1, num + 2}) {
+    const at::Tensor rest = at::empty({num + 5 - cut}, at::kShort), half = at::empty({num + 5 - cut}, at::kBFloat16);
+    group.initialize(7, rest, cut);
+    group.initialize(7, half, cut);
+    EXPECT_TRUE(rest.equal(low.narrow(0, cut, rest.numel())));
+    EXPECT_TRUE(half.equal(high.narrow(0, cut, rest.numel())));
+  }
 }
 
 TEST(ParameterGroup, NormalWeightsHaveTheStatedMoments) {

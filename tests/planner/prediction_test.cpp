@@ -203,7 +203,7 @@ TEST(Equations, ShardStatesAndTrafficByTheZeroStage) {
     const Prediction p = equations(run, 64, devices());
     const double psi = static_cast<double>(p.parameters);
     const double states = p.device.weights + p.device.gradients + p.device.states;
-    EXPECT_DOUBLE_EQ(states, spec::zero_state_bytes(psi, 64, stage)) << stage;
+    EXPECT_DOUBLE_EQ(states, spec::zero_state_bytes(psi, 64, stage, spec::kBf16Adam)) << stage;
     // Embedding and loss block are gathered once: the one is differentiated without weights, the other in one pass.
     const double once = stage == 3 ? 2.0 * 32000 * 4096 + 4096 : 0;
     const double elements = spec::zero_elements_sent(psi, 64, stage) - once * 63 / 64;
@@ -212,7 +212,8 @@ TEST(Equations, ShardStatesAndTrafficByTheZeroStage) {
   const spec::RunFile hybrid = known("llama-7b", {"mesh.fsdp=8", "strategy.zero=3", "train.batch=64"});
   const Prediction p = equations(hybrid, 64, devices());
   const double psi = static_cast<double>(p.parameters);
-  EXPECT_DOUBLE_EQ(p.device.weights + p.device.gradients + p.device.states, spec::zero_state_bytes(psi, 8, 3));
+  EXPECT_DOUBLE_EQ(p.device.weights + p.device.gradients + p.device.states,
+                   spec::zero_state_bytes(psi, 8, 3, spec::kBf16Adam));
   const double once = 2.0 * 32000 * 4096 + 4096;
   const double elements = spec::hybrid_elements_sent(psi, 8, 8, 3) - once * 7 / 8;
   EXPECT_NEAR(p.sent_bytes(), 2 * elements, 1e-6 * p.sent_bytes());

@@ -20,6 +20,8 @@ TEST(ModelStates, MatchPublishedModels) {
   EXPECT_NEAR(17.2e9 * kFp32Adam.total() / kGB, 275, 0.5);    // Turing-NLG
   EXPECT_NEAR(175e9 * kFp32Adam.total() / kGB, 2800, 1e-6);   // GPT-3
   EXPECT_EQ(1e9 * kBf16Momentum.total() / kGB, 12);
+  EXPECT_EQ(kBf16Momentum.total(), 4 + 2 + 2 + 4);  // weight, gradient, momentum, variance
+  EXPECT_EQ(1e9 * kBf16Adam.total() / kGB, 14);
   EXPECT_EQ(175e9 * kFp16Master.weight / kGB, 350);
   EXPECT_EQ(175e9 * kFp16Master.gradient / kGB, 350);
   EXPECT_EQ(175e9 * kFp16Master.states / kGB, 3 * 700);
@@ -63,15 +65,23 @@ TEST(Compute, MatchesGpt3) {
 TEST(ModelStates, FollowPrecisionAndOptimizer) {
   RunFile run;
   EXPECT_EQ(state_bytes(run).total(), kFp32Adam.total());
+  run.strategy.precision = "fp16";
+  EXPECT_EQ(state_bytes(run), kFp16Master);
   run.strategy.precision = "bf16";
-  EXPECT_EQ(state_bytes(run).total(), kFp16Master.total());
-  EXPECT_EQ(state_bytes(run).states, kFp16Master.states);
+  EXPECT_EQ(state_bytes(run), kBf16Adam);
+  run.optimizer.momentum_precision = "bf16";
+  EXPECT_EQ(state_bytes(run), kBf16Momentum);
+  run.optimizer.momentum_precision = "fp32";
+  for (const char* offload : {"states", "nvme"}) {  // away from the weights, states need all of the master copy
+    run.strategy.offload = offload;
+    EXPECT_EQ(state_bytes(run), kFp16Master);
+  }
+  run.strategy.offload = "none";
   run.strategy.gradient_precision = "fp32";
-  EXPECT_EQ(state_bytes(run).total(), kFp16Master.total() + 2);
-  EXPECT_EQ(state_bytes(run).gradient, 4);
+  EXPECT_EQ(state_bytes(run), (StateBytes{2, 4, 10}));
   run.strategy.gradient_precision = "same";
   run.optimizer.kind = "sgd";
-  EXPECT_EQ(state_bytes(run).total(), 2 + 2 + 4 + 4);
+  EXPECT_EQ(state_bytes(run).total(), 2 + 2 + 2 + 4);
   run.optimizer.momentum = 0;
   run.strategy.precision = "fp32";
   EXPECT_EQ(state_bytes(run).total(), 8);

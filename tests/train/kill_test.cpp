@@ -1,5 +1,6 @@
 // A rank is killed before any op of a step, or at any byte of a checkpoint: the job resumes at another number of ranks
-// with the losses of a run that nobody disturbed. A sample; all of it with HERD_FULL_TESTS=1.
+// with the losses of a run that nobody disturbed, in any precision; at the same layout with the same bits. A sample;
+// all of it with HERD_FULL_TESTS=1.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,52 +13,66 @@
 namespace herd::train {
 namespace {
 
-constexpr double kTolerance = 1e-6;  // relative, fp32 on other ranks
 constexpr int64_t kSteps = 4, kDeadlyStep = 2;
 
 bool full() { return std::getenv("HERD_FULL_TESTS") != nullptr; }
 
-spec::RunFile small_run() {
-  return spec::parse_run_text(
+// Of weights, gradients and momentum.
+struct Precision {
+  std::string name = "fp32", momentum = "fp32";
+  double on_other_ranks = 1e-6;  // relative difference of losses; on as many and at the same stage there is none
+};
+
+spec::RunFile small_run(const Precision& precision) {
+  spec::RunFile run = spec::parse_run_text(
       "[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\ndropout = 0.1\n[data]\nkind = \"random\"\n"
       "[train]\nsteps = " +
           std::to_string(kSteps) + "\nbatch = 12\nmicro_batch = 2\n[optimizer]\nlr = 1e-2\n",
       "test");
-}
-
-const std::map<int64_t, double>& undisturbed() {
-  static const std::map<int64_t, double> losses = [] {
-    TemporaryFolder folder;
-    return run_job(folder.path(), small_run(), {1, 0}).losses;
-  }();
-  return losses;
-}
-
-void expect_undisturbed(const JobEnd& end) {
-  for (const auto& [step, loss] : end.losses)
-    EXPECT_NEAR(loss, undisturbed().at(step), kTolerance * undisturbed().at(step)) << "step " << step;
+  run.strategy.precision = precision.name;
+  run.optimizer.momentum_precision = precision.momentum;
+  return run;
 }
 
 struct Move {
   JobLayout from, to;
+  Precision precision = {};
 };
+
+const std::map<int64_t, double>& undisturbed(const JobLayout& layout, const Precision& precision) {
+  static std::map<std::pair<JobLayout, std::string>, std::map<int64_t, double>> all;
+  auto& losses = all[{layout, precision.name}];
+  if (losses.empty()) {
+    TemporaryFolder folder;
+    losses = run_job(folder.path(), small_run(precision), layout).losses;
+  }
+  return losses;
+}
+
+void expect_undisturbed(const JobEnd& end, const Move& move) {
+  const bool same = move.from == move.to;
+  const auto& expected = undisturbed(same ? move.from : JobLayout{1, 0}, move.precision);
+  const double tolerance = same ? 0 : move.precision.on_other_ranks;
+  for (const auto& [step, loss] : end.losses)
+    EXPECT_NEAR(loss, expected.at(step), tolerance * expected.at(step)) << "step " << step;
+}
 
 class KilledJob : public testing::TestWithParam<Move> {
  protected:
   // The step that the job went on from after the death.
   static int64_t resume_after(const Death& death) {
-    const auto& [from, to] = GetParam();
+    const auto& [from, to, precision] = GetParam();
     TemporaryFolder folder;
-    const JobEnd killed = run_job(folder.path(), small_run(), from, death);
+    const JobEnd killed = run_job(folder.path(), small_run(precision), from, death);
     for (Rank rank = 0; rank < from.ranks; ++rank) {
       EXPECT_EQ(killed.killed(rank), rank == death.rank) << "rank " << rank;
       EXPECT_EQ(killed.ranks[static_cast<size_t>(rank)].error.empty(), rank == death.rank) << "rank " << rank;
     }
-    expect_undisturbed(killed);
-    const JobEnd resumed = run_job(folder.path(), small_run(), to);
+    expect_undisturbed(killed, GetParam());
+    const JobEnd resumed = run_job(folder.path(), small_run(precision), to);
     for (const RankEnd& rank : resumed.ranks) EXPECT_EQ(rank.status, 0) << rank.error;
     EXPECT_EQ(static_cast<int64_t>(resumed.losses.size()), kSteps - resumed.resumed_from);
-    expect_undisturbed(resumed);
+    expect_undisturbed(resumed, GetParam());
     if (resumed.resumed_from < kSteps) expect_two_whole_checkpoints(folder / "checkpoints");  // it has saved
     return resumed.resumed_from;
   }
@@ -78,7 +93,7 @@ class KilledJob : public testing::TestWithParam<Move> {
 TEST_P(KilledJob, ResumesOnOtherRanks_WhereverInAStepARankDies) {
   const JobLayout from = GetParam().from;
   TemporaryFolder folder;
-  const int ops = run_job(folder.path(), small_run(), from).ops;
+  const int ops = run_job(folder.path(), small_run(GetParam().precision), from).ops;
   ASSERT_GT(ops, 10);
   const int all = ops * from.ranks, stride = full() ? 1 : all / 6 + 1;
   for (int which = stride / 2; which < all; which += stride) {
@@ -92,8 +107,8 @@ TEST_P(KilledJob, ResumesOnOtherRanks_WhereverInAStepARankDies) {
 TEST_P(KilledJob, ResumesOnOtherRanks_AtWhateverByteOfACheckpointARankDies) {
   const JobLayout from = GetParam().from;
   TemporaryFolder folder;
-  const JobEnd whole = run_job(folder.path(), small_run(), from);
-  expect_undisturbed(whole);
+  const JobEnd whole = run_job(folder.path(), small_run(GetParam().precision), from);
+  expect_undisturbed(whole, GetParam());
   std::mt19937 random(11);
   for (const auto& [rank, calls] : whole.calls) {
     ASSERT_GT(calls.size(), 2u) << "every rank writes";
@@ -116,12 +131,15 @@ std::string name_of(const testing::TestParamInfo<Move>& move) {
   const auto name = [](const JobLayout& job) {
     return std::to_string(job.ranks) + "RanksZero" + std::to_string(job.zero);
   };
-  return name(move.param.from) + "To" + name(move.param.to);
+  return name(move.param.from) + "To" + name(move.param.to) + "In" + move.param.precision.name;
 }
 
 INSTANTIATE_TEST_SUITE_P(Moves, KilledJob,
                          testing::Values(Move{{3, 3}, {2, 1}}, Move{{2, 2}, {3, 3}}, Move{{2, 0}, {1, 0}},
-                                         Move{{2, 1}, {4, 2}}),
+                                         Move{{2, 1}, {4, 2}}, Move{{2, 3}, {2, 3}, {"bf16", "bf16"}},
+                                         Move{{3, 1}, {2, 2}, {"bf16", "fp32", 4 * 0x1p-8}},
+                                         Move{{2, 1}, {2, 1}, {"fp16", "fp32"}},
+                                         Move{{2, 0}, {3, 3}, {"fp16", "fp32", 4 * 0x1p-11}}),
                          name_of);
 
 }  // namespace

@@ -31,6 +31,7 @@
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/run_optimizer.h"
 
 namespace herd::train {
 
@@ -43,6 +44,7 @@ struct Death {
 
 struct JobLayout {
   int ranks = 1, zero = 0;
+  auto operator<=>(const JobLayout&) const = default;
 };
 
 struct JobEnd {
@@ -111,12 +113,14 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const auto peers = checkpoint_peers(comm, std::chrono::seconds(30));
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   const runtime::AxisGroups groups(comm, step);
-  runtime::FlatParameters parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, seed);
+  runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
   runtime::WholeWeights weights(parameters, groups, step);
   runtime::ModelBindings bindings(
       model.blocks, parameters, groups,
       runtime::parameter_update(parameters, adamw, {.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant}),
-      {.seed = seed, .clip = run.optimizer.clip});
+      {.seed = seed,
+       .clip = run.optimizer.clip,
+       .loss_scale = run.strategy.precision == "fp16" ? std::optional(optim::LossScale()) : std::nullopt});
   const program::Op* deadly = nullptr;
   runtime::BindingTable ops = bindings.table();
   if (is_victim && death.op >= 0) {
@@ -138,6 +142,8 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     load_tensors(reader, tensors, tensor_names(parameters, adamw));
     weights.refresh();
     first = reader.manifest().step;
+    if (bindings.loss_scale())
+      bindings.set_loss_scale(optim::LossScale(std::stod(reader.manifest().notes.at("loss_scale"))));
   }
   std::ofstream log;
   if (comm.rank() == 0) {
@@ -154,7 +160,9 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     comm.all_reduce(totals);
     if (comm.rank() == 0)
       log << s + 1 << ' ' << std::hexfloat << totals[0] / totals[1] << std::defaultfloat << std::endl;
-    saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run)},
+    std::map<std::string, std::string> notes;
+    if (const auto& scale = bindings.loss_scale()) notes["loss_scale"] = std::to_string(scale->scale());
+    saver.save({.step = s + 1, .samples = (s + 1) * layout.batch, .config = spec::to_toml(run), .notes = notes},
                saved_tensors(parameters, adamw));
   }
   saver.wait();

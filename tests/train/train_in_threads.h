@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "herd/bridge/budget_allocator.h"
+#include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
@@ -43,6 +44,13 @@ inline spec::RunFile tiny_run(const std::string& more = "") {
       "[train]\nbatch = 12\nmicro_batch = 1\n[optimizer]\nlr = 1e-3\n" +
           more,
       "test");
+}
+
+inline at::Tensor exact_copy(const NamedTensor& tensor) {
+  if (!tensor.low.defined()) return tensor.value.clone();
+  const at::Tensor exact = at::empty(tensor.value.sizes(), at::kFloat);
+  join_float(tensor.value, tensor.low, exact);
+  return exact;
 }
 
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
@@ -94,7 +102,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     }
     comm.barrier();
     if (ranks == 1) {
-      for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = tensor.value.clone();
+      for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
     const double loss = *evaluate(model.blocks, weights, *validation, comm,
                                   {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});

@@ -7,6 +7,7 @@
 #include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/spec/frozen.h"
+#include "herd/spec/model_states.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -44,15 +45,25 @@ double worst_difference(const std::vector<double>& a, const std::vector<double>&
   return worst;
 }
 
-TEST(HybridShards, TrainAsOneRankDoes_WithFp32GradientsOfBf16Weights) {
-  spec::RunFile run = run_of({3, 4, 3, "none", true});
-  run.strategy.precision = "bf16";
-  run.strategy.gradient_precision = "fp32";
-  spec::RunFile plain = run;
-  plain.strategy.zero = 0;
-  plain.train.micro_batch = plain.train.batch;
-  run.mesh.fsdp = 2;
-  EXPECT_LT(worst_difference(train_in_threads(run, 4, 20).losses, train_in_threads(plain, 1, 20).losses), 4 * 0x1p-8);
+TEST(HybridShards, TrainAsOneRankDoes_InSixteenBits) {
+  struct Kind {
+    const char *precision, *gradients;
+    int zero;
+    double eps;
+  };
+  for (const Kind& kind : {Kind{"bf16", "fp32", 3, 0x1p-8}, Kind{"bf16", "same", 1, 0x1p-8},
+                           Kind{"fp16", "same", 3, 0x1p-11}, Kind{"fp16", "fp32", 2, 0x1p-11}}) {
+    spec::RunFile run = run_of({kind.zero, 4, 3, "none", true});
+    run.strategy.precision = kind.precision;
+    run.strategy.gradient_precision = kind.gradients;
+    spec::RunFile plain = run;
+    plain.strategy.zero = 0;
+    plain.train.micro_batch = plain.train.batch;
+    run.mesh.fsdp = 2;
+    const Trained one = train_in_threads(plain, 1, 20), many = train_in_threads(run, 4, 20);
+    EXPECT_LT(worst_difference(many.losses, one.losses), 4 * kind.eps) << kind.precision << kind.zero;
+    EXPECT_NEAR(many.validation, one.validation, 4 * kind.eps * one.validation) << kind.precision << kind.zero;
+  }
 }
 
 TEST(Zero3, TrainsAsOneRankDoes_HoweverManyGroupsItKeepsWhole) {
@@ -215,6 +226,31 @@ int64_t stated(const program::Program& step, ValueKind kind, bool pooled = false
   }
   for (const auto& [slot, size] : slots) bytes += size;
   return bytes;
+}
+
+TEST(MixedPrecision, KeepsTheBytesThatTheEquationsState_TwelveAParameterAtLeast) {
+  struct Kind {
+    const char *precision, *momentum;
+    spec::StateBytes bytes;
+  };
+  for (const Kind& kind : {Kind{"bf16", "bf16", spec::kBf16Momentum}, Kind{"bf16", "fp32", spec::kBf16Adam},
+                           Kind{"fp16", "fp32", spec::kFp16Master}}) {
+    for (const int zero : {0, 1}) {
+      const int ranks = 1 + zero;
+      spec::RunFile run = run_of({zero, ranks, 1, "none", false});
+      run.model.width = run.model.vocab = run.model.context = 64;  // nothing is padded
+      run.model.head_width = 32;
+      run.model.ffn = 256;
+      run.strategy.precision = kind.precision;
+      run.optimizer.momentum_precision = kind.momentum;
+      const auto held = train_in_threads(run, ranks, 1).held;
+      const int64_t bytes =
+          held.at(MemoryLabel::kWeights) + held.at(MemoryLabel::kGradients) + held.at(MemoryLabel::kStates);
+      const auto psi = static_cast<double>(spec::model_table(run, 1).parameters());
+      EXPECT_EQ(static_cast<double>(bytes), ranks * spec::zero_state_bytes(psi, ranks, zero, kind.bytes))
+          << kind.precision << " " << kind.momentum << " " << zero;
+    }
+  }
 }
 
 TEST(Zero, HoldsAndSendsWhatItsProgramStates) {

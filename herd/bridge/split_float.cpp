@@ -1,0 +1,33 @@
+#include "herd/bridge/split_float.h"
+
+#include "herd/base/check.h"
+#include "herd/kernels/split_float.h"
+
+namespace herd {
+namespace {
+
+void check(const at::Tensor& exact, const at::Tensor& high, const at::Tensor& low) {
+  for (const auto& [tensor, type] :
+       {std::pair(exact, at::kFloat), std::pair(high, at::kBFloat16), std::pair(low, at::kShort)}) {
+    HERD_CHECK(tensor.defined() && tensor.is_cpu() && tensor.scalar_type() == type && tensor.is_contiguous(),
+               "halves of fp32 numbers are bf16 and int16, all contiguous, on the CPU");
+    HERD_CHECK_EQ(tensor.numel(), exact.numel());
+  }
+}
+
+}  // namespace
+
+void split_float(const at::Tensor& exact, const at::Tensor& high, const at::Tensor& low) {
+  check(exact, high, low);
+  kernels::split_float(exact.const_data_ptr<float>(), static_cast<uint16_t*>(high.mutable_data_ptr()),
+                       static_cast<uint16_t*>(low.mutable_data_ptr()), exact.numel());
+}
+
+void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor& exact) {
+  check(exact, high, low);
+  kernels::join_float(static_cast<const uint16_t*>(high.const_data_ptr()),
+                      static_cast<const uint16_t*>(low.const_data_ptr()), exact.mutable_data_ptr<float>(),
+                      exact.numel());
+}
+
+}  // namespace herd
