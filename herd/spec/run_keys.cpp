@@ -121,7 +121,8 @@ std::vector<Key> make_keys() {
       text("strategy", "recompute", HERD_FIELD(strategy.recompute), {"none", "full", "selective", "sqrt", "every:K"},
            "which activations backward computes again"),
       text("strategy", "precision", HERD_FIELD(strategy.precision), {"fp32", "bf16", "fp16"},
-           "16 bits: weights and gradients; updates are of fp32 weights, whose lower halves bf16 keeps, fp16 a whole copy"),
+           "16 bits: weights and gradients; updates are of fp32 weights, whose lower halves bf16 keeps, fp16 a whole "
+           "copy"),
       text("strategy", "gradient_precision", HERD_FIELD(strategy.gradient_precision), {"same", "fp32"},
            "of what is summed over micro-batches and ranks; same: as precision says; fp32 takes 2 bytes a parameter "
            "more than 16 bits"),
