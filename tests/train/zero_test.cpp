@@ -228,6 +228,17 @@ int64_t stated(const program::Program& step, ValueKind kind, bool pooled = false
   return bytes;
 }
 
+TEST(MixedPrecision, BeginsWithTheWeightsOfARunInFp32) {
+  spec::RunFile run = run_of({0, 1, 1, "none", true});
+  run.optimizer.lr = 0;
+  const auto exact = train_in_threads(run, 1, 1).weights;
+  for (const char* precision : {"bf16", "fp16"}) {
+    run.strategy.precision = precision;
+    for (const auto& [name, weights] : train_in_threads(run, 1, 1).weights)
+      EXPECT_TRUE(weights.equal(exact.at(name))) << name << " " << precision;
+  }
+}
+
 TEST(MixedPrecision, KeepsTheBytesThatTheEquationsState_TwelveAParameterAtLeast) {
   struct Kind {
     const char *precision, *momentum;
