@@ -102,6 +102,15 @@ double bound_of(const Beside& beside) {
   return beside.cached.empty() ? 0 : 1 / std::min(median(beside.cached), median(beside.streamed)) / 1e3;
 }
 
+// Without the tenth that is longest: after a sample ranks wait for each other.
+double mean_but_longest(std::vector<double> us) {
+  std::sort(us.begin(), us.end());
+  us.resize(us.size() - us.size() / 10);
+  double sum = 0;
+  for (const double one : us) sum += one;
+  return sum / static_cast<double>(us.size());
+}
+
 void print_header() {
   std::printf("# %12s %12s %6s %6s  %-15s %-14s %12s %12s %10s %8s %8s %7s %9s %6s %7s\n", "size", "count", "type",
               "redop", "op", "algorithm", "min", "time", "predicted", "algbw", "busbw", "#wrong", "bound", "of it",
@@ -190,7 +199,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   Beside beside;
   HostProbe host(comm, bytes, options.op != "send" && one.request().in_place);
   std::vector<double> us;
-  double between_us = 0;  // all repetitions together
+  std::vector<double> between_us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
@@ -205,7 +214,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
-    between_us += us_since(start) - us.back();
+    between_us.push_back(us_since(start) - us.back());
     if (i >= kWarmUps && i % stride == 0) {
       measure_beside(bound.get(), distance, beside);
       host.sample();
@@ -219,11 +228,11 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
     stride = std::max(1, (repetitions - kWarmUps) / kBoundSamples);
     us.clear();
-    between_us = 0;
+    between_us.clear();
   }
   comm.all_reduce(us, {.op = ReduceOp::kMax});
   std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns),
-                               between_us / (repetitions - kWarmUps)};
+                               mean_but_longest(std::move(between_us))};
   comm.all_reduce(std::span(facts).first(1));
   comm.broadcast(std::span(facts).last(2), 0);
   BenchResult result{options.op,

@@ -253,7 +253,6 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_u
     for (size_t host = 0; host < without.size(); ++host) {
       topology.hosts[host].signal_us = turn_us;
       topology.hosts[host].uplink.latency_us = without[host].uplink.latency_us + turn_us;
-      topology.hosts[host].uplink.message_us = without[host].uplink.message_us + turn_us;
     }
   };
   const bool once = measures(kRing) && topology.hosts.size() == 1;

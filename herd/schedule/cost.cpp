@@ -65,16 +65,12 @@ class Model {
     int step, piece;
   };
 
-  // As one of many like it: with all bursts saved up, then with what the one before and the time after it leave, until
+  // As one of many like it: with nothing saved up, then with what the one before and the time after it leave, until
   // that changes by no more than a hundredth.
   sim::Outcome run_repeatedly(double call_us) const {
-    std::vector<double> begins;
-    for (const auto& [resource, link] : bursts_) {
-      begins.resize(static_cast<size_t>(resource) + 1, 0);
-      begins.back() = link.burst_bytes;
-    }
-    sim::Outcome outcome = engine_.run(begins);
-    for (int i = 1; i < kRepetitions; ++i) {
+    sim::Outcome outcome = engine_.run();
+    std::vector<double> begins(outcome.saved.size(), 0);
+    for (int i = 1; !bursts_.empty() && i < kRepetitions; ++i) {
       const double took_us = outcome.end_us + call_us;
       const double idle_us = call_us + (between_us_ < 0 ? took_us : between_us_);
       bool steady = true;

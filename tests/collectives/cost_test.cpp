@@ -183,6 +183,7 @@ TEST(Cost, AnUplinkLetsPassInABurstWhatItSavedUpBetweenTwoOperations) {
   EXPECT_NEAR(burst_us(8'000, 72), 8, 0.1);      // what passes in 80 us
   EXPECT_NEAR(burst_us(8'000, 0), 80, 0.1);      // one after the other they have the link's rate
   EXPECT_NEAR(burst_us(8'000, 40), 40, 1);
+  EXPECT_NEAR(burst_us(800, 0), 8, 0.1);  // also where a burst is many operations
   EXPECT_NEAR(burst_us(8'000, kAsLongAsItTakes), 40, 1);
   EXPECT_NEAR(burst_us(80'000, 1'000), 700, 0.1);  // the burst, and the rest at the link's rate
 }
