@@ -1,5 +1,5 @@
 // herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--tokens T
-// [--days D] [--flops F]] [--equations] [--json] [--html FILE]
+// [--days D [--flops F]]] [--equations] [--json] [--html FILE]
 #pragma once
 
 #include <cstdint>

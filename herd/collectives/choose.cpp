@@ -22,15 +22,22 @@ std::vector<Schedule> build_all(std::string_view name, CollectiveRequest request
   return all;
 }
 
+// As long messages find it.
+Topology without_bursts(Topology topology) {
+  for (Host& host : topology.hosts) host.uplink.burst_bytes = host.uplink.burst_bytes_per_us = 0;
+  return topology;
+}
+
 // Time of a message that is too long to simulate step by step: the line through two shorter ones that use memory alike.
 ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, const std::vector<Schedule>& all,
                        const Topology& topology, double between_us) {
   const CostOptions options{request.elements, between_us};
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   if (request.elements <= most) return time_schedules(all, topology, options);
+  const Topology steady = without_bursts(topology);
   const CollectiveRequest half = resized(request, most / 2), whole = resized(request, most);
-  const double half_us = time_schedules(build_all(name, half), topology, options).end_us;
-  ScheduleTimes times = time_schedules(build_all(name, whole), topology, options);
+  const double half_us = time_schedules(build_all(name, half), steady, options).end_us;
+  ScheduleTimes times = time_schedules(build_all(name, whole), steady, options);
   const double per_element = (times.end_us - half_us) / static_cast<double>(most - most / 2);
   times.end_us += per_element * static_cast<double>(request.elements - most);
   return times;
@@ -111,7 +118,7 @@ double estimate_us(const Schedule& s, const Topology& topology, const std::vecto
     if (other != own && step.kind == StepKind::kSend) us += host.uplink.message_us;  // a receiver's is in the latency
     if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
       const auto hops = static_cast<double>(route(topology, own, other).size());
-      us += hops * static_cast<double>(step.sources[0].size() * size_of(s.dtype)) / host.uplink.bytes_per_us;
+      us += hops * host.uplink.carry_us(static_cast<double>(step.sources[0].size() * size_of(s.dtype)));
     }
   }
   return us;
@@ -133,8 +140,7 @@ double way_out_us(std::string_view name, const CollectiveRequest& own, const Top
   }
   double beyond = 0, hosts = 1;
   for (size_t far = 1; far < out.size(); ++far) beyond += out[far];
-  const Link& uplink = topology.hosts[static_cast<size_t>(host)].uplink;
-  double us = beyond / (beyond <= uplink.burst_bytes ? uplink.burst_bytes_per_us : uplink.bytes_per_us);
+  double us = topology.hosts[static_cast<size_t>(host)].uplink.carry_us(beyond);
   for (size_t tier = 0; tier < topology.tiers.size(); ++tier) {
     beyond -= out[tier + 1];
     hosts *= topology.tiers[tier].size;
@@ -203,14 +209,16 @@ void predict(Candidate& candidate, const CollectiveRequest& request, const Topol
   // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
+  const Topology steady = grows ? without_bursts(topology) : Topology();
+  const Topology& machines = grows ? steady : topology;
   std::set<Rank> ranks{0, 1, n / 2, n - 1};
   if (request.root >= 0 && request.root < n) ranks.insert(request.root);
   for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    OwnSteps cost = own_steps(candidate.algorithm, own, grows ? most : request.elements, topology, host_of);
+    OwnSteps cost = own_steps(candidate.algorithm, own, grows ? most : request.elements, machines, host_of);
     if (grows) {
-      const OwnSteps whole = cost, half = own_steps(candidate.algorithm, own, most / 2, topology, host_of);
+      const OwnSteps whole = cost, half = own_steps(candidate.algorithm, own, most / 2, machines, host_of);
       const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
       cost.us += ratio * (whole.us - half.us);
       cost.bytes += ratio * (whole.bytes - half.bytes);

@@ -59,7 +59,10 @@ Topology group_topology(const Topology& topology, const spec::Layout& layout, co
     host.cores = host.ranks;
     host.memory_bytes_per_us = host.core_bytes_per_us * host.ranks;
     host.cached_bytes_per_us = host.cached_core_bytes_per_us * host.ranks;
-    host.uplink.bytes_per_us = topology.hosts[at].uplink.bytes_per_us * share;
+    const Link& whole = topology.hosts[at].uplink;
+    host.uplink.bytes_per_us = whole.bytes_per_us * share;
+    host.uplink.burst_bytes = whole.burst_bytes * share;
+    host.uplink.burst_bytes_per_us = whole.burst_bytes_per_us * share;
   }
   group.spine_bytes_per_us *= share;
   return group;

@@ -1,5 +1,6 @@
 #include "herd/planner/published.h"
 
+#include <algorithm>
 #include <iterator>
 #include <sstream>
 
@@ -38,7 +39,7 @@ StateForm form_of(const spec::RunFile& run) {
                        : run.optimizer.momentum_precision == "bf16"               ? 2
                                                                                   : 4;
   const double exact = bytes.states - first - second;  // what makes a 16-bit weight exact: fp32, or its lower half
-  StateForm out{.name = "this run"};
+  StateForm out{.name = run.model.frozen == "none" ? "this run" : "this run, nothing frozen"};
   const std::pair<const char*, double> parts[] = {{"weight", bytes.weight},
                                                   {"gradient", bytes.gradient},
                                                   {exact == 2 ? "low half" : "master", exact},
@@ -64,11 +65,14 @@ void add_states(const spec::RunFile& run, Published& out) {
   }
 }
 
-void add_traffic(Published& out) {
+void add_traffic(spec::RunFile run, Published& out) {
   const char* names[] = {"data parallel", "ZeRO-1", "ZeRO-2", "ZeRO-3"};
-  for (int stage = 0; stage < 4; ++stage)
-    out.traffic.push_back(
-        {names[stage], spec::hybrid_elements_sent(out.parameters_of_rank, out.shards, out.replicas, stage)});
+  for (int stage = 0; stage < 4; ++stage) {
+    run.strategy.zero = stage;
+    out.traffic.push_back({names[stage],
+                           spec::hybrid_elements_sent(out.parameters_of_rank, out.shards, out.replicas, stage),
+                           not_built(run)});
+  }
   constexpr double kElement = 2;
   out.zero3_cross_host = kElement * spec::zero3_cross_host(out.parameters_of_rank);
   out.zero_plus_plus_cross_host = kElement * spec::zero_plus_plus_cross_host(out.parameters_of_rank);
@@ -97,7 +101,8 @@ void add_layers(const spec::RunFile& run, const spec::Layout& layout, Published&
                             lacks(run, sequence_parallel, recompute)});
     }
   }
-  const int64_t layers = model.layers / layout.pp, best = spec::sqrt_interval(layers);
+  const int64_t layers = std::max<int64_t>(1, (model.layers + layout.pp - 1) / layout.pp);  // of the largest stage
+  const int64_t best = spec::sqrt_interval(layers);
   for (const int64_t every : {int64_t{1}, best, layers}) {
     if (!out.checkpoints.empty() && out.checkpoints.back().every == every) continue;
     const spec::Checkpoints held = spec::checkpoints_every(layers, every);
@@ -130,7 +135,7 @@ Published published_of(const spec::RunFile& run, const spec::Layout& layout, dou
   out.shards = layout.fsdp > 1 ? layout.fsdp : layout.dp;
   out.replicas = layout.fsdp > 1 ? layout.dp : 1;
   add_states(run, out);
-  add_traffic(out);
+  add_traffic(run, out);
   const auto& model = run.model;
   const bool gpt = model.kind == "gpt";
   if (gpt) {

@@ -39,7 +39,8 @@ struct LayerRow {
 
 struct TrafficRow {
   std::string name;
-  double elements = 0;  // that a rank sends in a step
+  double elements = 0;         // that a rank sends in a step
+  std::string not_built = {};  // as of a LayerRow
 };
 
 struct CheckpointRow {

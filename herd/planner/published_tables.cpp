@@ -65,7 +65,8 @@ draw::Table term_table(const spec::LayerShape& layer) {
 
 draw::Table checkpoint_table(const Published& published) {
   draw::Table table{
-      {{"every"}, {"inputs kept", true}, {"layers computed again", true}, {"together", true}, {"bytes", true}}, {}};
+      {{"every"}, {"inputs kept", true}, {"layers computed again", true}, {"layers together", true}, {"bytes", true}},
+      {}};
   for (const CheckpointRow& row : published.checkpoints)
     table.rows.push_back({std::to_string(row.every) + (row.every == 1 ? " layer" : " layers"),
                           std::to_string(row.layers.kept), std::to_string(row.layers.segment),
@@ -76,13 +77,13 @@ draw::Table checkpoint_table(const Published& published) {
 draw::Table traffic_table(const Published& published) {
   draw::Table table{{{"a rank and step"}, {"elements", true}, {"herd"}}, {}};
   for (const TrafficRow& row : published.traffic)
-    table.rows.push_back({row.name, format_count(row.elements), in_herd(true)});
+    table.rows.push_back({row.name, format_count(row.elements), in_herd(row.not_built.empty())});
   return table;
 }
 
 draw::Table cross_host_table(const Published& published) {
   return {{{"across hosts, M 16-bit weights"}, {"of M", true}, {"bytes", true}, {"herd"}},
-          {{"ZeRO-3", "3", format_bytes(published.zero3_cross_host), in_herd(true)},
+          {{"ZeRO-3", "3", format_bytes(published.zero3_cross_host), in_herd(published.traffic[3].not_built.empty())},
            {"ZeRO++", "0.75", format_bytes(published.zero_plus_plus_cross_host), in_herd(false)}}};
 }
 

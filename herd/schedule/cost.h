@@ -7,7 +7,7 @@
 //                      receiver sees it, beside signal_us
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out. Both ends' cores for message_us, and for its bytes
-//                      where the uplink says what a core passes (topology.h: Link)
+//                      where the uplink says what a core passes (topology.h: Link).
 //                      An uplink that lets bursts pass (topology.h: Link) is in the state that repetitions leave it in
 //   signal             the host's signal_us until the wait sees it; it passes while the waiting rank does something
 //   else

@@ -25,7 +25,8 @@ class Run {
         buckets_(std::move(buckets)),
         saved_(std::move(saved)),
         used_(capacities_.size(), 0),
-        rates_(capacities_.size(), 0) {
+        rates_(capacities_.size(), 0),
+        pours_(capacities_.size(), 0) {
     saved_.resize(capacities_.size(), 0);
     for (int r = 0; r < static_cast<int>(buckets_.size()); ++r) {
       saved_[r] = std::min(saved_[r], buckets_[r].size);
@@ -127,7 +128,8 @@ class Run {
     for (const Working& w : working_) uses.push_back(&tasks_[w.task].uses);
     std::vector<double> now = capacities_;
     for (const int r : with_bucket_) {
-      if (has_saved(r)) now[r] = std::max(now[r], buckets_[r].capacity);
+      pours_[r] = saved_[r] > residue(r);
+      if (pours_[r]) now[r] = std::max(now[r], buckets_[r].capacity);
     }
     const std::vector<double> speeds = fair_speeds(uses, now);
     for (size_t i = 0; i < working_.size(); ++i) working_[i].speed = speeds[i];
@@ -138,7 +140,10 @@ class Run {
     }
   }
 
-  bool has_saved(int r) const { return saved_[r] > kDoneUs * capacities_[r]; }
+  // What rounding leaves in a bucket.
+  double residue(int r) const {
+    return (kDoneUs + kDoneOfClock * now_) * std::max(capacities_[r], buckets_[r].capacity);
+  }
 
   // What a bucket gains a us; below zero it runs empty.
   double gain(int r) const { return capacities_[r] - rates_[r]; }
@@ -147,16 +152,15 @@ class Run {
   double first_empty() const {
     double first = std::numeric_limits<double>::infinity();
     for (const int r : with_bucket_) {
-      if (has_saved(r) && gain(r) < 0) first = std::min(first, now_ + saved_[r] / -gain(r));
+      if (pours_[r] && gain(r) < 0) first = std::min(first, now_ + saved_[r] / -gain(r));
     }
     return first;
   }
 
   void save(double passed) {
     for (const int r : with_bucket_) {
-      const bool had = has_saved(r);
       saved_[r] = std::clamp(saved_[r] + gain(r) * passed, 0.0, buckets_[r].size);
-      if (had && !has_saved(r)) changed_ = true;
+      if (pours_[r] && saved_[r] <= residue(r)) changed_ = true;
     }
   }
 
@@ -173,7 +177,8 @@ class Run {
   std::vector<Bucket> buckets_;
   std::vector<double> saved_, used_;
   std::vector<int> with_bucket_;
-  std::vector<double> rates_;  // what is used of each resource; where one has a bucket
+  std::vector<double> rates_;   // what is used of each resource; where one has a bucket
+  std::vector<uint8_t> pours_;  // it passes more than its capacity, since there was something in its bucket
   std::vector<int> missing_;
   std::vector<std::vector<int>> followers_;
   std::priority_queue<Latent, std::vector<Latent>, std::greater<>> latent_;

@@ -137,7 +137,7 @@ std::string to_text(const Topology& topology) {
   std::string text = "herd-topology 1\nname " + topology.name + "\nspine_bytes_per_us " +
                      number_text(topology.spine_bytes_per_us) + "\n";
   for (size_t i = 0; i < topology.hosts.size();) {
-    size_t equal = i;
+    size_t equal = i + 1;
     while (equal < topology.hosts.size() && topology.hosts[equal] == topology.hosts[i]) ++equal;
     text += "hosts " + std::to_string(equal - i);
     for (const Key& key : kKeys) {

@@ -136,6 +136,13 @@ std::vector<int> grid_of(const Topology& topology) {
   return grid.size() < 2 ? std::vector<int>{} : grid;
 }
 
+double Link::carry_us(double bytes) const {
+  if (burst_bytes <= 0) return bytes / bytes_per_us;
+  // As fast as a burst; what the link carries meanwhile and in the pause; or a full bucket and what it carries
+  // meanwhile.
+  return std::max({bytes / burst_bytes_per_us, bytes / (2 * bytes_per_us), (bytes - burst_bytes) / bytes_per_us});
+}
+
 namespace {
 
 // What a link's figures have to do with each other.
@@ -151,8 +158,10 @@ void check_uplink(const Link& link, const auto& fail) {
   if (!std::isfinite(link.burst_bytes) || link.burst_bytes < 0) {
     fail("uplink_burst_bytes >= 0, but it is " + text(link.burst_bytes));
   }
-  if (link.burst_bytes > 0 &&
-      (!std::isfinite(link.burst_bytes_per_us) || link.burst_bytes_per_us < link.bytes_per_us)) {
+  if (!std::isfinite(link.burst_bytes_per_us) || link.burst_bytes_per_us < 0) {
+    fail("uplink_burst_bytes_per_us >= 0, but it is " + text(link.burst_bytes_per_us));
+  }
+  if (link.burst_bytes > 0 && link.burst_bytes_per_us < link.bytes_per_us) {
     fail("a burst passes at no less than uplink_bytes_per_us, but uplink_burst_bytes_per_us is " +
          text(link.burst_bytes_per_us) + " < " + text(link.bytes_per_us));
   }

@@ -23,6 +23,9 @@ struct Link {
   double burst_bytes = 0;  // 0 = none
   double burst_bytes_per_us = 0;
   bool operator==(const Link&) const = default;
+
+  // How long so many bytes take it, where as many follow after as long a pause, again and again.
+  double carry_us(double bytes) const;
 };
 
 // Rates count every byte a core reads or writes: a copy of S bytes moves 2 S.

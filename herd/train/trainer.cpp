@@ -165,8 +165,6 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   } else {
     s.say("not predicted: " + why);
   }
-  // From here on: ranks may have been long over what they measured, at different times.
-  s.groups->set_deadline(deadline_of(run));
   s.pace = std::make_unique<MachinePace>(*s.passes, run.health.pace_every, s.predicted.step_us);
   s.bindings = std::make_unique<runtime::ModelBindings>(
       s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
@@ -186,6 +184,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
       std::make_unique<RunCheckpoints>(run, s.folder / "checkpoints", comm,
                                        RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
   s.first = s.checkpoints->start();
+  s.groups->set_deadline(deadline_of(run));  // of the steps: until here ranks measure, and read what they resume from
 }
 
 Trainer::~Trainer() = default;

@@ -20,8 +20,8 @@ struct TrainResult {
 
 class Trainer {
  public:
-  // Collective. Throws before anything large is allocated where the run can't be: kBadConfig (layout, data,
-  // vocabulary), kOverBudget with the table of what does not fit.
+  // Collective. `comm` keeps the run's comm.deadline_s. Throws before anything large is allocated where the run can't
+  // be: kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit.
   Trainer(spec::RunFile run, Communicator& comm);
   ~Trainer();
 

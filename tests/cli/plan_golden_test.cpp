@@ -133,6 +133,12 @@ TEST(PlanGoldens, DevicesThatATrainingNeeds) {
   EXPECT_NEAR(own["devices_needed"].get<double>() * 10 / 4, own["training_days"].get<double>(), 1e-9);
 }
 
+TEST(PlanGoldens, AnswersForMoreStagesThanLayers_AndFrozenParameters) {
+  const Json p = plan("gpt2 mesh.pp=14 --ranks 14")["equations"];
+  EXPECT_EQ(p["layer_activations"]["checkpoints"].back()["every"], 1);
+  EXPECT_EQ(plan("gpt2 model.frozen=wpe.weight")["equations"]["model_states"][0]["form"], "this run, nothing frozen");
+}
+
 TEST(PlanGoldens, ZeroStatesOfARank) {
   const Json row = form(plan("megatron-7.5b --ranks 64"), "fp16, fp32 master and moments");
   const double golden[] = {120, 31.4, 16.6, 1.9};
@@ -177,6 +183,9 @@ TEST(PlanGoldens, RecomputeHoldsLeastAtTheRootOfTheDepth_AndTakesAThirdMore) {
     EXPECT_DOUBLE_EQ(row["bytes"],
                      row["kept"].get<double>() * 2 * sbh + static_cast<double>(every) * sbh * (34 + 5 * a * s / h));
   }
+  const auto layers = [&](size_t row) { return rows[row]["kept"].get<int>() + rows[row]["segment"].get<int>(); };
+  EXPECT_LT(layers(1), layers(0));
+  EXPECT_LT(layers(1), layers(2));
   EXPECT_NEAR(layer["full_recompute_flops"].get<double>(), 4.0 / 3, 0.01);
   const std::string run = "gpt2 --ranks 1 --cluster a100-80gb strategy.recompute=";
   const Json none = plan(run + "none"), full = plan(run + "full"), root = plan(run + "sqrt");

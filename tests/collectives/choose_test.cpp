@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "herd/base/error.h"
 #include "herd/schedule/names.h"
@@ -160,6 +161,37 @@ TEST(Choose, AnswersForManyRanksWithoutSimulatingThemAll) {
   CollectiveRequest request = all_reduce(1024, 256 << 20);
   request.direct = request.same_host = false;
   EXPECT_EQ(choose(request, spine_leaf(128, host)).algorithm, "hierarchical");
+}
+
+TEST(Choose, PricesEveryCollectiveOfManyHosts) {
+  Host host;
+  host.ranks = 8;
+  for (const bool bursts : {false, true}) {
+    if (bursts) host.uplink.burst_bytes = 128 << 10, host.uplink.burst_bytes_per_us = 10'000;
+    for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kReduceScatter,
+                                        Collective::kBroadcast, Collective::kReduce, Collective::kBarrier,
+                                        Collective::kGather, Collective::kScatter, Collective::kAllToAll}) {
+      const CollectiveRequest request{
+          .collective = collective, .num_ranks = 64, .elements = collective == Collective::kBarrier ? 0 : 1 << 18};
+      for (const Candidate& c : choose(request, spine_leaf(8, host)).candidates) {
+        if (!c.why_not.empty()) continue;
+        EXPECT_TRUE(std::isfinite(c.us) && c.us >= host.uplink.latency_us)
+            << collective_name(collective) << " " << c.algorithm.name << ": " << c.us << " us";
+      }
+    }
+  }
+}
+
+TEST(Choose, EndsOnASlowLinkThatLetsFastBurstsPass) {
+  Host host;
+  host.ranks = 2;
+  host.uplink = {.latency_us = 15, .bytes_per_us = 12.5, .burst_bytes = 128 << 10, .burst_bytes_per_us = 2'000};
+  CollectiveRequest request = all_reduce(8, 1 << 20);
+  request.direct = request.same_host = false;
+  for (const Candidate& c : choose(request, spine_leaf(4, host)).candidates) {
+    if (!c.why_not.empty()) continue;
+    EXPECT_GT(c.us, (1 << 20) / 12.5 / 2) << c.algorithm.name;
+  }
 }
 
 TEST(Choose, PricesManyPiecesByTheLineThroughFewer) {

@@ -161,6 +161,15 @@ TEST(Topology, MessagesBetweenHostsWaitForTurns_WhereRanksOutnumberCores) {
   EXPECT_EQ(crowded.uplink.message_us - link.message_us, crowded.uplink.latency_us - link.latency_us);
 }
 
+TEST(Link, CarriesABurstAgain_AsSoonAsItHasSavedItUp) {
+  const Link steady{.bytes_per_us = 100};
+  EXPECT_EQ(steady.carry_us(8'000), 80);
+  const Link bursts{.bytes_per_us = 100, .burst_bytes = 10'000, .burst_bytes_per_us = 1'000};
+  EXPECT_EQ(bursts.carry_us(8'000), 40);    // half of it comes in the pause
+  EXPECT_EQ(bursts.carry_us(50'000), 400);  // the pause fills the bucket, no more
+  EXPECT_EQ(bursts.carry_us(0), 0);
+}
+
 TEST(Topology, PresetsHaveNames) {
   EXPECT_EQ(preset("torus:4x4x2")->axes, (std::vector<int>{4, 4, 2}));
   EXPECT_EQ(preset("mesh:3x2")->fabric, Fabric::kMesh);
@@ -285,6 +294,8 @@ TEST(TopologyText, RefusesABurstThatIsSlowerThanItsLink) {
               testing::HasSubstr("a burst passes at no less than"));
   EXPECT_THAT(refusal([&] { parse_topology(hosts + "-1\n"); }, Code::kCorruptFile),
               testing::HasSubstr("uplink_burst_bytes >= 0"));
+  EXPECT_THAT(refusal([&] { parse_topology(hosts + "0 uplink_burst_bytes_per_us nan\n"); }, Code::kCorruptFile),
+              testing::HasSubstr("uplink_burst_bytes_per_us >= 0"));
 }
 
 }  // namespace
