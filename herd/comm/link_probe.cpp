@@ -19,7 +19,8 @@ constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
 constexpr double kExchangesUs = 2000, kMaxExchanges = 7;
 constexpr int kTries = 2;  // of the size that is long enough: one that was interrupted looks long, and is not
-constexpr int kBurstTries = 9, kFirstBurst = 2, kLastBurst = 128;
+constexpr double kBurstsUs = 1000;
+constexpr int64_t kMinBursts = 3, kMaxBursts = 9, kFirstBurst = 2, kLastBurst = 128;
 constexpr double kBurstLatencies = 2;      // a burst that takes as long is bound by the cores
 constexpr int64_t kPieceBytes = 16 << 10;  // of a stream
 constexpr double kStreamUs = 4000, kRestUs = 3000;
@@ -142,8 +143,10 @@ class Asker {
         std::clamp(static_cast<int64_t>(kStreamUs * link.bytes_per_us) / kPieceBytes, kMinPieces, kMaxPieces);
     Link found = link;
     for (int i = 0; i < kStreams; ++i) {
-      look(rest(), probe);
-      const Link one = with_burst(link, {kPieceBytes, stream_us(pieces, link.latency_us)});
+      const std::vector<double> pings = rest();
+      look(pings, probe);
+      // The least of this moment: by a longer one its pieces would seem to come before their time.
+      const Link one = with_burst(link, {kPieceBytes, stream_us(pieces, least(pings))});
       if (one.burst_bytes > found.burst_bytes) found = one;  // what interrupts it makes it look smaller
     }
     if (found.burst_bytes > 0) {
@@ -177,11 +180,12 @@ class Asker {
   }
 
   double message_us(double short_us) {
-    for (int64_t messages = kFirstBurst;; messages *= 2) {
-      question({.ask = Ask::kBurst, .times = kBurstTries, .messages = messages});
-      const double burst_us = lower_quartile(bursts_us(wire_, messages, kBurstTries));
-      if (burst_us >= kBurstLatencies * short_us || messages == kLastBurst) {
-        return burst_us / static_cast<double>(2 * messages);
+    const auto times = static_cast<int64_t>(std::clamp<double>(kBurstsUs / short_us, kMinBursts, kMaxBursts));
+    for (;; messages_ *= 2) {
+      question({.ask = Ask::kBurst, .times = times, .messages = messages_});
+      const double burst_us = lower_quartile(bursts_us(wire_, messages_, times));
+      if (burst_us >= kBurstLatencies * short_us || messages_ == kLastBurst) {
+        return burst_us / static_cast<double>(2 * messages_);
       }
     }
   }
@@ -235,6 +239,7 @@ class Asker {
   }
 
   ProbeWire& wire_;
+  int64_t messages_ = kFirstBurst;  // of a burst that the cores bind, as far as this is known
 };
 
 void answer_pings(ProbeWire& wire, int64_t bytes) {

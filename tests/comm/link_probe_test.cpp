@@ -76,6 +76,31 @@ TEST(LinkProbe, FindsNoBurst_WhereTheCableHasNone) {
   }
 }
 
+TEST(LinkProbe, FindsNoBurst_WhereItsFirstMessagesAreLate) {
+  testing_support::SimulatedCable simulated({10, 1'250, 4, 0});
+  std::thread other([&] {
+    testing_support::SimulatedCable::End end(simulated, 1);
+    answer(end);
+  });
+  testing_support::SimulatedCable::End end(simulated, 0);
+  end.receive_late(70, 100);
+  const Link found = ask(end);
+  other.join();
+  EXPECT_EQ(found.burst_bytes, 0) << found.burst_bytes_per_us;
+}
+
+TEST(LinkProbe, TakesAFewDozenLatencies_WhereTheyAreLong) {
+  testing_support::SimulatedCable simulated({40'000, 1'250, 4, 0});
+  std::thread other([&] {
+    testing_support::SimulatedCable::End end(simulated, 1);
+    answer(end);
+  });
+  testing_support::SimulatedCable::End end(simulated, 0);
+  EXPECT_NEAR(ask(end).latency_us, 40'000, 1);
+  other.join();
+  EXPECT_LT(end.now_us() / 40'000, 150);
+}
+
 TEST(LinkProbe, TakesBriefMessagesForPartsOfABurst_WhereTheCableHasOne) {
   const Link found = probed({10, 125, 4, 0}, 4'096, 0, 0, 256 << 10);
   EXPECT_NEAR(found.bytes_per_us, 125, 6);

@@ -30,6 +30,9 @@ class SimulatedCable {
     // Before each first message of several, as one that gets its memory then.
     void prepare_for(double us) { prepares_us_ = us; }
 
+    // So many messages, the first of all, as an end that the machine gives its core to late.
+    void receive_late(int messages, double us) { late_ = messages, late_us_ = us; }
+
     void send(std::span<std::byte> bytes) override {
       const Link& link = cable_.link_;
       const auto size = static_cast<double>(bytes.size());
@@ -51,6 +54,7 @@ class SimulatedCable {
       std::copy(message.bytes.begin(), message.bytes.end(), bytes.begin());
       if (bytes.size() >= kLong && ++long_ones_ % 2 == 1) now_us_ += interrupted_us_;
       if (bytes.size() == kQuestion) now_us_ += prepares_us_;
+      if (late_-- > 0) now_us_ += late_us_;
     }
 
     void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
@@ -66,7 +70,8 @@ class SimulatedCable {
     int side_;
     double now_us_ = 0, free_us_ = 0, interrupted_us_ = 0,
            prepares_us_ = 0;  // free_us_: when its way out has passed all, but for a burst
-    int long_ones_ = 0;
+    int long_ones_ = 0, late_ = 0;
+    double late_us_ = 0;
   };
 
  private:
