@@ -16,8 +16,6 @@ HWY_BEFORE_NAMESPACE();
 namespace herd::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
 
-constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
-
 // The last elements go through a padded copy and the same vector code.
 template <class Convert>
 void widen_all(const uint16_t* half, float* wide, int64_t count) {

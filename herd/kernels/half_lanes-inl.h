@@ -16,6 +16,8 @@ using WideTag = hn::ScalableTag<float>;
 using WordTag = hn::RebindToUnsigned<WideTag>;
 using HalfTag = hn::Rebind<uint16_t, WideTag>;
 
+constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);  // of a WideTag, for copies of an array's last elements
+
 struct Bf16Convert {
   template <class V>
   static HWY_INLINE auto widen(WideTag d, V bits) {

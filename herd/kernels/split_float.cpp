@@ -10,17 +10,16 @@
 // After foreach_target.h.
 #include <hwy/highway.h>
 
+#include "herd/kernels/half_lanes-inl.h"
+
 HWY_BEFORE_NAMESPACE();
 namespace herd::kernels::HWY_NAMESPACE {
 namespace hn = hwy::HWY_NAMESPACE;
-using Tag = hn::ScalableTag<float>;
-using Bits = hn::RebindToUnsigned<Tag>;
-using Half = hn::Rebind<uint16_t, Tag>;
 
 HWY_INLINE void split_vector(const float* exact, uint16_t* high, uint16_t* low) {
-  const Tag d;
-  const Bits bits;
-  const Half half;
+  const WideTag d;
+  const WordTag bits;
+  const HalfTag half;
   const auto x = hn::LoadU(d, exact);
   const auto number = hn::BitCast(bits, x);
   // Rounded up, a NaN of all ones would be zero.
@@ -31,21 +30,19 @@ HWY_INLINE void split_vector(const float* exact, uint16_t* high, uint16_t* low) 
 }
 
 HWY_INLINE void join_vector(const uint16_t* high, const uint16_t* low, float* exact) {
-  const Tag d;
-  const Bits bits;
-  const hn::RebindToSigned<Tag> signed_bits;
-  const Half half;
-  const hn::RebindToSigned<Half> signed_half;
+  const WideTag d;
+  const WordTag bits;
+  const hn::RebindToSigned<WideTag> signed_bits;
+  const HalfTag half;
+  const hn::RebindToSigned<HalfTag> signed_half;
   const auto upper = hn::ShiftLeft<16>(hn::PromoteTo(bits, hn::LoadU(half, high)));
   const auto lower = hn::PromoteTo(signed_bits, hn::BitCast(signed_half, hn::LoadU(half, low)));
   hn::StoreU(hn::BitCast(d, hn::Add(upper, hn::BitCast(bits, lower))), d, exact);
 }
 
-constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);
-
 // The last elements go through a padded copy and the same vector code.
 void split_all(const float* exact, uint16_t* high, uint16_t* low, int64_t count) {
-  const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
+  const auto width = static_cast<int64_t>(hn::Lanes(WideTag()));
   int64_t i = 0;
   for (; i + width <= count; i += width) split_vector(exact + i, high + i, low + i);
   if (i == count) return;
@@ -59,7 +56,7 @@ void split_all(const float* exact, uint16_t* high, uint16_t* low, int64_t count)
 }
 
 void join_all(const uint16_t* high, const uint16_t* low, float* exact, int64_t count) {
-  const auto width = static_cast<int64_t>(hn::Lanes(Tag()));
+  const auto width = static_cast<int64_t>(hn::Lanes(WideTag()));
   int64_t i = 0;
   for (; i + width <= count; i += width) join_vector(high + i, low + i, exact + i);
   if (i == count) return;
