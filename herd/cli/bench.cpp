@@ -316,8 +316,8 @@ void add_bench_command(CLI::App& app) {
   auto tuning = std::make_shared<std::string>();
   command
       ->add_option("--tune", *tuning,
-                   "time every algorithm on fp32 over shm, write the fastest into this file: for ranks of one "
-                   "host; between hosts the model chooses")
+                   "time every algorithm on fp32, over shm or among the ranks of a job, and write the fastest into "
+                   "this file, for ranks that are placed alike")
       ->excludes(dtype)
       ->excludes(redop)
       ->excludes(algorithm)

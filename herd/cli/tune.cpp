@@ -3,15 +3,23 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <optional>
 
+#include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/bench.h"
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/measure.h"
 #include "herd/cli/write_file.h"
+#include "herd/collectives/choose.h"
 #include "herd/collectives/registry.h"
+#include "herd/launch/cores.h"
+#include "herd/launch/environment.h"
+#include "herd/topology/presets.h"
 #include "herd/topology/probe.h"
+#include "herd/topology/text.h"
 
 namespace herd::cli {
 namespace {
@@ -30,43 +38,83 @@ Tuning known_tuning(const std::string& path) {
   return tuning;
 }
 
-std::optional<TunedSize> fastest(const TuneOptions& options, int64_t bytes) {
+CollectiveRequest request_of(const TuneOptions& options, int64_t bytes, const Topology& topology) {
   CollectiveRequest request;
   request.collective = parse_collective(options.op);
-  request.num_ranks = options.ranks;
-  request.elements = whole_elements(options.op, bytes, request.dtype, options.ranks);
+  request.num_ranks = topology.num_ranks();
+  request.elements = whole_elements(options.op, bytes, request.dtype, request.num_ranks);
   request.in_place = bench_kind(options.op).in_place == InPlace::kAlways;
-  request.same_host = true;
-  request.direct = options.symmetric;
+  request.same_host = topology.hosts.size() == 1;
+  request.direct = request.same_host && options.symmetric;
+  return placed_on(request, topology);
+}
+
+RankPlacement checked_placement(const CollectiveRequest& request) {
+  if (const auto placement = placement_of(request)) return *placement;
+  throw Error(Code::kBadConfig,
+              "--tune is for hosts of equally many ranks, in blocks or cyclically, without switches or a torus above "
+              "them, but the job's ranks are placed otherwise\n  fix: herd run -n N on each host, without --topology");
+}
+
+// What one algorithm takes, microseconds; nothing where it was not measured. The same on all ranks.
+using Stopwatch = std::function<std::optional<double>(const CollectiveRequest&, std::string_view, double seconds)>;
+
+std::optional<TunedSize> fastest(const TuneOptions& options, const CollectiveRequest& request, const Stopwatch& us_of,
+                                 bool prints) {
   // In turns, so that a moment at which the machine was busy does not decide.
-  std::map<std::string_view, double> us_of;
+  std::map<std::string_view, double> least;
   for (int round = 0; round < kRounds; ++round) {
     for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
       if (!why_not(algorithm, request).empty()) continue;
-      const auto measured = measure(request, algorithm.name, options.seconds / kRounds);
-      if (!measured) continue;
-      const auto [known, fresh] = us_of.emplace(algorithm.name, measured->us);
-      if (!fresh) known->second = std::min(known->second, measured->us);
+      const auto us = us_of(request, algorithm.name, options.seconds / kRounds);
+      if (!us) continue;
+      const auto [known, fresh] = least.emplace(algorithm.name, *us);
+      if (!fresh) known->second = std::min(known->second, *us);
     }
   }
   std::optional<TunedSize> best;
   for (const AlgorithmInfo& algorithm : algorithms(request.collective)) {
-    if (!us_of.contains(algorithm.name)) continue;
-    const double us = us_of[algorithm.name];
-    std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(bytes)).c_str(),
-                format_us(us).c_str(), std::string(algorithm.name).c_str());
+    if (!least.contains(algorithm.name)) continue;
+    const double us = least[algorithm.name];
+    if (prints) {
+      std::printf("%s %s: %s by %s\n", options.op.c_str(), format_bytes(static_cast<double>(request.bytes())).c_str(),
+                  format_us(us).c_str(), std::string(algorithm.name).c_str());
+    }
     if (best && best->us <= us) continue;
-    best = TunedSize{request.collective, request.num_ranks,           options.symmetric,
+    best = TunedSize{request.collective, checked_placement(request),  request.direct,
                      request.bytes(),    std::string(algorithm.name), us};
   }
   return best;
+}
+
+// Of a rank that reads and writes the file: rank 0 of a job.
+void tune_file(const TuneOptions& options, const Topology& topology, const Stopwatch& us_of) {
+  Tuning tuning = known_tuning(options.file);
+  for (const int64_t bytes : options.bytes) {
+    const auto best = fastest(options, request_of(options, bytes, topology), us_of, true);
+    if (best) tuning = with(std::move(tuning), *best);
+  }
+  write_file(options.file, to_text(tuning));
+}
+
+void tune_job(const TuneOptions& options) {
+  Communicator comm = Communicator::create();
+  const Topology topology = parse_topology(comm.topology());
+  for (const int64_t bytes : options.bytes) checked_placement(request_of(options, bytes, topology));
+  const Stopwatch us_of = [&](const CollectiveRequest& request, std::string_view algorithm, double seconds) {
+    const BenchOptions one{
+        .op = options.op, .algorithm = std::string(algorithm), .symmetric = options.symmetric, .seconds = seconds};
+    return std::optional(bench(comm, one, request.bytes()).us_median);
+  };
+  if (comm.rank() == 0) return tune_file(options, topology, us_of);
+  for (const int64_t bytes : options.bytes) fastest(options, request_of(options, bytes, topology), us_of, false);
 }
 
 }  // namespace
 
 Tuning with(Tuning tuning, const TunedSize& size) {
   for (TunedSize& known : tuning.sizes) {
-    if (known.collective != size.collective || known.num_ranks != size.num_ranks) continue;
+    if (known.collective != size.collective || known.placement != size.placement) continue;
     if (known.symmetric != size.symmetric || known.bytes != size.bytes) continue;
     known = size;
     return tuning;
@@ -76,11 +124,15 @@ Tuning with(Tuning tuning, const TunedSize& size) {
 }
 
 int run_tune(const TuneOptions& options) {
-  Tuning tuning = known_tuning(options.file);
-  for (const int64_t bytes : options.bytes) {
-    if (const auto best = fastest(options, bytes)) tuning = with(std::move(tuning), *best);
+  if (launch::read_environment().size > 1) {
+    tune_job(options);
+    return 0;
   }
-  write_file(options.file, to_text(tuning));
+  tune_file(options, one_host(options.ranks, launch::host_cores()),
+            [](const CollectiveRequest& request, std::string_view algorithm, double seconds) {
+              const auto measured = measure(request, algorithm, seconds);
+              return measured ? std::optional(measured->us) : std::nullopt;
+            });
   return 0;
 }
 

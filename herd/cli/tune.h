@@ -1,6 +1,6 @@
-// herd bench OP --tune FILE: measures every algorithm that serves the operation on this host at each size, in two turns
-// of which the faster counts, and writes the fastest into the file of docs/formats/tuning.md, where other operations,
-// ranks and sizes stay as they are.
+// herd bench OP --tune FILE: measures every algorithm that serves the operation at each size, in two turns of which the
+// faster counts, and writes the fastest into the file of docs/formats/tuning.md, where other operations, placements and
+// sizes stay as they are. On this host, or, where a launcher has started it, among the ranks of its job: rank 0 writes.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ namespace herd::cli {
 
 struct TuneOptions {
   std::string op = "all_reduce";
-  int ranks = 2;
+  int ranks = 2;  // where no launcher says it
   std::vector<int64_t> bytes = {};
   bool symmetric = false;
   double seconds = 1;  // per algorithm and size
@@ -22,7 +22,7 @@ struct TuneOptions {
 
 int run_tune(const TuneOptions& options);  // exit status; throws herd::Error
 
-// `tuning` with `size` in the place of what was known for the same collective, ranks, memory and bytes.
+// `tuning` with `size` in the place of what was known for the same collective, placement, memory and bytes.
 Tuning with(Tuning tuning, const TunedSize& size);
 
 }  // namespace herd::cli

@@ -41,10 +41,24 @@ double ratio(int64_t a, int64_t b) {
   return high / low;
 }
 
+// "4" ranks of one host, "2x2", "2x2-cyclic".
+RankPlacement parse_placement(const std::string& word, int line) {
+  RankPlacement placement;
+  const size_t cross = word.find('x'), dash = word.find('-', cross == std::string::npos ? 0 : cross);
+  placement.cyclic = dash != std::string::npos;
+  if (cross != std::string::npos) placement.hosts = number<int>(word.substr(0, cross), line);
+  const size_t ranks = cross == std::string::npos ? 0 : cross + 1;
+  placement.ranks = number<int>(word.substr(ranks, dash == std::string::npos ? dash : dash - ranks), line);
+  if (placement.ranks < 1 || placement.hosts < 1 || to_text(placement) != word) {
+    fail(line, "ranks are placed as 4, 2x2 or 2x2-cyclic, not \"" + word.substr(0, 40) + "\"");
+  }
+  return placement;
+}
+
 TunedSize parse_size(std::istringstream& words, int line) {
-  std::string collective, ranks, memory, bytes, algorithm, us, more;
-  if (!(words >> collective >> ranks >> memory >> bytes >> algorithm >> us) || words >> more) {
-    fail(line, "a line is: COLLECTIVE RANKS symmetric|ordinary BYTES ALGORITHM MICROSECONDS");
+  std::string collective, placement, memory, bytes, algorithm, us, more;
+  if (!(words >> collective >> placement >> memory >> bytes >> algorithm >> us) || words >> more) {
+    fail(line, "a line is: COLLECTIVE PLACEMENT symmetric|ordinary BYTES ALGORITHM MICROSECONDS");
   }
   TunedSize size;
   try {
@@ -54,10 +68,10 @@ TunedSize parse_size(std::istringstream& words, int line) {
   }
   if (memory != "symmetric" && memory != "ordinary")
     fail(line, "memory is symmetric or ordinary, not \"" + memory + "\"");
-  size.num_ranks = number<int>(ranks, line);
+  size.placement = parse_placement(placement, line);
   size.symmetric = memory == "symmetric";
+  if (size.symmetric && size.placement.hosts > 1) fail(line, "memory is ordinary on several hosts");
   size.bytes = number<int64_t>(bytes, line);
-  if (size.num_ranks < 1) fail(line, "a measured group has ranks >= 1");
   const auto known = algorithms(size.collective);
   if (std::none_of(known.begin(), known.end(), [&](const AlgorithmInfo& one) { return one.name == algorithm; })) {
     fail(line, "no algorithm of " + collective + " is called \"" + algorithm.substr(0, 40) + "\"");
@@ -69,13 +83,36 @@ TunedSize parse_size(std::istringstream& words, int line) {
 
 }  // namespace
 
+std::optional<RankPlacement> placement_of(const CollectiveRequest& request) {
+  const int n = request.num_ranks;
+  if (request.same_host) return RankPlacement{1, n};
+  if (request.hosts.empty() || !request.grid.empty()) return std::nullopt;
+  const int hosts = 1 + *std::max_element(request.hosts.begin(), request.hosts.end());
+  if (n % hosts != 0) return std::nullopt;
+  for (const bool cyclic : {false, true}) {
+    const RankPlacement placement{hosts, n / hosts, cyclic};
+    const auto host_of = [&](Rank rank) { return cyclic ? rank % hosts : rank / placement.ranks; };
+    Rank rank = 0;
+    while (rank < n && request.hosts[static_cast<size_t>(rank)] == host_of(rank)) ++rank;
+    if (rank == n) return placement;
+  }
+  return std::nullopt;
+}
+
+std::string to_text(const RankPlacement& placement) {
+  if (placement.hosts == 1) return std::to_string(placement.ranks);
+  const bool cyclic = placement.cyclic && placement.ranks > 1;  // else it is both
+  return std::to_string(placement.hosts) + "x" + std::to_string(placement.ranks) + (cyclic ? "-cyclic" : "");
+}
+
 std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& request) {
   constexpr double kNear = 4;
-  if (!request.same_host || !request.counts.empty()) return std::nullopt;
+  const std::optional<RankPlacement> placement = placement_of(request);
+  if (!placement || !request.counts.empty()) return std::nullopt;
   const TunedSize* best = nullptr;
   for (const TunedSize& size : tuning.sizes) {
-    if (size.collective != request.collective || size.num_ranks != request.num_ranks) continue;
-    if (size.symmetric != request.direct) continue;
+    if (size.collective != request.collective || size.placement != *placement) continue;
+    if (size.symmetric != (request.same_host && request.direct)) continue;
     const double off = ratio(size.bytes, request.bytes());
     if (off > kNear + 1e-9) continue;
     const double before = best == nullptr ? kNear + 1 : ratio(best->bytes, request.bytes());
@@ -85,10 +122,10 @@ std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& re
 }
 
 std::string to_text(const Tuning& tuning) {
-  std::string text = "herd-tuning 1\n";
+  std::string text = "herd-tuning 2\n";
   if (!tuning.machine.empty()) text += "machine " + tuning.machine + "\n";
   for (const TunedSize& size : tuning.sizes) {
-    text += std::string(collective_name(size.collective)) + " " + std::to_string(size.num_ranks) +
+    text += std::string(collective_name(size.collective)) + " " + to_text(size.placement) +
             (size.symmetric ? " symmetric " : " ordinary ") + std::to_string(size.bytes) + " " + size.algorithm + " " +
             number_text(size.us) + "\n";
   }
@@ -98,7 +135,10 @@ std::string to_text(const Tuning& tuning) {
 Tuning parse_tuning(std::string_view text) {
   std::istringstream lines{std::string(text)};
   std::string line;
-  if (!std::getline(lines, line) || line != "herd-tuning 1") fail(1, "the file begins with \"herd-tuning 1\"");
+  // Version 1 had ranks of one host alone: the same lines.
+  if (!std::getline(lines, line) || (line != "herd-tuning 2" && line != "herd-tuning 1")) {
+    fail(1, "the file begins with \"herd-tuning 2\"");
+  }
   Tuning tuning;
   for (int at = 2; std::getline(lines, line); ++at) {
     if (at > kMaxLines) fail(at, "a file has at most " + std::to_string(kMaxLines) + " lines");

@@ -188,12 +188,13 @@ TEST(Explain, RefusesToMeasureWhatNoCommunicatorDoes) {
 }
 
 TEST(Tune, KeepsWhatItDoesNotMeasureAgain) {
-  const TunedSize one{Collective::kAllReduce, 2, true, 1024, "staged", 3},
-      other{Collective::kBroadcast, 2, true, 1024, "staged", 4};
+  const TunedSize one{Collective::kAllReduce, {1, 2}, true, 1024, "staged", 3},
+      other{Collective::kBroadcast, {1, 2}, true, 1024, "staged", 4},
+      elsewhere{Collective::kAllReduce, {2, 1}, true, 1024, "ring", 5};
   TunedSize again = one;
   again.algorithm = "direct_pull";
-  const Tuning tuning = with(with(with({}, one), other), again);
-  EXPECT_EQ(tuning, (Tuning{{again, other}}));
+  const Tuning tuning = with(with(with(with({}, one), other), elsewhere), again);
+  EXPECT_EQ(tuning, (Tuning{{again, other, elsewhere}}));
 }
 
 TEST(ShowSchedule, WritesPictureTraceAndPage) {

@@ -46,9 +46,14 @@ def both(hosts, command, seconds=100):
     return output_of(0) + output_of(1)
 
 
-def under_herd_run(hosts, ranks, program):
+def under_herd_run(hosts, ranks, program, more=()):
     return lambda node: [herd, "run", "-n", str(ranks), "--nnodes", "2", "--node-rank", str(node), "--rendezvous",
-                         f"{hosts.addresses[0]}:29400", "--", *program]
+                         f"{hosts.addresses[0]}:29400", *more, "--", *program]
+
+
+def results(text):
+    """What `herd bench --json` has printed."""
+    return [json.loads(line[line.index("{"):]) for line in text.splitlines() if '"op"' in line]
 
 
 def all_reduce(hosts):
@@ -63,10 +68,56 @@ def check_sums(text):
 def bench(hosts):
     text = both(hosts, under_herd_run(hosts, 2, [herd, "bench", "all_reduce", "--bytes", "1KiB,1MiB", "--seconds", "0.2",
                                                  "--json"]))
-    lines = [json.loads(line[line.index("{"):]) for line in text.splitlines() if '"op"' in line]
+    lines = results(text)
     check([line["bytes"] for line in lines] == [1024, 2**20], "no results", text)
     check(all(line["ranks"] == 4 for line in lines), "not 4 ranks", text)
     check(all(line["transport"] == "shm+ucx" for line in lines), "not over shm and ucx", text)
+
+
+def tune(hosts):
+    """What 2 x 2 ranks measure overrides the model for 2 x 2 ranks, and for no others."""
+    file = folder / "tuning"
+    bench = [herd, "bench", "all_reduce", "--bytes", "64KiB", "--seconds", "0.05"]
+    text = both(hosts, under_herd_run(hosts, 2, [*bench, "--tune", str(file)]))
+    head, machine, *lines = file.read_text().splitlines()
+    check(head == "herd-tuning 2" and machine.startswith("machine ") and len(lines) == 1, "no tuning", text + str(lines))
+    words = lines[0].split()
+    check(words[:4] == ["all_reduce", "2x2", "ordinary", "65536"], f"measured something else: {lines}", text)
+    explained = subprocess.run([herd, "explain", "all_reduce", "--bytes", "64KiB", "--ranks", "4", "--topology",
+                                "hosts:2x2", "--tuning", str(file)], capture_output=True, text=True).stdout
+    check(re.search(f"choice: {words[4]}: .* measured at 64 KiB, which overrides the model", explained), "not shown",
+          explained)
+
+    def chosen(ranks, tuning):
+        os.environ["HERD_TUNING"] = tuning
+        return results(both(hosts, under_herd_run(hosts, ranks, [*bench, "--json"])))[0]["algorithm"]
+
+    model = {ranks: chosen(ranks, "") for ranks in (1, 2)}
+    words[4] = next(name for name in ("naive", "ring", "butterfly") if name not in model.values())
+    file.write_text(f"{head}\n{machine}\n{' '.join(words)}\n")
+    check(chosen(2, str(file)) == words[4], f"the model chose for 2 x 2 ranks, not {words[4]}", output_of(0))
+    check(chosen(1, str(file)) == model[1], "what 2 x 2 ranks measured counts for 2 x 1", output_of(0))
+
+
+def topology(hosts):
+    """Ranks of 2 x 2 hosts on topologies that they are given; bench checks every element."""
+    for name, ops in (("hosts:2x2", {"all_reduce": "hierarchical", "all_gather": "", "all_to_all": ""}),
+                      ("torus:2x2", {"all_reduce": "torus_2d", "reduce_scatter": "", "broadcast": ""}),
+                      ("racks:2x2x1", {"all_reduce": "torus_2d", "all_to_all": ""})):
+        for op, algorithm in ops.items():
+            program = [herd, "bench", op, "--bytes", "64KiB", "--seconds", "0.05", "--json",
+                       *(["--algorithm", algorithm] if algorithm else [])]
+            text = both(hosts, under_herd_run(hosts, 2, program, ["--topology", name]))
+            lines = results(text)
+            check(len(lines) == 1 and lines[0]["wrong"] == 0 and lines[0]["ranks"] == 4, f"{name}: wrong {op}", text)
+            check(not algorithm or lines[0]["algorithm"] == algorithm, f"{name}: not {algorithm}", text)
+    together = folder / "cyclic"
+    together.write_text("herd-topology 1\nhosts 2 ranks 2 cores 2\nplacement 0 1 0 1\n")
+    command = under_herd_run(hosts, 2, [herd, "bench", "all_reduce", "--bytes", "64KiB"], ["--topology", str(together)])
+    started = [start(hosts, node, command(node)) for node in (0, 1)]
+    statuses = [one.wait(timeout=60) for one in started]
+    text = output_of(0) + output_of(1)
+    check(all(status != 0 for status in statuses) and "kBadConfig" in text, "ranks of two hosts on one", text)
 
 
 def killed_rank(hosts):
