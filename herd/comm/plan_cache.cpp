@@ -39,10 +39,7 @@ uint64_t hash_text(std::string_view text) {
 
 Topology topology_of(const std::vector<Rank>& members, const std::vector<int>& hosts, const WorldFacts& facts) {
   if (facts.topology) return only_ranks(*facts.topology, members);
-  if (hosts.empty()) return one_host(static_cast<int>(members.size()), facts.cores);
-  Host host;
-  host.cores = facts.cores;
-  return assemble(hosts, host, facts.between);
+  return assemble(hosts.empty() ? std::vector<int>(members.size(), 0) : hosts, facts.host, facts.between);
 }
 
 ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts, std::vector<Rank> members) {

@@ -11,6 +11,7 @@
 #include "herd/base/log.h"
 #include "herd/comm/core_share.h"
 #include "herd/comm/link_probe.h"
+#include "herd/comm/memory_probe.h"
 #include "herd/comm/transfer.h"
 #include "herd/topology/given.h"
 #include "herd/topology/probe.h"
@@ -22,7 +23,7 @@ namespace {
 constexpr int kFactsTag = std::numeric_limits<int>::min();
 
 struct Said {  // by rank 0 to each other rank; then text: the tuning and the topology, or why there is none
-  int64_t cores = 1;
+  Host host = {};
   Link between = {};
   int64_t error = -1;  // a Code
   int64_t tuning_bytes = 0, topology_bytes = 0;
@@ -60,11 +61,14 @@ std::string read_own_topology(const std::string& name, GroupState& world) {
 
 void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) {
   const std::optional<Link> probed = probe_links(world);
+  const std::optional<MemoryProbe> memory = probe_memory(world);
   Said said;
   std::string text;
   if (world.rank() == 0) {
     if (probed) facts.between = rounded(*probed);
-    said = {cores_of_host(world.engine().transport()), facts.between};
+    if (memory) facts.host = with_memory(facts.host, *memory);
+    facts.host.cores = cores_of_host(world.engine().transport());
+    said = {facts.host, facts.between};
     try {
       const std::string tuning = read_own_tuning(given.tuning_file);
       const std::string topology = read_own_topology(given.topology, world);
@@ -95,7 +99,7 @@ void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) 
     }
   }
   if (said.error >= 0) throw Error(static_cast<Code>(said.error), text);
-  facts.cores = static_cast<int>(said.cores);
+  facts.host = said.host;
   facts.between = said.between;
   const std::string_view all = text;
   const auto tuning_bytes = static_cast<size_t>(said.tuning_bytes);

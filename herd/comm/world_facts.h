@@ -12,7 +12,7 @@
 namespace herd::comm {
 
 struct WorldFacts {
-  int cores = 1;                          // that the ranks of rank 0's host have
+  Host host = {};                         // as rank 0's: the cores its ranks have, and its memory, measured, rounded
   Link between = Host().uplink;           // of the hosts: the slowest link, measured, rounded
   Tuning tuning = {};                     // what was measured overrides the model
   std::optional<Topology> topology = {};  // of all ranks of the world, where a user gave it: in place of what was found

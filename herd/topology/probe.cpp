@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <fstream>
+#include <initializer_list>
 #include <string>
 #include <thread>
 
@@ -19,18 +20,23 @@ constexpr double kBurstRates = 2;     // a burst over the link's rate
 // by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
 constexpr double kTurnUs = 3, kMessageTurnUs = 1;
 constexpr double kFarTurnUs = 5;  // whoever has the core meanwhile looks at the network
+constexpr double kLeastFactor = 0.3;
 
-}  // namespace
-
-double rounded(double value) {
+// By ratio: one of the steps, from 1 to 10, times a power of ten.
+double nearest(double value, std::initializer_list<double> steps) {
   if (!(value > 0) || !std::isfinite(value)) return 0;
   const double power = std::pow(10, std::floor(std::log10(value)));
   double best = power;
-  for (const double step : {1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0, 10.0}) {
+  for (const double step : steps) {
     if (std::abs(std::log(value / (step * power))) < std::abs(std::log(value / best))) best = step * power;
   }
   return best;
 }
+double coarse(double value) { return nearest(value, {1.0, 3.15, 10.0}); }
+
+}  // namespace
+
+double rounded(double value) { return nearest(value, {1.0, 1.25, 1.6, 2.0, 2.5, 3.15, 4.0, 5.0, 6.3, 8.0, 10.0}); }
 
 Link link_of(const LinkProbe& probe) {
   if (!(probe.long_us > probe.short_us)) {
@@ -80,6 +86,19 @@ Link slower(const Link& a, const Link& b) {
 Link rounded(const Link& link) {
   return {rounded(link.latency_us),        rounded(link.bytes_per_us), rounded(link.message_us),
           rounded(link.core_bytes_per_us), rounded(link.burst_bytes),  rounded(link.burst_bytes_per_us)};
+}
+
+Host with_memory(Host host, const MemoryProbe& probe) {
+  const double moved = 2 * static_cast<double>(probe.bytes);  // by a copy
+  host.cached_core_bytes_per_us = coarse(moved / probe.alone_us);
+  host.cached_bytes_per_us = probe.ranks * coarse(moved / probe.all_us);
+  host.core_bytes_per_us = coarse(moved / probe.past_cache_us);
+  host.memory_bytes_per_us = probe.ranks * host.core_bytes_per_us;
+  // What is written past the cache, and comes from memory then, costs what memory costs: no figure of its own, which
+  // would have to be rounded, too.
+  const double factor = host.cached_bytes_per_us / host.memory_bytes_per_us;
+  host.stage_write_factor = host.stage_read_factor = std::max(kLeastFactor, factor);
+  return host;
 }
 
 double second_half_us(double whole_us, double second_us) { return std::max(second_us, whole_us / 2); }

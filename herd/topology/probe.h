@@ -43,6 +43,18 @@ Link with_burst(Link link, const StreamProbe& stream);
 // in the first half finds the second one there already, so no less than half of the whole.
 double second_half_us(double whole_us, double second_us);
 
+// What the ranks of a host took, all of them at once but for alone_us, to copy `bytes` that a core's cache holds;
+// microseconds, all above 0.
+struct MemoryProbe {
+  int ranks = 0;
+  int64_t bytes = 0;
+  double alone_us = 0, all_us = 0;  // own memory
+  double past_cache_us = 0;         // to the stage, past the cache, and from a peer's
+};
+// The host with its rates and what the stage costs beside them as measured; the rest stays. Rounded to 1 or 3.15 times
+// a power of ten, more coarsely than links: the cores of a virtual machine move, and what they share with it.
+Host with_memory(Host host, const MemoryProbe& probe);
+
 // "AMD EPYC, 2 cores": what a file of measured times is true of.
 std::string machine_name();
 

@@ -27,7 +27,7 @@ bool mixes(const Schedule& schedule) {  // messages to some, shared memory with 
 // Of the first ranks of a world on hosts of two cores.
 ScheduleSource schedules_of(int num_ranks, std::optional<Topology> topology = {}) {
   auto facts = std::make_shared<WorldFacts>();
-  facts->cores = 2;
+  facts->host.cores = 2;
   facts->topology = std::move(topology);
   std::vector<Rank> members(static_cast<size_t>(num_ranks));
   std::iota(members.begin(), members.end(), 0);

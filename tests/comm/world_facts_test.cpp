@@ -39,7 +39,7 @@ class WorldFactsTest : public testing::Test {
       WorldFacts facts;
       share_facts(Access::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, facts);
       EXPECT_EQ(facts.tuning.sizes.size(), sizes) << "rank " << comm.rank();
-      EXPECT_GE(facts.cores, 1);
+      EXPECT_GE(facts.host.cores, 1);
     });
   }
 

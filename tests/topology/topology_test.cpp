@@ -132,6 +132,32 @@ TEST(Probe, ASecondHalfThatWasThereAlreadyTookNoLessThanHalfOfTheWhole) {
   EXPECT_EQ(second_half_us(1'000, 3), 500);  // the receiver was interrupted while the first half came
 }
 
+// Two ranks that copy 500,000 bytes in so many microseconds, and so many times as long past the cache.
+MemoryProbe memory_probe(double copy_us, double past_cache) {
+  return {2, 500'000, copy_us, copy_us, past_cache * copy_us};
+}
+
+TEST(Probe, AHostHasTheRatesThatItsRanksMeasured) {
+  const Host host = with_memory(Host{.cores = 2}, memory_probe(10, 4));
+  EXPECT_EQ(host.cores, 2);
+  EXPECT_EQ(host.cached_core_bytes_per_us, 100'000);
+  EXPECT_EQ(host.cached_bytes_per_us, 200'000);
+  EXPECT_EQ(host.core_bytes_per_us, 31'500);  // 10^6 bytes in 40 us
+  EXPECT_EQ(host.memory_bytes_per_us, 63'000);
+  EXPECT_EQ(host.stage_write_factor, 100'000. / 31'500);  // as memory beside the cache
+  EXPECT_EQ(host.stage_read_factor, host.stage_write_factor);
+  EXPECT_EQ(host.peer_write_factor, Host{}.peer_write_factor);
+  EXPECT_GT(with_memory({}, memory_probe(10, 0.1)).stage_read_factor, 0);  // whatever was measured
+}
+
+TEST(Probe, AHostIsTheSame_WhenItsRanksMeasureAThirdMoreOrLess) {
+  const Host host = with_memory({}, memory_probe(10, 4));
+  for (const double noise : {0.7, 0.9, 1.1, 1.3}) {
+    EXPECT_EQ(with_memory({}, memory_probe(10 * noise, 4)), host) << noise;
+    EXPECT_EQ(with_memory({}, memory_probe(10, 4 * noise)), host) << noise;
+  }
+}
+
 TEST(Probe, AssemblesHostsAsTheirRanksRun) {
   const Topology block = assemble({0, 0, 1, 1}, this_host(1), {50, 125});
   EXPECT_EQ(block.hosts.size(), 2u);

@@ -1,0 +1,101 @@
+#include "herd/comm/memory_probe.h"
+
+#include <gtest/gtest.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <chrono>
+#include <optional>
+#include <thread>
+
+#include "herd/comm/context.h"
+#include "herd/comm/core_share.h"
+#include "herd/comm/inproc_world.h"
+#include "herd/topology/text.h"
+
+namespace herd::comm {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::optional<MemoryProbe> probed(Communicator& comm) { return probe_memory(Access::group(comm)); }
+
+TEST(MemoryProbing, TellsRankZeroWhatTheRanksOfItsHostTake) {
+  for (const std::vector<int>& hosts : {std::vector<int>{}, std::vector{0, 1, 0, 1}, std::vector{0, 0, 0, 1}}) {
+    run_inproc(
+        4,
+        [](Communicator& comm) {
+          const auto cores = static_cast<int>(cores_of_host(*Access::context(comm).transport));
+          int here = 0;
+          for (Rank rank = 0; rank < comm.size(); ++rank) here += Access::group(comm).channel().maps(rank);
+          const auto probe = probed(comm);
+          const bool measures = comm.rank() == 0 && std::min(here, cores) >= 2;
+          EXPECT_TRUE(measures || !probe) << "rank " << comm.rank();
+          if (!probe) return;  // or others have the cores
+          EXPECT_EQ(probe->ranks, std::min(here, cores));
+          for (const double us : {probe->alone_us, probe->all_us, probe->past_cache_us}) {
+            EXPECT_GT(static_cast<double>(probe->bytes) / us, 10);  // bytes/us: a sanitizer's rate
+            EXPECT_LT(static_cast<double>(probe->bytes) / us, 1e6);
+          }
+        },
+        hosts);
+  }
+}
+
+TEST(MemoryProbing, WaitsForARankThatIsLate_AndForNoneThatHasNoCore) {
+  run_inproc(2, [](Communicator& comm) {
+    if (cores_of_host(*Access::context(comm).transport) < 2) GTEST_SKIP() << "one core";
+    if (comm.rank() == 1) std::this_thread::sleep_for(200ms);
+    const auto probe = probed(comm);
+    EXPECT_TRUE(!probe || probe->all_us < 15'000);
+    comm.barrier();
+    cpu_set_t one, before;  // both on one core, where they can't be at once
+    CPU_ZERO(&one);
+    sched_getaffinity(0, sizeof before, &before);
+    for (int core = 0; core < CPU_SETSIZE && CPU_COUNT(&one) == 0; ++core) {
+      if (CPU_ISSET(core, &before)) CPU_SET(core, &one);
+    }
+    sched_setaffinity(0, sizeof one, &one);
+    auto least = std::chrono::steady_clock::duration::max();
+    for (int i = 0; i < 5; ++i) {
+      comm.barrier();
+      const auto begin = std::chrono::steady_clock::now();
+      probed(comm);
+      least = std::min(least, std::chrono::steady_clock::now() - begin);
+    }
+    EXPECT_LT(least, 60ms);  // not the system's turns, of which each meeting would take one
+    sched_setaffinity(0, sizeof before, &before);
+  });
+}
+
+TEST(MemoryProbing, LeavesTheStageToOperations) {
+  run_inproc(3, [](Communicator& comm) {
+    for (int i = 0; i < 5; ++i) {
+      probed(comm);
+      std::vector<float> x(100'000, static_cast<float>(comm.rank() + i));
+      comm.all_reduce(x, {.algorithm = "staged"});
+      for (const float sum : x) ASSERT_EQ(sum, static_cast<float>(3 + 3 * i));
+      comm.barrier();
+    }
+  });
+}
+
+TEST(MemoryProbing, EveryRankAndGroupChoosesOnTheSameHost) {
+  run_inproc(4, [](Communicator& comm) {
+    const Host host = Access::context(comm).facts->host;
+    std::vector<double> all(16);
+    comm.all_gather(std::vector{host.cached_core_bytes_per_us, host.memory_bytes_per_us, host.stage_write_factor,
+                                host.cached_bytes_per_us},
+                    all);
+    for (size_t i = 4; i < all.size(); ++i) EXPECT_EQ(all[i], all[i % 4]);
+    Communicator half = comm.split(comm.rank() / 2, comm.rank());
+    for (Communicator* group : {&comm, &half}) {
+      const Host chosen = parse_topology(group->topology()).hosts[0];
+      EXPECT_EQ(chosen.cached_core_bytes_per_us, host.cached_core_bytes_per_us);
+      EXPECT_EQ(chosen.stage_write_factor, host.stage_write_factor);
+    }
+  });
+}
+
+}  // namespace
+}  // namespace herd::comm
