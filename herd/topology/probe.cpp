@@ -89,11 +89,12 @@ Link rounded(const Link& link) {
 }
 
 Host with_memory(Host host, const MemoryProbe& probe) {
-  const double moved = 2 * static_cast<double>(probe.bytes);  // by a copy
-  host.cached_core_bytes_per_us = coarse(moved / probe.alone_us);
+  // A copy reads and writes so much; of the two past the cache one writes memory, and one reads it.
+  const double moved = 2 * static_cast<double>(probe.bytes);
+  host.cached_core_bytes_per_us = coarse(moved / std::min(probe.alone_us, probe.all_us));
   host.cached_bytes_per_us = probe.ranks * coarse(moved / probe.all_us);
-  host.core_bytes_per_us = coarse(moved / probe.past_cache_us);
-  host.memory_bytes_per_us = probe.ranks * host.core_bytes_per_us;
+  host.core_bytes_per_us = coarse(moved / std::min(probe.alone_past_cache_us, probe.all_past_cache_us));
+  host.memory_bytes_per_us = probe.ranks * coarse(moved / probe.all_past_cache_us);
   // What is written past the cache, and comes from memory then, costs what memory costs: no figure of its own, which
   // would have to be rounded, too.
   const double factor = host.cached_bytes_per_us / host.memory_bytes_per_us;

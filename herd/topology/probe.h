@@ -43,13 +43,12 @@ Link with_burst(Link link, const StreamProbe& stream);
 // in the first half finds the second one there already, so no less than half of the whole.
 double second_half_us(double whole_us, double second_us);
 
-// What the ranks of a host took, all of them at once but for alone_us, to copy `bytes` that a core's cache holds;
-// microseconds, all above 0.
+// What copies of `bytes` took a rank of a host alone, and each of several at once; microseconds, all above 0.
 struct MemoryProbe {
   int ranks = 0;
   int64_t bytes = 0;
-  double alone_us = 0, all_us = 0;  // own memory
-  double past_cache_us = 0;         // to the stage, past the cache, and from a peer's
+  double alone_us = 0, all_us = 0;                        // in the cache
+  double alone_past_cache_us = 0, all_past_cache_us = 0;  // past it, and back from memory
 };
 // The host with its rates and what the stage costs beside them as measured; the rest stays. Rounded to 1 or 3.15 times
 // a power of ten, more coarsely than links: the cores of a virtual machine move, and what they share with it.

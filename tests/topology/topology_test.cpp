@@ -134,7 +134,7 @@ TEST(Probe, ASecondHalfThatWasThereAlreadyTookNoLessThanHalfOfTheWhole) {
 
 // Two ranks that copy 500,000 bytes in so many microseconds, and so many times as long past the cache.
 MemoryProbe memory_probe(double copy_us, double past_cache) {
-  return {2, 500'000, copy_us, copy_us, past_cache * copy_us};
+  return {2, 500'000, copy_us, copy_us, past_cache * copy_us, past_cache * copy_us};
 }
 
 TEST(Probe, AHostHasTheRatesThatItsRanksMeasured) {
