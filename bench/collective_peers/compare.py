@@ -5,7 +5,8 @@
         [--bytes 4KiB,1MiB,64MiB,256MiB] [--rounds 5] [--peers gloo,openmpi] [--out FOLDER]
 
 In each round the contenders run all operations in turn, so that whatever else the machine does hits all alike.
-Owners rewrite their input before every iteration; an iteration takes as long as its slowest rank. `herd` is
+Owners rewrite their input before every iteration, and all meet in two barriers, so that who rewrites or checks more is
+not always the first to begin; an iteration takes as long as its slowest rank. `herd` is
 `herd bench --symmetric`, which checks every element; `herd, ordinary` the same on memory that peers don't map.
 
 Every contender also times a cache line's round trip between the cores of ranks 0 and 1, beside its iterations: where

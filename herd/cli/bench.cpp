@@ -207,6 +207,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     const auto start = steady_clock::now();
     one.rewrite(i);
     comm.barrier();
+    comm.barrier();  // whoever had more to check or to rewrite comes last to the first one, and would begin first
     const auto begin = steady_clock::now();
     one.run();
     us.push_back(us_since(begin));

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "herd/kernels/store_kind.h"
 #include "herd/schedule/schedule.h"
 
 namespace herd::comm {
@@ -19,7 +20,7 @@ struct Operand {
 struct CompiledStep {
   StepKind kind;
   bool completes;
-  bool stream;  // targets are written past the cache
+  kernels::StoreKind store;
   uint16_t num_targets, num_sources;
   Rank peer;
   uint32_t ordinal;   // kSignal, kWait: the how-manieth to or from this peer, from 1

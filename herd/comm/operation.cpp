@@ -151,11 +151,10 @@ Operation::Turn Operation::compute(LaneState& lane, const CompiledStep& step) {
   for (uint16_t i = 0; i < step.num_sources; ++i) sources_[i] = place_of(operands[step.num_targets + i]);
   const std::span<void* const> targets(targets_.data(), step.num_targets);
   const std::span<const void* const> sources(sources_.data(), step.num_sources);
-  const auto store = step.stream ? kernels::StoreKind::kStream : kernels::StoreKind::kCached;
   if (step.kind == StepKind::kCopy) {
-    kernels::copy(targets, sources[0], count * element_bytes, store);
+    kernels::copy(targets, sources[0], count * element_bytes, step.store);
   } else {
-    kernels::reduce(targets, sources, count, call_.program->schedule().dtype, call_.op, scale_of(step), store);
+    kernels::reduce(targets, sources, count, call_.program->schedule().dtype, call_.op, scale_of(step), step.store);
   }
   lane.elements_done += count;
   bytes_in_peers_memory_ += static_cast<uint64_t>(in_peers * count * element_bytes);

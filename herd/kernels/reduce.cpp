@@ -95,6 +95,7 @@ HWY_AFTER_NAMESPACE();
 #include <vector>
 
 #include "herd/base/check.h"
+#include "herd/kernels/string_copy_internal.h"
 
 namespace herd::kernels {
 
@@ -110,9 +111,9 @@ bool begin_alike_in_lines(std::span<void* const> targets) {
   return std::all_of(targets.begin(), targets.end(), [&](void* target) { return place(target) == place(targets[0]); });
 }
 
-// Whole lines of one target are parts of two lines of another, which can't be streamed in the same pass: block by
-// block, what is reduced is streamed to each target by itself.
-void stream_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
+// Where whole lines of one target are parts of two lines of another they can't be streamed in the same pass, and the
+// string copy has one target: block by block, what is reduced goes to each target by itself.
+void write_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
   alignas(kLineBytes) std::byte block[kBlockBytes];
   void* const reduced[] = {block};
   const int64_t element_bytes = size_of(dtype), most = kBlockBytes / element_bytes;
@@ -123,6 +124,10 @@ void stream_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
     HWY_DYNAMIC_DISPATCH(reduce_any)({reduced, sources, count, call.scale, StoreKind::kCached}, dtype, op);
     for (void* target : call.targets) {
       void* const to[] = {static_cast<std::byte*>(target) + offset};
+      if (call.store == StoreKind::kTakeOver) {
+        string_copy(to[0], block, count * element_bytes);
+        continue;
+      }
       const void* const from[] = {block};
       HWY_DYNAMIC_DISPATCH(reduce_any)
       ({to, from, count * element_bytes, 1.0, StoreKind::kStream}, DType::kU8, ReduceOp::kMax);
@@ -137,9 +142,10 @@ void reduce(std::span<void* const> targets, std::span<const void* const> sources
   check_supported(op, dtype);
   HERD_CHECK(!targets.empty() && !sources.empty() && count >= 0, "reduce needs a source and a target");
   HERD_CHECK(scale == 1.0 || is_floating(dtype), "only floating types can be scaled");
+  if (store == StoreKind::kTakeOver && !has_string_copy()) store = StoreKind::kStream;
   const ReduceCall call{targets, sources, count, scale, store};
-  if (store == StoreKind::kStream && !begin_alike_in_lines(targets)) {
-    stream_apart(call, dtype, op);
+  if (store == StoreKind::kTakeOver || (store == StoreKind::kStream && !begin_alike_in_lines(targets))) {
+    write_apart(call, dtype, op);
   } else {
     HWY_DYNAMIC_DISPATCH(reduce_any)(call, dtype, op);
   }

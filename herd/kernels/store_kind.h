@@ -1,6 +1,9 @@
 // How a kernel writes its results.
-//   kCached  ordinary stores: right while the result fits the cache, or is read next.
-//   kStream  non-temporal stores: no read for ownership and no eviction of others, right for results beyond the cache.
+//   kCached    ordinary stores: right while the result fits the cache, or is read next.
+//   kStream    non-temporal stores: no read for ownership and no eviction of others, right for results beyond the
+//   cache. kTakeOver  for lines that lie in other cores' caches, where they are read next: whole lines are taken over
+//   without
+//              being read, by the processor's string copy, and stay in the cache; kStream where it has no fast one.
 // A kernel that streams ends with a store fence, so a flag that the caller sets next is seen after the data.
 #pragma once
 
@@ -8,6 +11,6 @@
 
 namespace herd::kernels {
 
-enum class StoreKind : uint8_t { kCached, kStream };
+enum class StoreKind : uint8_t { kCached, kStream, kTakeOver };
 
 }  // namespace herd::kernels

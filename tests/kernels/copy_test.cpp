@@ -10,12 +10,13 @@ namespace herd::kernels {
 namespace {
 
 TEST(Copy, FillsEveryTargetAndNothingAround_AtAnyAlignmentAndSize) {
-  std::vector<uint8_t> source(41000);
+  constexpr int kMost = 140000;  // several blocks, however it is stored
+  std::vector<uint8_t> source(kMost + 1000);
   std::iota(source.begin(), source.end(), uint8_t{1});
-  for (StoreKind store : {StoreKind::kCached, StoreKind::kStream}) {
-    for (int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 1000, 1500, 40000}) {
+  for (StoreKind store : {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver}) {
+    for (int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 1000, 1500, 40000, kMost}) {
       for (size_t shift = 0; shift < 70; shift += 23) {
-        std::vector<std::vector<uint8_t>> memory(3, std::vector<uint8_t>(41000, 0));
+        std::vector<std::vector<uint8_t>> memory(3, std::vector<uint8_t>(source.size(), 0));
         std::vector<void*> targets;
         for (size_t k = 0; k < memory.size(); ++k) targets.push_back(memory[k].data() + 8 + shift + k);
         copy(targets, source.data() + shift, bytes, store);
@@ -34,7 +35,9 @@ TEST(Copy, FillsEveryTargetAndNothingAround_AtAnyAlignmentAndSize) {
 
 TEST(Copy, OntoItselfChangesNothing) {
   std::vector<uint8_t> memory{1, 2, 3};
-  copy(memory.data(), memory.data(), 3, StoreKind::kStream);
+  for (StoreKind store : {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver}) {
+    copy(memory.data(), memory.data(), 3, store);
+  }
   EXPECT_EQ(memory, (std::vector<uint8_t>{1, 2, 3}));
 }
 

@@ -116,6 +116,8 @@ bool same(T a, T b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
+constexpr StoreKind kStores[] = {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver};
+
 template <typename T>
 void check_against_scalar_code(DType dtype) {
   std::mt19937 random(7);
@@ -124,7 +126,7 @@ void check_against_scalar_code(DType dtype) {
     if (!supports(op, dtype)) continue;
     for (int num_sources = 1; num_sources <= 9; ++num_sources) {
       for (int64_t count : counts) {
-        const StoreKind store = random() % 2 ? StoreKind::kStream : StoreKind::kCached;
+        const StoreKind store = kStores[random() % std::size(kStores)];
         const int num_targets = 1 + static_cast<int>(random() % 3);
         const double scale = is_floating(dtype) && op == ReduceOp::kAverage ? 1.0 / num_sources : 1.0;
         const bool in_place = random() % 2;
@@ -169,6 +171,22 @@ TEST(Reduce, EqualsScalarCodeBitForBit_Uint8) { check_against_scalar_code<uint8_
 TEST(Reduce, EqualsScalarCodeBitForBit_Int32) { check_against_scalar_code<int32_t>(DType::kI32); }
 TEST(Reduce, EqualsScalarCodeBitForBit_Int64) { check_against_scalar_code<int64_t>(DType::kI64); }
 TEST(Reduce, EqualsScalarCodeBitForBit_Bool) { check_against_scalar_code<uint8_t>(DType::kBool); }
+
+TEST(Reduce, FillsTargetsThatBeginApartInLines_BlockByBlock) {
+  constexpr int kCount = 10000;
+  std::vector<float> a(kCount), b(kCount);
+  for (int i = 0; i < kCount; ++i) a[static_cast<size_t>(i)] = static_cast<float>(i), b[static_cast<size_t>(i)] = 3;
+  for (StoreKind store : kStores) {
+    std::vector<float> first(kCount + 1), second(kCount + 2);
+    void* const targets[] = {first.data() + 1, second.data() + 2};
+    const void* const sources[] = {a.data(), b.data()};
+    reduce(targets, sources, kCount, DType::kF32, ReduceOp::kAverage, 0.5, store);
+    for (int i = 0; i < kCount; ++i) {
+      ASSERT_EQ(static_cast<float*>(targets[0])[i], (static_cast<float>(i) + 3) / 2) << i;
+      ASSERT_EQ(static_cast<float*>(targets[1])[i], (static_cast<float>(i) + 3) / 2) << i;
+    }
+  }
+}
 
 TEST(Reduce, AddsInSourceOrder) {
   // 1e8 + 1 - 1e8 is 0 in fp32; any other order gives 1.
