@@ -197,7 +197,8 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
   Beside beside;
-  HostProbe host(comm, bytes, options.op != "send" && one.request().in_place);
+  HostProbe host(comm, {bytes, dtype, kind.reduces ? std::optional(redop_of(options)) : std::nullopt,
+                        options.op != "send" && one.request().in_place});
   std::vector<double> us;
   std::vector<double> between_us;
   std::string algorithm = "point_to_point";

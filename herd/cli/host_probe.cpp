@@ -1,6 +1,7 @@
 #include "herd/cli/host_probe.h"
 
 #include <algorithm>
+#include <atomic>
 #include <bit>
 #include <chrono>
 #include <cstring>
@@ -13,6 +14,7 @@
 #include "herd/comm/core_share.h"
 #include "herd/comm/link_probe.h"
 #include "herd/kernels/copy.h"
+#include "herd/kernels/reduce.h"
 
 namespace herd::cli {
 namespace {
@@ -20,9 +22,12 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 512 << 10;
-// Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns.
-constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10;
+// Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns. So inside one host each
+// rank copies while the others wait; but long buffers all at once, since they share the way to memory.
+constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10, kLeastCopiedAtOnce = 4 << 20;
 constexpr int kBarriers = 8;
+constexpr int64_t kMostOfShorter = 1024;  // elements
+constexpr int64_t kMostRingBytes = 1 << 20;
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
 // operation find: what was written past the caches, or pushed out of them, comes back over several.
@@ -30,10 +35,16 @@ struct Rounds {
   int before, measured;
 };
 Rounds rounds_of(int64_t bytes) { return bytes <= 8 << 20 ? Rounds{16, 5} : Rounds{1, 1}; }
+constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as an operation moves them
 
-// An empty exchange, too, has an element for each rank.
-int64_t least_bytes(int ranks, bool crowded) {
-  return std::max(crowded ? kLeastByTurns : kLeastBytes, ranks * size_of(DType::kF32));
+// The shorter messages, too, hold an element for each rank.
+int64_t least_bytes(int ranks, bool by_turns) {
+  return std::max(by_turns ? kLeastByTurns : kLeastBytes, 2 * ranks * size_of(DType::kF32));
+}
+
+int num_hosts(Communicator& comm) {
+  const std::vector<int>& hosts = comm::Access::group(comm).hosts();
+  return hosts.empty() ? 1 : 1 + *std::max_element(hosts.begin(), hosts.end());
 }
 
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
@@ -57,20 +68,22 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
 
 }  // namespace
 
-HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
+HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
       crowded_(comm::cores_a_rank(*comm::Access::context(comm).transport) < 1),
-      in_place_(in_place),
-      streams_(message_bytes >= comm::CompiledSchedule::kStreamBytes),
+      operation_(operation),
+      streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
-      // Out of place a rank has its part and the whole: two buffers like these take as much.
-      bytes_(round_up(std::clamp(message_bytes * (comm.size() + 1) / (2 * comm.size()),
-                                 least_bytes(comm.size(), crowded_), kMostBytes),
-                      64)),
-      part_bytes_(round_up(2 * bytes_ / (comm.size() + 1), 64)),
+      // A rank has the whole message, and out of place its part: two buffers like these take as much.
+      bytes_(round_up(
+          std::clamp(operation.bytes * (operation.in_place ? comm.size() : comm.size() + 1) / (2 * comm.size()),
+                     least_bytes(comm.size(), crowded_ && num_hosts(comm) > 1), kMostBytes),
+          64)),
+      part_bytes_(round_up(2 * bytes_ / (operation.in_place ? comm.size() : comm.size() + 1), 64)),
       stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
-      block_(std::max<int64_t>(1, bytes_ / comm.size() / size_of(DType::kF32))),
-      pattern_(DType::kF32, ReduceOp::kSum, comm.size()),
+      block_(bytes_ / comm.size() / size_of(DType::kF32)),
+      shorter_(std::clamp<int64_t>(block_ / 8, 1, kMostOfShorter)),
+      pattern_(operation.dtype, operation.reduce.value_or(ReduceOp::kSum), comm.size()),
       sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
       source_(comm.allocate_symmetric(bytes_)) {
   sink_.commit(0, round_up(bytes_, kPageBytes));
@@ -84,10 +97,10 @@ HostProbe::HostProbe(Communicator& comm, int64_t message_bytes, bool in_place)
     if (next < 0 && i > 0) next = rank;
     if (rank < comm.rank()) first_here_ = false;
   }
-  const std::vector<int>& hosts = comm::Access::group(comm).hosts();
-  const int num_hosts = hosts.empty() ? 1 : 1 + *std::max_element(hosts.begin(), hosts.end());
-  if (num_hosts > 1) host_bytes_ = std::max<int64_t>(1, message_bytes / num_hosts);
-  if (crowded_) {  // ranks that take turns on a core copy more than a piece in a turn
+  if (num_hosts(comm) > 1) host_bytes_ = std::max<int64_t>(1, operation.bytes / num_hosts(comm));
+  each_alone_ = crowded_ && here_ == comm_.size() && bytes_ < kLeastCopiedAtOnce;
+  at_once_bytes_ = each_alone_ ? kLeastCopiedAtOnce : bytes_;
+  if (crowded_ && !each_alone_) {  // ranks that take turns on a core copy more than a piece in a turn
     part_bytes_ = bytes_;
     stage_bytes_ = std::min(bytes_, kTurnBytes);
   }
@@ -103,18 +116,21 @@ bool HostProbe::measures(Kind kind) const {
   if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return peer_source_ != nullptr;
   if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
-  return (kind != kEmptyMessages && kind != kMessages) ||
+  return (kind != kShorterMessages && kind != kMessages) ||
          (here_ > 1 && here_ == comm_.size() && (!crowded_ || bytes_ >= kLeastMessagesByTurns));
 }
 
 void HostProbe::fill(std::byte* memory) const {
-  pattern_.fill(memory, 0, bytes_ / size_of(DType::kF32), comm_.rank(), 0);
+  pattern_.fill(memory, 0, bytes_ / size_of(operation_.dtype), comm_.rank(), 0);
 }
 
-// As before an operation: each owner has just written its memory. A stage, what a peer has read since, and an output
-// that only its owner's user has read, are as the kind before has left them.
-void HostProbe::settle(Kind kind) {
-  if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !in_place_)) return;
+// As before an operation: each owner has just written its memory, all of it before the first piece goes to the stage. A
+// stage, what a peer has read since, and an output that only its owner's user has read, are as the kind before has left
+// them.
+void HostProbe::settle(Kind kind, int64_t offset) {
+  if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !operation_.in_place))
+    return;
+  if (kind == kWriteStage && offset > 0) return;
   fill(static_cast<std::byte*>(source_.data()));
 }
 
@@ -132,15 +148,25 @@ void HostProbe::run(Kind kind, int64_t offset) {
     void* const targets[] = {to};
     kernels::copy(targets, from, bytes, stream ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
   };
+  // What an operation that reduces reads of a peer, it adds to what it has.
+  const auto take = [&](std::byte* to, const std::byte* from, int64_t bytes) {
+    if (!operation_.reduce) return move(to, from, bytes, streams_);
+    void* const targets[] = {to};
+    const void* const sources[] = {to, from};
+    kernels::reduce(targets, sources, bytes / size_of(operation_.dtype), operation_.dtype, *operation_.reduce, 1.0,
+                    streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
+  };
   switch (kind) {
     case kAlone:
-      if (first_here_) move(sink, source, bytes_, streams_);
+      if (first_here_ || each_alone_) move(sink, source, bytes_, streams_);
       return;
     case kAll:
+      for (int64_t copied = 0; copied < at_once_bytes_; copied += bytes_) move(sink, source, bytes_, streams_);
+      return;
     case kReadOwn:
       return move(sink, source, bytes_, streams_);
     case kReadPeer:
-      return move(sink, peer_source_, bytes_, streams_);
+      return take(sink, peer_source_, bytes_);
     case kWritePeer:
       return move(peer_source_, sink, bytes_, streams_);
     case kReadShared:
@@ -148,17 +174,19 @@ void HostProbe::run(Kind kind, int64_t offset) {
     case kWriteShared:
       return move(source, sink, part_bytes_, streams_);
     case kWriteStage:
-      return move(stage, source + offset, stage_bytes_, true);
+      move(stage, source + offset, stage_bytes_, true);
+      std::atomic_thread_fence(std::memory_order_seq_cst);  // as a signal to the reader: all of it has gone out
+      return;
     case kReadStage:
-      return move(sink + offset, peer_stage_, stage_bytes_, streams_);
+      return take(sink + offset, peer_stage_, stage_bytes_);
     case kBarrier:
       for (int i = 0; i < kBarriers; ++i) comm_.barrier();
       return;
     case kRing:
       return comm_.all_gather(Buffer{source_.data(), 1, DType::kF32}, Buffer{sink_.data(), comm_.size(), DType::kF32},
                               {.algorithm = "ring"});
-    case kEmptyMessages:
-      return exchange(1);
+    case kShorterMessages:
+      return exchange(shorter_);
     case kMessages:
       return exchange(block_);
     case kKinds:
@@ -167,12 +195,24 @@ void HostProbe::run(Kind kind, int64_t offset) {
 }
 
 double HostProbe::once(Kind kind, int64_t offset) {
-  settle(kind);
-  comm_.barrier();
-  const double begin = now_us();
-  run(kind, offset);
-  double us = std::max(0.0, now_us() - begin - clock_us_);
+  settle(kind, offset);
   const bool copies = kind < kBarrier;
+  double begin = 0, us = 0;
+  const auto timed = [&] {
+    begin = now_us();
+    run(kind, offset);
+    us = std::max(0.0, now_us() - begin - clock_us_);
+  };
+  if (each_alone_ && copies && kind != kAll) {
+    for (Rank turn = 0; turn < comm_.size(); ++turn) {
+      comm_.barrier();
+      if (turn == comm_.rank()) timed();
+    }
+    comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kAverage});
+    return us;
+  }
+  comm_.barrier();
+  timed();
   if (!crowded_ || !copies || kind == kAlone || here_ < comm_.size()) {
     comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
     return us;
@@ -184,18 +224,13 @@ double HostProbe::once(Kind kind, int64_t offset) {
 }
 
 void HostProbe::sample() {
-  const Rounds rounds = rounds_of(bytes_);
-  const std::vector<std::vector<Kind>> by_turns = {{kAlone},
-                                                   {kAll},
-                                                   {kReadPeer},
-                                                   {kReadOwn, kWritePeer},
-                                                   {kReadShared, kWriteShared},
-                                                   {kWriteStage, kReadStage},
-                                                   {kBarrier},
-                                                   {kRing},
-                                                   {kEmptyMessages},
-                                                   {kMessages}};
+  const std::vector<std::vector<Kind>> by_turns = {
+      {kAlone},   {kAll},  {kReadPeer}, {kReadOwn, kWritePeer}, {kReadShared, kWriteShared}, {kWriteStage, kReadStage},
+      {kBarrier}, {kRing}, {kMessages}, {kShorterMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
+    Rounds rounds = kinds[0] == kWriteStage && stage_bytes_ < bytes_ ? kPieces : rounds_of(bytes_);
+    // Rings that were not used for a while have left the caches: once around.
+    if (kinds[0] == kMessages) rounds.before = std::max<int>(rounds.before, kMostRingBytes / (block_ * 4));
     for (int round = 0; round < rounds.before + rounds.measured; ++round) {
       const int64_t offset = round % (bytes_ / stage_bytes_) * stage_bytes_;
       for (const Kind kind : kinds) {
@@ -218,24 +253,25 @@ void HostProbe::sample_link() {
   for (size_t i = 0; i < said.size(); ++i) link_[i].push_back(said[i]);
 }
 
-// What an exchange takes beyond the model's other terms: for each message, and for each of its bytes in the rings.
-void HostProbe::apply_messages(Topology& topology, double one, double us_empty, double us_long) const {
+// What an exchange takes beyond the model's other terms: for each byte of a message in the rings, and for each message.
+void HostProbe::apply_messages(Topology& topology, double one, double us_short, double us_long) const {
   Host& host = topology.hosts[0];
+  const auto others = static_cast<double>(comm_.size() - 1);
+  const auto longer = static_cast<double>((block_ - shorter_) * size_of(DType::kF32));
+  // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
+  const double passes = (us_long - us_short) / (one * longer);
+  host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
   CollectiveRequest request;
   request.collective = Collective::kAllToAll;
   request.num_ranks = comm_.size();
-  request.elements = comm_.size();
+  request.elements = shorter_ * comm_.size();
   request.same_host = true;
   const auto predicted = [&](double message_us) {
     host.message_us = message_us;
     return predict_us("pairwise", request, topology);
   };
   const double without = predicted(0), each = predicted(1) - without;
-  host.message_us = crowded_ ? 0 : std::max(0.0, us_empty - without) / each;  // by turns the signals count it already
-  const auto others = static_cast<double>(comm_.size() - 1), block = static_cast<double>(block_ * 4);
-  // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
-  const double passes = (us_long - us_empty) / (one * block);
-  host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
+  host.message_us = crowded_ ? 0 : std::max(0.0, us_short - without) / each;  // by turns the signals count it already
 }
 
 // What the model's other terms leave over, for each time that a rank waits for its turn on a core before it sees a
@@ -278,9 +314,12 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   std::array<double, kKinds> us;
   for (size_t kind = 0; kind < kKinds; ++kind) us[kind] = std::max(1e-3, median(us_[kind]));
   const auto bytes = static_cast<double>(bytes_), stage = static_cast<double>(stage_bytes_);
-  const double one = us[kAll] / bytes / 2;  // us a byte of own memory, with all ranks at work
-  const double all = static_cast<double>(here_) / one;
-  const auto factor = [one](double us_a_byte) { return std::max(0.3, us_a_byte / one - 1); };
+  const double at_once = us[kAll] / static_cast<double>(round_up(at_once_bytes_, bytes_)) / 2;
+  // Us a byte of own memory, with all ranks at work, or with each alone as all copies are measured then.
+  const double one = each_alone_ ? us[kAlone] / bytes / 2 : at_once;
+  const double all = static_cast<double>(here_) / at_once;
+  const auto factor = [one](double us_a_byte, int own = 1) { return std::max(0.3, us_a_byte / one - own); };
+  const int own_to_take = operation_.reduce ? 2 : 1;  // passes over own memory
   const int rounds = barrier_ == "direct_signal"
                          ? 1
                          : std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
@@ -306,14 +345,14 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     }
     host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it
     if (peer_source_ == nullptr) continue;
-    host.peer_read_factor = factor(us[kReadPeer] / bytes);
+    host.peer_read_factor = factor(us[kReadPeer] / bytes, own_to_take);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
     host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(part_bytes_));
-    host.stage_read_factor = factor(us[kReadStage] / stage);
+    host.stage_read_factor = factor(us[kReadStage] / stage, own_to_take);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
   if (crowded_) apply_turns(topology, barrier, us[kRing]);
-  if (measures(kMessages)) apply_messages(topology, one, us[kEmptyMessages], us[kMessages]);
+  if (measures(kMessages)) apply_messages(topology, one, us[kShorterMessages], us[kMessages]);
   return topology;
 }
 

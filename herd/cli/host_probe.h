@@ -2,10 +2,11 @@
 // message of so many bytes takes, for a prediction beside a measurement. The cores of a virtual machine move within
 // seconds, so samples are taken by turns with what is predicted.
 //   own memory     copied by one rank alone, and by all at once
-//   peers' memory  read after its owner wrote it; written after its owner wrote it, or where outputs lie apart read it
+//   peers' memory  read (and added to own, where the operation reduces) after its owner wrote it; written after its
+//                  owner wrote it, or where outputs lie apart read it
 //   shared         own memory written after a peer read it
 //   stage          written past the cache after a peer read it, and read after a peer wrote it
-//   messages       exchanged among all ranks: empty ones, and as long as those of the operation
+//   messages       exchanged among all ranks: as long as those of the operation, and an eighth of that
 //   signals        barriers, and core_distance.h's round trip
 //   turns          where ranks outnumber cores what a ring of messages takes longer than a barrier, round by round; and
 //                  what both take beside their rounds
@@ -16,9 +17,12 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "herd/base/dtype.h"
+#include "herd/base/reduce_op.h"
 #include "herd/cli/bench_pattern.h"
 #include "herd/comm/communicator.h"
 #include "herd/memory/shared_memory.h"
@@ -26,9 +30,16 @@
 
 namespace herd::cli {
 
+struct ProbedOperation {
+  int64_t bytes = 0;  // of the whole message, as schedule.h defines it
+  DType dtype = DType::kF32;
+  std::optional<ReduceOp> reduce = {};  // none: it moves bytes
+  bool in_place = false;                // inputs are outputs, too
+};
+
 class HostProbe {
  public:
-  HostProbe(Communicator& comm, int64_t message_bytes, bool in_place);
+  HostProbe(Communicator& comm, const ProbedOperation& operation);
   void sample();
   // The topology with its hosts and uplinks as the medians of the samples say; the same on all ranks.
   // `core_ns`: core_distance.h's round trip, 0 where it has none. REQUIRES a sample.
@@ -47,35 +58,37 @@ class HostProbe {
     kReadStage,
     kBarrier,
     kRing,
-    kEmptyMessages,
+    kShorterMessages,
     kMessages,
     kKinds
   };
   bool measures(Kind kind) const;
   void fill(std::byte* memory) const;
-  void settle(Kind kind);
+  void settle(Kind kind, int64_t offset);
   void run(Kind kind, int64_t offset);
   double once(Kind kind, int64_t offset);
   void exchange(int64_t elements);
   void sample_link();
   void apply_turns(Topology& topology, double barrier_us, double ring_us) const;
-  void apply_messages(Topology& topology, double one, double us_empty, double us_long) const;
+  void apply_messages(Topology& topology, double one, double us_short, double us_long) const;
 
   Communicator& comm_;
-  int here_ = 1;            // ranks of this host
-  bool first_here_ = true;  // this rank is the first of them
-  bool crowded_;            // they outnumber its cores
-  bool in_place_;           // inputs are outputs, too
-  bool streams_;            // the message is written past the cache
-  double clock_us_;         // what looking at the clock takes
-  int64_t bytes_;           // of a buffer
-  int64_t part_bytes_;      // of one rank's part of the message
-  int64_t stage_bytes_;     // of a piece that staged algorithms cut it into
-  int64_t block_;           // elements of fp32 that each rank gives each other one as a message
-  int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
-  std::string barrier_;     // its algorithm
-  BenchPattern pattern_;    // what memory holds, as the operation's does
-  SharedMemory sink_;       // private
+  int here_ = 1;               // ranks of this host
+  bool first_here_ = true;     // this rank is the first of them
+  bool crowded_;               // they outnumber its cores
+  bool each_alone_ = false;    // so they copy one after the other
+  int64_t at_once_bytes_ = 0;  // that each copies where all do
+  ProbedOperation operation_;
+  bool streams_;             // the message is written past the cache
+  double clock_us_;          // what looking at the clock takes
+  int64_t bytes_;            // of a buffer
+  int64_t part_bytes_;       // of one rank's part of the message
+  int64_t stage_bytes_;      // of a piece that staged algorithms cut it into
+  int64_t block_, shorter_;  // elements of fp32 that each rank gives each other one as a message
+  int64_t host_bytes_ = 0;   // of one host's part of the message; 0: there is one host
+  std::string barrier_;      // its algorithm
+  BenchPattern pattern_;     // what memory holds, as the operation's does
+  SharedMemory sink_;        // private
   SymmetricMemory source_, stage_;
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
