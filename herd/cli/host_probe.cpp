@@ -254,12 +254,12 @@ void HostProbe::sample_link() {
 }
 
 // What an exchange takes beyond the model's other terms: for each byte of a message in the rings, and for each message.
-void HostProbe::apply_messages(Topology& topology, double one, double us_short, double us_long) const {
+void HostProbe::apply_messages(Topology& topology, double at_once, double us_short, double us_long) const {
   Host& host = topology.hosts[0];
   const auto others = static_cast<double>(comm_.size() - 1);
   const auto longer = static_cast<double>((block_ - shorter_) * size_of(DType::kF32));
   // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
-  const double passes = (us_long - us_short) / (one * longer);
+  const double passes = (us_long - us_short) / (at_once * longer);
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
   CollectiveRequest request;
   request.collective = Collective::kAllToAll;
@@ -352,7 +352,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
   if (crowded_) apply_turns(topology, barrier, us[kRing]);
-  if (measures(kMessages)) apply_messages(topology, one, us[kShorterMessages], us[kMessages]);
+  if (measures(kMessages)) apply_messages(topology, at_once, us[kShorterMessages], us[kMessages]);
   return topology;
 }
 

@@ -70,7 +70,7 @@ class HostProbe {
   void exchange(int64_t elements);
   void sample_link();
   void apply_turns(Topology& topology, double barrier_us, double ring_us) const;
-  void apply_messages(Topology& topology, double one, double us_short, double us_long) const;
+  void apply_messages(Topology& topology, double at_once, double us_short, double us_long) const;
 
   Communicator& comm_;
   int here_ = 1;               // ranks of this host
