@@ -5,6 +5,7 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
+#include <functional>
 #include <span>
 
 #include "herd/base/median.h"
@@ -25,7 +26,7 @@ constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 51
 // Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns. So inside one host each
 // rank copies while the others wait; but long buffers all at once, since they share the way to memory.
 constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10, kLeastCopiedAtOnce = 4 << 20;
-constexpr int kBarriers = 8;
+constexpr int kBarriers = 8;              // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kMostOfShorter = 1024;  // elements
 constexpr int64_t kMostRingBytes = 1 << 20;
 
@@ -41,6 +42,8 @@ constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as
 int64_t least_bytes(int ranks, bool by_turns) {
   return std::max(by_turns ? kLeastByTurns : kLeastBytes, 2 * ranks * size_of(DType::kF32));
 }
+
+int64_t piece_of(int64_t bytes) { return round_up(bytes / num_pieces(bytes, DType::kU8), 64); }
 
 int num_hosts(Communicator& comm) {
   const std::vector<int>& hosts = comm::Access::group(comm).hosts();
@@ -66,11 +69,23 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
   return nullptr;
 }
 
+// Turns what is predicted to what was measured, by a time between none and that. Short turns pass while the cores do
+// something else, so that the prediction does not grow with them evenly.
+void fit(double measured_us, const std::function<double(double)>& predicted) {
+  double least = 0, most = measured_us;
+  for (int halvings = 0; halvings < 20; ++halvings) {
+    const double middle = (least + most) / 2;
+    (predicted(middle) < measured_us ? least : most) = middle;
+  }
+  predicted(least);
+}
+
 }  // namespace
 
 HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
       crowded_(comm::cores_a_rank(*comm::Access::context(comm).transport) < 1),
+      barriers_(crowded_ ? 1 : kBarriers),
       operation_(operation),
       streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
@@ -80,7 +95,7 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
                      least_bytes(comm.size(), crowded_ && num_hosts(comm) > 1), kMostBytes),
           64)),
       part_bytes_(round_up(2 * bytes_ / (operation.in_place ? comm.size() : comm.size() + 1), 64)),
-      stage_bytes_(round_up(bytes_ / num_pieces(bytes_, DType::kU8), 64)),
+      stage_bytes_(piece_of(operation.in_place ? bytes_ : part_bytes_)),
       block_(bytes_ / comm.size() / size_of(DType::kF32)),
       shorter_(std::clamp<int64_t>(block_ / 8, 1, kMostOfShorter)),
       pattern_(operation.dtype, operation.reduce.value_or(ReduceOp::kSum), comm.size()),
@@ -144,43 +159,47 @@ void HostProbe::run(Kind kind, int64_t offset) {
   auto* const source = static_cast<std::byte*>(source_.data());
   auto* const stage = static_cast<std::byte*>(stage_.data());
   std::byte* const sink = sink_.data();
-  const auto move = [](std::byte* to, const std::byte* from, int64_t bytes, bool stream) {
+  const auto store = streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached;
+  const auto to_peers = [](int64_t bytes, kernels::StoreKind shorter) {
+    return bytes >= comm::CompiledSchedule::kTakeOverBytes ? kernels::StoreKind::kTakeOver : shorter;
+  };
+  const auto move = [](std::byte* to, const std::byte* from, int64_t bytes, kernels::StoreKind as) {
     void* const targets[] = {to};
-    kernels::copy(targets, from, bytes, stream ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
+    kernels::copy(targets, from, bytes, as);
   };
   // What an operation that reduces reads of a peer, it adds to what it has.
   const auto take = [&](std::byte* to, const std::byte* from, int64_t bytes) {
-    if (!operation_.reduce) return move(to, from, bytes, streams_);
+    if (!operation_.reduce) return move(to, from, bytes, store);
     void* const targets[] = {to};
     const void* const sources[] = {to, from};
     kernels::reduce(targets, sources, bytes / size_of(operation_.dtype), operation_.dtype, *operation_.reduce, 1.0,
-                    streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached);
+                    store);
   };
   switch (kind) {
     case kAlone:
-      if (first_here_ || each_alone_) move(sink, source, bytes_, streams_);
+      if (first_here_ || each_alone_) move(sink, source, bytes_, store);
       return;
     case kAll:
-      for (int64_t copied = 0; copied < at_once_bytes_; copied += bytes_) move(sink, source, bytes_, streams_);
+      for (int64_t copied = 0; copied < at_once_bytes_; copied += bytes_) move(sink, source, bytes_, store);
       return;
     case kReadOwn:
-      return move(sink, source, bytes_, streams_);
+      return move(sink, source, bytes_, store);
     case kReadPeer:
       return take(sink, peer_source_, bytes_);
     case kWritePeer:
-      return move(peer_source_, sink, bytes_, streams_);
+      return move(peer_source_, sink, bytes_, streams_ ? store : to_peers(bytes_, store));
     case kReadShared:
-      return move(sink, peer_source_, part_bytes_, streams_);
+      return move(sink, peer_source_, part_bytes_, store);
     case kWriteShared:
-      return move(source, sink, part_bytes_, streams_);
+      return move(source, sink, part_bytes_, store);
     case kWriteStage:
-      move(stage, source + offset, stage_bytes_, true);
+      move(stage, source + offset, stage_bytes_, to_peers(stage_bytes_, kernels::StoreKind::kCached));
       std::atomic_thread_fence(std::memory_order_seq_cst);  // as a signal to the reader: all of it has gone out
       return;
     case kReadStage:
       return take(sink + offset, peer_stage_, stage_bytes_);
     case kBarrier:
-      for (int i = 0; i < kBarriers; ++i) comm_.barrier();
+      for (int i = 0; i < barriers_; ++i) comm_.barrier();
       return;
     case kRing:
       return comm_.all_gather(Buffer{source_.data(), 1, DType::kF32}, Buffer{sink_.data(), comm_.size(), DType::kF32},
@@ -261,6 +280,7 @@ void HostProbe::apply_messages(Topology& topology, double at_once, double us_sho
   // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
   const double passes = (us_long - us_short) / (at_once * longer);
   host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
+  if (crowded_) return;  // a ring has told what a message takes
   CollectiveRequest request;
   request.collective = Collective::kAllToAll;
   request.num_ranks = comm_.size();
@@ -271,43 +291,27 @@ void HostProbe::apply_messages(Topology& topology, double at_once, double us_sho
     return predict_us("pairwise", request, topology);
   };
   const double without = predicted(0), each = predicted(1) - without;
-  host.message_us = crowded_ ? 0 : std::max(0.0, us_short - without) / each;  // by turns the signals count it already
+  host.message_us = std::max(0.0, us_short - without) / each;
 }
 
-// What the model's other terms leave over, for each time that a rank waits for its turn on a core before it sees a
-// peer's flag, or message. Inside one host a barrier's round and a ring's tell how much of it comes once in a call.
+// What the model's other terms leave over: for each turn on a core, as a barrier tells, and for each message, as a ring
+// of them tells inside one host.
 void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_us) const {
   CollectiveRequest request;
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
   request.same_host = topology.hosts.size() == 1;
-  CollectiveRequest ring = request;
-  ring.collective = Collective::kAllGather;
-  ring.elements = comm_.size();
-  const std::vector<Host> without = topology.hosts;
-  const auto set = [&](double turn_us) {
-    for (size_t host = 0; host < without.size(); ++host) {
-      topology.hosts[host].signal_us = turn_us;
-      topology.hosts[host].uplink.latency_us = without[host].uplink.latency_us + turn_us;
-    }
-  };
-  const bool once = measures(kRing) && topology.hosts.size() == 1;
-  const double measured = once ? std::max(0.0, ring_us - barrier_us) : barrier_us;
-  const auto predicted = [&](double turn_us) {
-    set(turn_us);
-    const double barrier = predict_us(barrier_, request, topology);
-    return once ? predict_us("ring", ring, topology) - barrier : barrier;
-  };
-  // Short turns pass while the cores do something else, so time does not grow with them evenly.
-  double least = 0, most = std::max(barrier_us, measured);
-  for (int halvings = 0; halvings < 20; ++halvings) {
-    const double turn_us = (least + most) / 2;
-    (predicted(turn_us) < measured ? least : most) = turn_us;
-  }
-  set(least);
-  if (!once) return;
-  const double rounds_us = predict_us(barrier_, request, topology);
-  for (Host& host : topology.hosts) host.call_us = std::max(0.0, barrier_us - rounds_us);
+  fit(barrier_us, [&](double turn_us) {
+    for (Host& host : topology.hosts) host.turn_us = turn_us;
+    return predict_us(barrier_, request, topology);
+  });
+  if (!measures(kRing) || topology.hosts.size() > 1) return;
+  request.collective = Collective::kAllGather;
+  request.elements = comm_.size();
+  fit(ring_us, [&](double message_us) {
+    topology.hosts[0].message_us = message_us;
+    return predict_us("ring", request, topology);
+  });
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
@@ -323,7 +327,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   const int rounds = barrier_ == "direct_signal"
                          ? 1
                          : std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
-  const double barrier = us[kBarrier] / kBarriers;
+  const double barrier = us[kBarrier] / barriers_;
   for (Host& host : topology.hosts) {
     host.memory_bytes_per_us = host.cached_bytes_per_us = all;
     host.core_bytes_per_us = host.cached_core_bytes_per_us = std::max(2 * bytes / us[kAlone], 1 / one);
@@ -340,7 +344,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
       }
       // In a round of a barrier each rank sends one message, and receives one.
       round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
-    } else {
+    } else if (!crowded_) {
       host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
     }
     host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it

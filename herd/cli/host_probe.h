@@ -76,6 +76,7 @@ class HostProbe {
   int here_ = 1;               // ranks of this host
   bool first_here_ = true;     // this rank is the first of them
   bool crowded_;               // they outnumber its cores
+  int barriers_;               // in a sample
   bool each_alone_ = false;    // so they copy one after the other
   int64_t at_once_bytes_ = 0;  // that each copies where all do
   ProbedOperation operation_;

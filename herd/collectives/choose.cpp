@@ -88,9 +88,12 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
   return static_cast<double>(slices * elements * size_of(dtype));
 }
 
+// What a rank waits for its core each time that it waits for a peer: the others on it have theirs before.
+double turn_us(const Host& host) { return host.ranks > host.cores ? host.turn_us * (host.ranks - 1) / host.cores : 0; }
+
 double latency_us(const Topology& topology, int from, int to) {
   const Host& host = topology.hosts[static_cast<size_t>(to)];
-  if (from == to) return host.signal_us;
+  if (from == to) return host.signal_us + turn_us(host);
   if (topology.fabric != Fabric::kSwitch) {
     return host.uplink.latency_us * static_cast<double>(route(topology, from, to).size());
   }
@@ -169,7 +172,7 @@ OwnSteps own_steps(const AlgorithmInfo& algorithm, const CollectiveRequest& requ
   if (algorithm.depth != nullptr) {  // what passes others before and after it passes this rank
     const int depth = algorithm.depth(own.num_ranks);
     const Host& host = topology.hosts[static_cast<size_t>(host_of[static_cast<size_t>(own.self)])];
-    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us;
+    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turn_us(host);
     steps.us += std::max(0, depth - 1) * each;
     steps.rounds = std::max(steps.rounds, depth);
   }

@@ -12,10 +12,6 @@
 namespace herd::comm {
 namespace {
 
-// From here on what a step writes to the stage takes over the lines, which lie in the caches of the peers that read
-// them last. Ordinary stores would read them first, at 1.7 GB/s from under another cache.
-constexpr int64_t kTakeOverBytes = 2 << 10;
-
 int64_t elements_of(const Step& step) {
   if (!step.targets.empty()) return step.targets.front().size();
   return step.sources.empty() ? 0 : step.sources.front().size();
@@ -88,10 +84,14 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
   if (moves_locally(step.kind)) {
     const bool stages = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
     const bool to_output = std::all_of(step.targets.begin(), step.targets.end(), on_output);
-    if (stages && bytes >= kTakeOverBytes) {
-      out.store = kernels::StoreKind::kTakeOver;
-    } else if (to_output && schedule_.elements * element_bytes() >= kStreamBytes) {
+    // A reduction that writes to peers has read there what it overwrites.
+    const bool to_peers = step.kind == StepKind::kCopy &&
+                          std::any_of(step.targets.begin(), step.targets.end(),
+                                      [&](const Slice& target) { return target.rank != schedule_.self; });
+    if (to_output && schedule_.elements * element_bytes() >= kStreamBytes) {
       out.store = kernels::StoreKind::kStream;
+    } else if ((stages || to_peers) && bytes >= kTakeOverBytes) {
+      out.store = kernels::StoreKind::kTakeOver;
     }
   }
   if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {

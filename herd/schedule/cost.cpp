@@ -28,6 +28,7 @@ class Model {
     for (Rank rank = 0; rank < n; ++rank) host_of_.push_back(topology.host_of(rank));
     const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
+    add_cores();
     for (Rank rank = 0; rank < n; ++rank)
       threads_.push_back(engine_.add_resource("thread of rank " + std::to_string(rank), 1));
     add_tiers();
@@ -46,8 +47,10 @@ class Model {
     double call_us = 0;
     for (const Host& host : topology_.hosts) call_us = std::max(call_us, host.call_us);
     const sim::Outcome outcome = run_repeatedly(call_us);
-    ScheduleTimes times{outcome.end_us, {}, {}};
-    times.end_us += call_us;
+    ScheduleTimes times;
+    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
+      times.end_us = std::max(times.end_us, own_us(outcome, rank) + call_us);
+    }
     for (const auto& steps : tasks_) {
       auto& rows = times.steps.emplace_back();
       for (const std::vector<int>& pieces : steps) {
@@ -64,6 +67,30 @@ class Model {
     Rank rank;
     int step, piece;
   };
+
+  // How long a rank takes. Where ranks take turns, from its first turn on: before it, it has not left what came before.
+  double own_us(const sim::Outcome& outcome, Rank rank) const {
+    double end = 0;
+    for (const std::vector<int>& pieces : tasks_[rank]) {
+      for (const int piece : pieces) end = std::max(end, outcome.tasks[piece].end_us);
+    }
+    return entries_[rank] < 0 ? end : std::max(0.0, end - outcome.work_us[entries_[rank]]);
+  }
+
+  // Where ranks outnumber a host's cores, neighbours share one.
+  void add_cores() {
+    core_of_.assign(all_.size(), -1);
+    std::vector<int> seen(topology_.hosts.size(), 0);
+    std::vector<std::vector<int>> cores(topology_.hosts.size());
+    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
+      const int h = host_of_[rank];
+      const Host& host = topology_.hosts[h];
+      if (host.ranks <= host.cores) continue;
+      const auto core = static_cast<size_t>(seen[h]++ * host.cores / host.ranks);
+      if (core == cores[h].size()) cores[h].push_back(engine_.add_core(host.turn_us));
+      core_of_[rank] = cores[h][core];
+    }
+  }
 
   // As one of many like it: with nothing saved up, then with what the one before and the time after it leave, until
   // that changes by no more than a hundredth.
@@ -213,6 +240,8 @@ class Model {
     sim::Task task;
     task.work_us = work;
     task.uses = {{threads_[rank], 1}, {cores_[h], 1}};
+    task.core = core_of_[rank];
+    task.user = rank;
     if (moved > 0) task.uses.push_back({buses_[h], moved / work});
     return task;
   }
@@ -267,6 +296,11 @@ class Model {
   void add_steps(Rank rank) {
     const Schedule& s = all_[rank];
     const auto before = derive_dependencies(s);
+    entries_.push_back(-1);
+    if (core_of_[rank] >= 0) {
+      entries_[rank] = static_cast<int>(tasks_to_add_.size());
+      tasks_to_add_.push_back(cpu(rank, 0));
+    }
     for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
       std::vector<sim::Task> pieces = tasks_of(rank, i);
       const int lane = lanes_.try_emplace({rank, lane_of(s.steps[i])}, static_cast<int>(lanes_.size())).first->second;
@@ -275,6 +309,7 @@ class Model {
         piece.lane = lane;
         if (ids.empty()) {
           for (const int earlier : before[i]) piece.after.push_back(tasks_[rank][earlier].back());
+          if (entries_[rank] >= 0) piece.after.push_back(entries_[rank]);
         }
         ids.push_back(static_cast<int>(tasks_to_add_.size()));
         tasks_to_add_.push_back(std::move(piece));
@@ -312,7 +347,8 @@ class Model {
     const int count = pieces_of(message, from, to);
     if (from != to) return far_receive_tasks(rank, message / count, own, count, latency_between(from, to));
     std::vector<sim::Task> tasks(count, cpu(rank, (own + rates_[to].message) * message / count, 2));
-    tasks[0].latency_us = host.signal_us + host.message_us;
+    tasks[0] = cpu(rank, (own + rates_[to].message) * message / count, 2, host.message_us / 2);
+    tasks[0].latency_us = host.signal_us;
     return tasks;
   }
 
@@ -332,7 +368,12 @@ class Model {
     const int from = host_of_[rank], to = host_of_[step.peer];
     const double message = bytes(step.sources[0]);
     const int count = pieces_of(message, from, to);
-    if (from == to) return std::vector<sim::Task>(count, cpu(rank, (1 + rates_[from].message) * message / count, 2));
+    if (from == to) {
+      const double moved = (1 + rates_[from].message) * message / count;
+      std::vector<sim::Task> tasks(count, cpu(rank, moved, 2));
+      tasks[0] = cpu(rank, moved, 2, topology_.hosts[from].message_us / 2);
+      return tasks;
+    }
     const Link& link = topology_.hosts[from].uplink;
     const double piece = message / count, core_us = link.core_bytes_per_us > 0 ? piece / link.core_bytes_per_us : 0;
     sim::Task task;
@@ -354,7 +395,7 @@ class Model {
   double between_us_;
   std::vector<std::vector<int>> meets_;
   sim::Engine engine_;
-  std::vector<int> host_of_;
+  std::vector<int> host_of_, core_of_;  // by rank; the core: -1 where it has one for itself
   std::vector<Rates> rates_;
   std::vector<int> cores_, buses_, up_, down_, threads_, shared_;
   std::vector<std::pair<int, Link>> bursts_;           // the shared resources that let bursts pass
@@ -365,6 +406,7 @@ class Model {
   std::map<std::pair<Rank, LaneId>, int> lanes_;
   std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
   std::vector<sim::Task> tasks_to_add_;
+  std::vector<int> entries_;                  // by rank: the task of its first turn, -1 where it has a core for itself
   std::vector<std::pair<int, Piece>> later_;  // a receive or wait and what it meets
 };
 

@@ -19,7 +19,7 @@ constexpr double kDoneOfClock = 1e-12;  // which grows with the clock: less than
 class Run {
  public:
   Run(const std::vector<Task>& tasks, std::vector<double> capacities, std::vector<Bucket> buckets,
-      std::vector<double> saved)
+      std::vector<double> saved, const std::vector<double>& switches_us)
       : tasks_(tasks),
         capacities_(std::move(capacities)),
         buckets_(std::move(buckets)),
@@ -32,16 +32,25 @@ class Run {
       saved_[r] = std::min(saved_[r], buckets_[r].size);
       if (buckets_[r].size > 0) with_bucket_.push_back(r);
     }
+    for (const double switch_us : switches_us) cores_.push_back({switch_us});
     outcome_.tasks.resize(tasks.size());
+    outcome_.work_us.resize(tasks.size());
     missing_.assign(tasks.size(), 0);
+    has_turn_.assign(tasks.size(), false);
     followers_.resize(tasks.size());
     std::map<int, int> lane_tail;
     for (int i = 0; i < static_cast<int>(tasks.size()); ++i) {
+      if (tasks[i].core >= 0) {
+        Core& core = cores_[tasks[i].core];
+        core.shared = core.shared || (core.holder >= 0 && core.holder != tasks[i].user);
+        core.holder = tasks[i].user;  // so far, of the last task
+      }
       for (const int before : tasks[i].after) follow(before, i);
       if (tasks[i].lane < 0) continue;
       if (const auto tail = lane_tail.find(tasks[i].lane); tail != lane_tail.end()) follow(tail->second, i);
       lane_tail[tasks[i].lane] = i;
     }
+    for (Core& core : cores_) core.holder = -1;
   }
 
   Outcome run() {
@@ -65,6 +74,14 @@ class Run {
     double speed = 1;
   };
   using Latent = std::pair<double, int>;  // when its work begins, task
+  struct Core {
+    double switch_us;
+    int holder = -1;              // who had the last turn; -1 = nobody yet
+    int busy = 0;                 // the holder's tasks that work, or will after the switch
+    double idle_since = 0;        // where there are none
+    bool shared = false;          // it has several users
+    std::vector<int> ready = {};  // tasks that wait for a turn, the first one first
+  };
 
   void follow(int before, int task) {
     followers_[before].push_back(task);
@@ -82,6 +99,10 @@ class Run {
     outcome_.tasks[task].end_us = now_;
     outcome_.end_us = std::max(outcome_.end_us, now_);
     ++ended_;
+    if (tasks_[task].core >= 0) {
+      Core& core = cores_[tasks_[task].core];
+      if (--core.busy == 0) core.idle_since = now_;
+    }
     for (const int next : followers_[task]) {
       if (--missing_[next] == 0) start(next);
     }
@@ -110,16 +131,45 @@ class Run {
       changed_ = true;
     }
     for (const int task : done) end(task);
-    while (!latent_.empty() && latent_.top().first <= now_) {
-      const int task = latent_.top().second;
-      latent_.pop();
-      if (tasks_[task].work_us <= kDoneUs) {
-        end(task);
-      } else {
-        working_.push_back({task, tasks_[task].work_us});
-        changed_ = true;
+    do {
+      while (!latent_.empty() && latent_.top().first <= now_) {
+        const int task = latent_.top().second;
+        latent_.pop();
+        const int core = tasks_[task].core;
+        if (core < 0 || has_turn_[task]) {
+          work(task);
+        } else {
+          cores_[core].ready.push_back(task);
+        }
       }
+      for (Core& core : cores_) give_turns(core);
+    } while (!latent_.empty() && latent_.top().first <= now_);
+  }
+
+  void work(int task) {
+    outcome_.work_us[task] = now_;
+    if (tasks_[task].work_us <= kDoneUs) return end(task);
+    working_.push_back({task, tasks_[task].work_us});
+    changed_ = true;
+  }
+
+  void give_turns(Core& core) {
+    if (core.ready.empty()) return;
+    const auto of_holder = [&](int task) { return tasks_[task].user == core.holder; };
+    double begins = now_;
+    if (core.busy == 0) {
+      const bool first = core.holder < 0, keeps = std::any_of(core.ready.begin(), core.ready.end(), of_holder);
+      const bool looked = core.shared && core.idle_since < now_;  // each of its users in turn, while none could work
+      if (!keeps) core.holder = tasks_[core.ready.front()].user;
+      if (!first) begins += looked ? core.switch_us / 2 : keeps ? 0 : core.switch_us;
     }
+    std::erase_if(core.ready, [&](int task) {
+      if (!of_holder(task)) return false;
+      ++core.busy;
+      has_turn_[task] = true;
+      latent_.push({begins, task});
+      return true;
+    });
   }
 
   void share() {
@@ -181,6 +231,8 @@ class Run {
   std::vector<uint8_t> pours_;  // it passes more than its capacity, since there was something in its bucket
   std::vector<int> missing_;
   std::vector<std::vector<int>> followers_;
+  std::vector<Core> cores_;
+  std::vector<uint8_t> has_turn_;  // by task
   std::priority_queue<Latent, std::vector<Latent>, std::greater<>> latent_;
   std::vector<Working> working_;
   bool changed_ = false;
@@ -197,7 +249,14 @@ int Engine::add_resource(std::string name, double capacity, Bucket bucket) {
   return static_cast<int>(resources_.size()) - 1;
 }
 
+int Engine::add_core(double switch_us) {
+  HERD_CHECK(switch_us >= 0, "a switch takes " + std::to_string(switch_us) + " us");
+  switches_us_.push_back(switch_us);
+  return static_cast<int>(switches_us_.size()) - 1;
+}
+
 int Engine::add_task(Task task) {
+  HERD_CHECK(task.core < static_cast<int>(switches_us_.size()), "core " + std::to_string(task.core));
   HERD_CHECK(task.latency_us >= 0 && task.work_us >= 0,
              "a task lasts " + std::to_string(task.latency_us) + " + " + std::to_string(task.work_us) + " us");
   for (const Use& use : task.uses) {
@@ -225,7 +284,7 @@ Outcome Engine::run(std::vector<double> saved) const {
     capacities.push_back(resource.capacity);
     buckets.push_back(resource.bucket);
   }
-  return Run(tasks_, std::move(capacities), std::move(buckets), std::move(saved)).run();
+  return Run(tasks_, std::move(capacities), std::move(buckets), std::move(saved), switches_us_).run();
 }
 
 }  // namespace herd::sim

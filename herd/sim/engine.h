@@ -12,6 +12,9 @@
 //   const int b = engine.add_task({.lane = 1, .latency_us = 2, .work_us = 50, .uses = {{bus, 8'000}}, .after = {a}});
 //   Outcome outcome = engine.run();                                      // times, busy shares
 //
+// Users may take turns on a core: the tasks of one work, and those of others wait, until none of its own can work. The
+// next one begins after the time that a switch takes.
+//
 // A resource with a bucket passes more while it has saved up something: what it could have passed and did not, up to
 // the bucket's size (a token bucket, as links are limited that let bursts pass).
 //
@@ -36,6 +39,8 @@ struct Task {
   double work_us = 0;     // alone, with its resources to itself
   std::vector<Use> uses = {};
   std::vector<int> after = {};  // earlier or later tasks that must end first
+  int core = -1;                // works in its user's turns on it; -1 = at once
+  int user = 0;                 // of the core: any number >= 0
 };
 
 struct Bucket {
@@ -51,6 +56,7 @@ struct TaskTime {
 
 struct Outcome {
   std::vector<TaskTime> tasks;  // by the index that add_task returned
+  std::vector<double> work_us;  // when the work of each began: after its latency, in its user's turn
   std::vector<double> busy;     // per resource: what was used of capacity * end_us, 0 .. 1
   std::vector<double> saved;    // per resource: what its bucket has at the end
   double end_us = 0;            // of the last task
@@ -60,7 +66,9 @@ class Engine {
  public:
   // Units per us. REQUIRES capacity > 0.
   int add_resource(std::string name, double capacity, Bucket bucket = {});
-  // Throws kBug for a negative time or an unknown resource.
+  // A core whose users take turns. Who finds it idle has waited for half a switch: all look in turn.
+  int add_core(double switch_us);
+  // Throws kBug for a negative time, an unknown resource or core.
   int add_task(Task task);
   int num_tasks() const { return static_cast<int>(tasks_.size()); }
   const std::string& resource_name(int resource) const { return resources_[resource].name; }
@@ -76,6 +84,7 @@ class Engine {
     Bucket bucket;
   };
   std::vector<Resource> resources_;
+  std::vector<double> switches_us_;  // per core
   std::vector<Task> tasks_;
 };
 

@@ -18,7 +18,7 @@ constexpr double kCoresLimit = 1.25;  // both ways over one way, and a rate that
 constexpr double kBurstRates = 2;     // a burst over the link's rate
 // Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
 // by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
-constexpr double kTurnUs = 3, kMessageTurnUs = 1;
+constexpr double kTurnUs = 2, kMessageTurnUs = 0.5;
 constexpr double kFarTurnUs = 5;  // whoever has the core meanwhile looks at the network
 constexpr double kLeastFactor = 0.3;
 
@@ -132,9 +132,8 @@ Host this_host(int ranks) {
 
 Host by_turns(Host host) {
   if (host.ranks <= host.cores) return host;
-  host.signal_us = kTurnUs;
+  host.turn_us = kTurnUs;
   host.message_us = kMessageTurnUs;
-  host.call_us = kTurnUs * ((host.ranks + host.cores - 1) / host.cores - 1);
   host.uplink.latency_us += kFarTurnUs;
   host.uplink.message_us += kFarTurnUs;
   return host;

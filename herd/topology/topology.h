@@ -50,6 +50,7 @@ struct Host {
   double message_us = 0;      // what a message on the host takes beside its signal, steps and bytes
   double step_us = 0.05;      // what any step costs its rank's thread
   double call_us = 0;         // what a collective costs beside its steps
+  double turn_us = 0;         // until the next of the ranks that share a core works on it
   Link uplink = {15, 1'250};  // to the other hosts, each way: 10 Gbit/s
   bool operator==(const Host&) const = default;
 };

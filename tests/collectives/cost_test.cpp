@@ -39,8 +39,7 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
   const auto with_cores = [&](int cores) {
     Topology topology = one_host(4, cores);
     topology.hosts[0].cached_bytes_per_us = 1e6;  // no limit
-    topology.hosts[0].signal_us = Host{}.signal_us;
-    topology.hosts[0].call_us = 0;
+    topology.hosts[0].turn_us = 0;
     return time_of("direct_push", request, topology);
   };
   EXPECT_GT(with_cores(2), 1.9 * with_cores(4));
@@ -200,7 +199,7 @@ TEST(Cost, EveryScheduleHasTimesForEveryStep) {
   for (const AlgorithmInfo& info : every_algorithm()) {
     if (is_composition(info)) continue;
     const auto all = build_all_ranks(info.name, {.collective = info.collective, .num_ranks = 3, .elements = 100000});
-    const ScheduleTimes times = time_schedules(all, one_host(3, 2));
+    const ScheduleTimes times = time_schedules(all, one_host(3, 3));
     size_t steps = 0;
     for (Rank rank = 0; rank < 3; ++rank) {
       ASSERT_EQ(times.steps[rank].size(), all[rank].steps.size());
