@@ -231,6 +231,7 @@ double HostProbe::once(Kind kind, int64_t offset) {
     return us;
   }
   comm_.barrier();
+  if (!copies) comm_.barrier();  // as before an operation: whoever came last to the first one would begin first
   timed();
   if (!crowded_ || !copies || kind == kAlone || here_ < comm_.size()) {
     comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});

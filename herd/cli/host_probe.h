@@ -5,11 +5,10 @@
 //   peers' memory  read (and added to own, where the operation reduces) after its owner wrote it; written after its
 //                  owner wrote it, or where outputs lie apart read it
 //   shared         own memory written after a peer read it
-//   stage          written past the cache after a peer read it, and read after a peer wrote it
+//   stage          taken over after a peer read it, and read after a peer wrote it
 //   messages       exchanged among all ranks: as long as those of the operation, and an eighth of that
 //   signals        barriers, and core_distance.h's round trip
-//   turns          where ranks outnumber cores what a ring of messages takes longer than a barrier, round by round; and
-//                  what both take beside their rounds
+//   turns          where ranks outnumber cores: what a barrier takes, and a ring of messages
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
 // Threads: one at a time; collective.

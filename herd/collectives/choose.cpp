@@ -88,8 +88,8 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
   return static_cast<double>(slices * elements * size_of(dtype));
 }
 
-// What a rank waits for its core each time that it waits for a peer: the others on it have theirs before.
-double turn_us(const Host& host) { return host.ranks > host.cores ? host.turn_us * (host.ranks - 1) / host.cores : 0; }
+// What a rank waits for its core when it has waited for a peer; the others' turns pass while it waits for several.
+double turn_us(const Host& host) { return host.ranks > host.cores ? host.turn_us : 0; }
 
 double latency_us(const Topology& topology, int from, int to) {
   const Host& host = topology.hosts[static_cast<size_t>(to)];

@@ -38,7 +38,8 @@ class CompiledSchedule {
   // Of a message: from here on results leave the cache before anyone reads them again, and are written past it.
   static constexpr int64_t kStreamBytes = 16 << 20;
   // Of a step: from here on what it writes to the stage, or copies to a peer, takes over the lines, which lie in the
-  // caches of the peers that read them last. Ordinary stores would read them first, at 1.7 GB/s from under another cache.
+  // caches of the peers that read them last. Ordinary stores would read them first, at 1.7 GB/s from under another
+  // cache.
   static constexpr int64_t kTakeOverBytes = 2 << 10;
 
   explicit CompiledSchedule(Schedule schedule);  // throws kBug where a step makes no sense

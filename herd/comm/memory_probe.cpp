@@ -31,7 +31,7 @@ double lower_quartile(std::vector<double> us) {
 
 Times time_copies() {
   using kernels::StoreKind;
-  std::vector<std::byte> source(kBytes), target(kBytes), stage(kBytes);
+  std::vector<std::byte> source(kBytes), target(kBytes), far(kBytes);
   std::vector<double> cached, past_cache;
   const auto timed = [](std::byte* to, const std::byte* from, StoreKind store) {
     const auto begin = std::chrono::steady_clock::now();
@@ -42,8 +42,8 @@ Times time_copies() {
   for (size_t round = 0; round < kWarmUps + kRounds; ++round) {
     if (cached.size() >= kLeastRounds && std::chrono::steady_clock::now() > until) break;
     const double own = timed(target.data(), source.data(), StoreKind::kCached);
-    const double away = timed(stage.data(), target.data(), StoreKind::kStream);
-    const double back = timed(target.data(), stage.data(), StoreKind::kCached);
+    const double away = timed(far.data(), target.data(), StoreKind::kStream);
+    const double back = timed(target.data(), far.data(), StoreKind::kCached);
     if (round < kWarmUps) continue;
     cached.push_back(own);
     past_cache.push_back(away + back);

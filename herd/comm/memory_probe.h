@@ -1,7 +1,7 @@
 // How fast the ranks of a host copy, measured when a world is made: by rank 0 alone, then by the first ranks of its
 // host, as many as it has cores, together. They copy pieces of 1 MiB of their own:
 //   in the cache    what was copied before
-//   past the cache  as to the stage, and back, when it comes from memory
+//   past the cache  and back, when it comes from memory
 // The lower quartile of 8 rounds, of the rank that takes least: some 4 ms with the pages. No rank waits for another in
 // between, so that on a busy host it takes until each has had so much of a core; of fewer rounds after 5 ms.
 // Threads: the world's calling thread.

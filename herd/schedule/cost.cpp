@@ -253,11 +253,8 @@ class Model {
       const double peers = source.space == Space::kStage ? rates.stage_read : rates.peer_read;
       moved += bytes(source) * (source.rank == rank ? 1 : peers);
     }
-    // One kind of store for all targets of a step.
-    const bool past_the_cache =
-        std::any_of(step.targets.begin(), step.targets.end(), [](const Slice& s) { return s.space == Space::kStage; });
     for (const Slice& target : step.targets) {
-      moved += bytes(target) * (past_the_cache ? rates.stage_write : write_factor(step, target, rank));
+      moved += bytes(target) * (target.space == Space::kStage ? rates.stage_write : write_factor(step, target, rank));
     }
     return moved;
   }

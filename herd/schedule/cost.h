@@ -3,15 +3,16 @@
 //   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
 //                      schedules touch on a host fits; there bytes of peers and of the stage count by the host's
 //                      factors, and so do bytes stored to own memory that a peer has read)
-//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces; message_us until its
-//                      receiver sees it, beside signal_us
+//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces; message_us of both
+//                      ends' work, beside signal_us until its receiver sees it
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out. Both ends' cores for message_us, and for its bytes
 //                      where the uplink says what a core passes (topology.h: Link).
 //                      An uplink that lets bursts pass (topology.h: Link) is in the state that repetitions leave it in
 //   signal             the host's signal_us until the wait sees it; it passes while the waiting rank does something
 //   else
-// Threads: pure.
+// Where ranks outnumber a host's cores, neighbours share one and take turns on it, with turn_us between: who waits
+// gives it away. A rank's time counts from its first turn on. Threads: pure.
 #pragma once
 
 #include <span>
@@ -31,7 +32,7 @@ struct ResourceShare {
 };
 
 struct ScheduleTimes {
-  double end_us = 0;                              // until the last rank is done
+  double end_us = 0;                              // of the rank that takes longest
   std::vector<std::vector<sim::TaskTime>> steps;  // [rank][step]
   std::vector<ResourceShare> resources;
 };

@@ -16,11 +16,9 @@ namespace {
 
 constexpr double kCoresLimit = 1.25;  // both ways over one way, and a rate that is the link's
 constexpr double kBurstRates = 2;     // a burst over the link's rate
-// Where ranks outnumber cores, a rank sees a peer's flag when it gets its turn on a core; a message, which ranks move
-// by pieces, takes more of them. A collective ends when the last rank has had its turn to end it.
-constexpr double kTurnUs = 2, kMessageTurnUs = 0.5;
+// Where ranks outnumber cores: from one's turn on a core to the next one's, and what a message costs the cores.
+constexpr double kTurnUs = 2, kMessageUs = 0.5;
 constexpr double kFarTurnUs = 5;  // whoever has the core meanwhile looks at the network
-constexpr double kLeastFactor = 0.3;
 
 // By ratio: one of the steps, from 1 to 10, times a power of ten.
 double nearest(double value, std::initializer_list<double> steps) {
@@ -95,10 +93,6 @@ Host with_memory(Host host, const MemoryProbe& probe) {
   host.cached_bytes_per_us = probe.ranks * coarse(moved / probe.all_us);
   host.core_bytes_per_us = coarse(moved / std::min(probe.alone_past_cache_us, probe.all_past_cache_us));
   host.memory_bytes_per_us = probe.ranks * coarse(moved / probe.all_past_cache_us);
-  // What is written past the cache, and comes from memory then, costs what memory costs: no figure of its own, which
-  // would have to be rounded, too.
-  const double factor = host.cached_bytes_per_us / host.memory_bytes_per_us;
-  host.stage_write_factor = host.stage_read_factor = std::max(kLeastFactor, factor);
   return host;
 }
 
@@ -133,7 +127,7 @@ Host this_host(int ranks) {
 Host by_turns(Host host) {
   if (host.ranks <= host.cores) return host;
   host.turn_us = kTurnUs;
-  host.message_us = kMessageTurnUs;
+  host.message_us = kMessageUs;
   host.uplink.latency_us += kFarTurnUs;
   host.uplink.message_us += kFarTurnUs;
   return host;

@@ -50,8 +50,8 @@ struct MemoryProbe {
   double alone_us = 0, all_us = 0;                        // in the cache
   double alone_past_cache_us = 0, all_past_cache_us = 0;  // past it, and back from memory
 };
-// The host with its rates and what the stage costs beside them as measured; the rest stays. Rounded to 1 or 3.15 times
-// a power of ten, more coarsely than links: the cores of a virtual machine move, and what they share with it.
+// The host with its rates as measured; the rest stays. Rounded to 1 or 3.15 times a power of ten, more coarsely than
+// links: the cores of a virtual machine move, and what they share with it.
 Host with_memory(Host host, const MemoryProbe& probe);
 
 // "AMD EPYC, 2 cores": what a file of measured times is true of.

@@ -38,16 +38,16 @@ struct Host {
   double cached_bytes_per_us = 84'000;
   int64_t cache_bytes = 32 << 20;  // last level, shared
   // In the cache, what a byte costs beside one of a core's own memory: loaded from lines that a peer wrote, stored to
-  // a peer's output, stored to own lines that a peer has read meanwhile; stored to the stage, past the cache, and
-  // loaded from a peer's stage.
+  // a peer's output, stored to own lines that a peer has read meanwhile; stored to the stage, and loaded from
+  // a peer's stage.
   double peer_read_factor = 1;
-  double peer_write_factor = 3;
-  double shared_write_factor = 3;
+  double peer_write_factor = 1;
+  double shared_write_factor = 1;
   double stage_write_factor = 1;
   double stage_read_factor = 1;
   double message_factor = 1;  // a byte stored to, or loaded from, the rings that messages pass on the host
   double signal_us = 0.3;     // until a peer sees a flag or a message
-  double message_us = 0;      // what a message on the host takes beside its signal, steps and bytes
+  double message_us = 0;      // what a message on the host costs both ends' cores together, beside steps and bytes
   double step_us = 0.05;      // what any step costs its rank's thread
   double call_us = 0;         // what a collective costs beside its steps
   double turn_us = 0;         // until the next of the ranks that share a core works on it

@@ -24,11 +24,11 @@ CollectiveRequest all_reduce(int ranks, int64_t bytes) {
           .same_host = true};
 }
 
-TEST(Choose, PushesInPlaceAndBeyondTheCache_WhereLinesAreThereAlready_ElsePulls) {
+TEST(Choose, PushesIntoLinesThatAreTakenOver) {
   EXPECT_EQ(choose(all_reduce(2, 1 << 20), one_host(2, 2)).algorithm, "direct_push");
   CollectiveRequest elsewhere = all_reduce(2, 1 << 20);
   elsewhere.in_place = false;
-  EXPECT_EQ(choose(elsewhere, one_host(2, 2)).algorithm, "direct_pull");
+  EXPECT_EQ(choose(elsewhere, one_host(2, 2)).algorithm, "direct_push");
   const Choice large = choose(all_reduce(2, 64 << 20), one_host(2, 2));
   EXPECT_EQ(large.algorithm, "direct_push");
   EXPECT_THAT(large.reason, HasSubstr("direct_push: "));

@@ -46,6 +46,24 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
   EXPECT_LT(with_cores(2), 2.0 * with_cores(4));
 }
 
+// Ranks 0 and 1 share a core, 2 and 3 the other one. Who comes second on its core has not begun before its turn.
+TEST(Cost, RanksThatShareCoresTakeTurns) {
+  Topology host = one_host(4, 2);
+  host.hosts[0].turn_us = 10;
+  host.hosts[0].signal_us = host.hosts[0].step_us = host.hosts[0].message_us = 0;
+  const auto turns = [&](const char* algorithm, Collective collective) {
+    const CollectiveRequest request{
+        .collective = collective, .num_ranks = 4, .elements = 4, .direct = true, .same_host = true};
+    return time_of(algorithm, request, host) / 10;
+  };
+  // Rank 1 sends in its turn, then the root has it again.
+  EXPECT_NEAR(turns("linear", Collective::kGather), 2, 0.1);
+  // Rank 2 waits, 3 looks for what 2 has not sent yet, 2 passes it on, 3 has it.
+  EXPECT_NEAR(turns("binomial", Collective::kBroadcast), 2, 0.1);
+  // Who has begun gives the core away and gets it back; what the second round waits for has come meanwhile.
+  EXPECT_NEAR(turns("dissemination_signal", Collective::kBarrier), 2, 0.1);
+}
+
 // Exact: a core a rank, no latency, a rate of 1000 bytes/us for a core and none for the cache.
 Topology plain_host(int ranks) {
   Topology topology = one_host(ranks, ranks);

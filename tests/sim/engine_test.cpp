@@ -38,6 +38,45 @@ TEST(Engine, ALatencyPassesBesideOtherWaits_WhereItRunsFromOneOfThem) {
   EXPECT_EQ(outcome.tasks[last].end_us, 9);
 }
 
+TEST(Engine, UsersTakeTurnsOnACore) {
+  Engine engine;
+  const int core = engine.add_core(2);
+  const int mine = engine.add_task({.lane = 0, .work_us = 3, .core = core, .user = 0});
+  const int other = engine.add_task({.lane = 1, .work_us = 1, .core = core, .user = 1});
+  const int again = engine.add_task({.lane = 0, .work_us = 4, .core = core, .user = 0});
+  const int elsewhere = engine.add_task({.lane = 2, .work_us = 5});
+  const Outcome outcome = engine.run();
+  EXPECT_EQ(outcome.tasks[mine].end_us, 3);
+  EXPECT_EQ(outcome.tasks[again].end_us, 7) << "who has the core keeps it";
+  EXPECT_EQ(outcome.work_us[other], 9) << "a switch later";
+  EXPECT_EQ(outcome.tasks[other].start_us, 0);
+  EXPECT_EQ(outcome.tasks[other].end_us, 10);
+  EXPECT_EQ(outcome.tasks[elsewhere].end_us, 5);
+}
+
+TEST(Engine, WhoWaitsForACoreGetsItWhenItsUserHasToWait) {
+  Engine engine;
+  const int core = engine.add_core(2);
+  const int far = engine.add_task({.work_us = 10});
+  const int first = engine.add_task({.work_us = 1, .core = core, .user = 0});
+  const int second = engine.add_task({.work_us = 1, .after = {far, first}, .core = core, .user = 0});
+  const int other = engine.add_task({.work_us = 1, .core = core, .user = 1});
+  const Outcome outcome = engine.run();
+  EXPECT_EQ(outcome.work_us[other], 3);
+  // Idle since 4, and both users look in turn: half a switch until the right one does.
+  EXPECT_EQ(outcome.work_us[second], 11);
+}
+
+TEST(Engine, ACoreOfOneUserHasNoSwitches) {
+  Engine engine;
+  const int core = engine.add_core(2);
+  const int far = engine.add_task({.work_us = 10});
+  const int first = engine.add_task({.work_us = 1, .core = core, .user = 3});
+  const int second = engine.add_task({.work_us = 0, .after = {far, first}, .core = core, .user = 3});
+  const int third = engine.add_task({.work_us = 2, .after = {second}, .core = core, .user = 3});
+  EXPECT_EQ(engine.run().tasks[third].end_us, 12);
+}
+
 TEST(Engine, MoreTasksThanCoresShareTheCores) {
   Engine engine;
   const int cores = engine.add_resource("cores", 2);
