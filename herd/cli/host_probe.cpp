@@ -85,7 +85,7 @@ void fit(double measured_us, const std::function<double(double)>& predicted) {
 HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
       crowded_(comm::cores_a_rank(*comm::Access::context(comm).transport) < 1),
-      barriers_(crowded_ ? 1 : kBarriers),
+      barriers_(crowded_ && num_hosts(comm) == 1 ? 1 : kBarriers),
       operation_(operation),
       streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
@@ -295,18 +295,27 @@ void HostProbe::apply_messages(Topology& topology, double at_once, double us_sho
   host.message_us = std::max(0.0, us_short - without) / each;
 }
 
-// What the model's other terms leave over: for each turn on a core, as a barrier tells, and for each message, as a ring
-// of them tells inside one host.
+// What the model's other terms leave over: inside one host for each turn on a core, as a barrier tells, and for each
+// message, as a ring of them tells. Between hosts turns are known no better than for any host; a barrier tells how much
+// later than alone a message is seen.
 void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_us) const {
   CollectiveRequest request;
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
   request.same_host = topology.hosts.size() == 1;
+  if (topology.hosts.size() > 1) {
+    const double latency_us = topology.hosts[0].uplink.latency_us;
+    fit(barrier_us, [&](double more_us) {
+      for (Host& host : topology.hosts) host.uplink.latency_us = latency_us + more_us;
+      return predict_us(barrier_, request, topology);
+    });
+    return;
+  }
   fit(barrier_us, [&](double turn_us) {
-    for (Host& host : topology.hosts) host.turn_us = turn_us;
+    topology.hosts[0].turn_us = turn_us;
     return predict_us(barrier_, request, topology);
   });
-  if (!measures(kRing) || topology.hosts.size() > 1) return;
+  if (!measures(kRing)) return;
   request.collective = Collective::kAllGather;
   request.elements = comm_.size();
   fit(ring_us, [&](double message_us) {
