@@ -200,7 +200,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   Beside beside;
   const bool one_host = comm::Access::group(comm).hosts().empty();
   HostProbe host(comm, {bytes, dtype, kind.reduces ? std::optional(redop_of(options)) : std::nullopt,
-                        options.op != "send" && one.request().in_place});
+                        options.op != "send" && one.request().in_place, kind.rooted});
   std::vector<double> us;
   std::vector<double> between_us;
   std::string algorithm = "point_to_point";

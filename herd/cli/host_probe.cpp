@@ -113,8 +113,8 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     if (rank < comm.rank()) first_here_ = false;
   }
   if (num_hosts(comm) > 1) host_bytes_ = std::max<int64_t>(1, operation.bytes / num_hosts(comm));
-  each_alone_ = crowded_ && here_ == comm_.size() && bytes_ < kLeastCopiedAtOnce;
-  at_once_bytes_ = each_alone_ ? kLeastCopiedAtOnce : bytes_;
+  each_alone_ = here_ == comm_.size() && (operation_.rooted || (crowded_ && bytes_ < kLeastCopiedAtOnce));
+  at_once_bytes_ = crowded_ && each_alone_ ? std::max(bytes_, kLeastCopiedAtOnce) : bytes_;
   if (crowded_ && !each_alone_) {  // ranks that take turns on a core copy more than a piece in a turn
     part_bytes_ = bytes_;
     stage_bytes_ = std::min(bytes_, kTurnBytes);

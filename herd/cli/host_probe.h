@@ -34,6 +34,7 @@ struct ProbedOperation {
   DType dtype = DType::kF32;
   std::optional<ReduceOp> reduce = {};  // none: it moves bytes
   bool in_place = false;                // inputs are outputs, too
+  bool rooted = false;                  // while one rank writes, others read
 };
 
 class HostProbe {
@@ -76,7 +77,7 @@ class HostProbe {
   bool first_here_ = true;     // this rank is the first of them
   bool crowded_;               // they outnumber its cores
   int barriers_;               // in a sample
-  bool each_alone_ = false;    // so they copy one after the other
+  bool each_alone_ = false;    // they copy one after the other: these, or those of a rooted operation
   int64_t at_once_bytes_ = 0;  // that each copies where all do
   ProbedOperation operation_;
   bool streams_;             // the message is written past the cache

@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMessagePieceBytes = 64 << 10;
 constexpr int kRepetitions = 8;  // at most, until links find their bursts as saved up as they leave them
-constexpr int kMaxMessagePieces = 4, kMaxFarPieces = 8;  // on a host; between hosts, where cores limit it
+constexpr int kMaxMessagePieces = 16, kMaxFarPieces = 8;  // on a host; between hosts, where cores limit it
 
 struct Rates {  // of one host, for this message
   double core, bus, peer_read = 1, peer_write = 1, shared_write = 1, stage_read = 1, stage_write = 1, message = 1;

@@ -3,7 +3,7 @@
 //   copy, reduce       bytes read and written at a core's rate, within the memory's (the cache's, where all that the
 //                      schedules touch on a host fits; there bytes of peers and of the stage count by the host's
 //                      factors, and so do bytes stored to own memory that a peer has read)
-//   message, one host  a copy into shared memory and one out of it, in up to 4 overlapping pieces; message_us of both
+//   message, one host  a copy into shared memory and one out of it, in up to 16 overlapping pieces; message_us of both
 //                      ends' work, beside signal_us until its receiver sees it
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out. Both ends' cores for message_us, and for its bytes
