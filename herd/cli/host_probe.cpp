@@ -28,14 +28,23 @@ constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 51
 constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10, kLeastCopiedAtOnce = 4 << 20;
 constexpr int kBarriers = 8;              // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kMostOfShorter = 1024;  // elements
-constexpr int64_t kMostRingBytes = 1 << 20;
+constexpr int64_t kRingsBytes = 8 << 20, kMostRingBytes = 1 << 20;  // of all collective rings of a group, and of one
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
 // operation find: what was written past the caches, or pushed out of them, comes back over several.
 struct Rounds {
   int before, measured;
 };
-Rounds rounds_of(int64_t bytes) { return bytes <= 8 << 20 ? Rounds{16, 5} : Rounds{1, 1}; }
+// The more ranks take turns, the fewer of them.
+Rounds rounds_of(int64_t bytes, int turns) {
+  if (bytes > 8 << 20) return {1, 1};
+  return {std::max(2, 16 * 4 / std::max(4, turns)), std::max(2, 5 * 4 / std::max(4, turns))};
+}
+// Messages of so many elements until a ring has been filled once: they lie behind a line of their own.
+int once_around(int ranks, int64_t elements) {
+  const int64_t ring = std::min(kMostRingBytes, kRingsBytes / ranks / ranks);
+  return static_cast<int>(ring / (64 + elements * size_of(DType::kF32)));
+}
 constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as an operation moves them
 
 // The shorter messages, too, hold an element for each rank.
@@ -44,6 +53,13 @@ int64_t least_bytes(int ranks, bool by_turns) {
 }
 
 int64_t piece_of(int64_t bytes) { return round_up(bytes / num_pieces(bytes, DType::kU8), 64); }
+
+// Whether it is so on any rank: all go through the same kinds and rounds.
+bool any_rank(Communicator& comm, bool here) {
+  double most = here;
+  comm.all_reduce(std::span(&most, 1), {.op = ReduceOp::kMax});
+  return most > 0;
+}
 
 int num_hosts(Communicator& comm) {
   const std::vector<int>& hosts = comm::Access::group(comm).hosts();
@@ -84,7 +100,7 @@ void fit(double measured_us, const std::function<double(double)>& predicted) {
 
 HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
-      crowded_(comm::cores_a_rank(*comm::Access::context(comm).transport) < 1),
+      crowded_(any_rank(comm, comm::cores_a_rank(*comm::Access::context(comm).transport) < 1)),
       barriers_(crowded_ && num_hosts(comm) == 1 ? 1 : kBarriers),
       operation_(operation),
       streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
@@ -98,7 +114,9 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
       stage_bytes_(piece_of(operation.in_place ? bytes_ : part_bytes_)),
       block_(bytes_ / comm.size() / size_of(DType::kF32)),
       shorter_(std::clamp<int64_t>(block_ / 8, 1, kMostOfShorter)),
-      pattern_(operation.dtype, operation.reduce.value_or(ReduceOp::kSum), comm.size()),
+      pattern_(operation.dtype,
+               operation.reduce.value_or(operation.dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum),
+               comm.size()),
       sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
       source_(comm.allocate_symmetric(bytes_)) {
   sink_.commit(0, round_up(bytes_, kPageBytes));
@@ -122,13 +140,14 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
   stage_ = comm.allocate_symmetric(stage_bytes_);
   comm.barrier();
   barrier_ = comm::Access::last_algorithm(comm);
+  have_peers_ = any_rank(comm, next >= 0);
   if (next < 0) return;
   peer_source_ = part_of_rank(comm, source_, next);
   peer_stage_ = part_of_rank(comm, stage_, next);
 }
 
 bool HostProbe::measures(Kind kind) const {
-  if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return peer_source_ != nullptr;
+  if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return have_peers_;
   if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
   return (kind != kShorterMessages && kind != kMessages) ||
@@ -159,6 +178,7 @@ void HostProbe::run(Kind kind, int64_t offset) {
   auto* const source = static_cast<std::byte*>(source_.data());
   auto* const stage = static_cast<std::byte*>(stage_.data());
   std::byte* const sink = sink_.data();
+  if (kind >= kReadPeer && kind <= kReadStage && peer_source_ == nullptr) return;  // it is alone on its host
   const auto store = streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached;
   const auto to_peers = [](int64_t bytes, kernels::StoreKind shorter) {
     return bytes >= comm::CompiledSchedule::kTakeOverBytes ? kernels::StoreKind::kTakeOver : shorter;
@@ -248,9 +268,10 @@ void HostProbe::sample() {
       {kAlone},   {kAll},  {kReadPeer}, {kReadOwn, kWritePeer}, {kReadShared, kWriteShared}, {kWriteStage, kReadStage},
       {kBarrier}, {kRing}, {kMessages}, {kShorterMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
-    Rounds rounds = kinds[0] == kWriteStage && stage_bytes_ < bytes_ ? kPieces : rounds_of(bytes_);
+    Rounds rounds =
+        kinds[0] == kWriteStage && stage_bytes_ < bytes_ ? kPieces : rounds_of(bytes_, each_alone_ ? comm_.size() : 1);
     // Rings that were not used for a while have left the caches: once around.
-    if (kinds[0] == kMessages) rounds.before = std::max<int>(rounds.before, kMostRingBytes / (block_ * 4));
+    if (kinds[0] == kMessages) rounds.before = std::max(rounds.before, once_around(comm_.size(), block_));
     for (int round = 0; round < rounds.before + rounds.measured; ++round) {
       const int64_t offset = round % (bytes_ / stage_bytes_) * stage_bytes_;
       for (const Kind kind : kinds) {
@@ -304,6 +325,7 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_u
   request.num_ranks = comm_.size();
   request.same_host = topology.hosts.size() == 1;
   if (topology.hosts.size() > 1) {
+    if (link_[0].empty()) return;  // a host that the topology cuts: its links stay as they are given
     const double latency_us = topology.hosts[0].uplink.latency_us;
     fit(barrier_us, [&](double more_us) {
       for (Host& host : topology.hosts) host.uplink.latency_us = latency_us + more_us;
@@ -358,7 +380,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
       host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
     }
     host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it
-    if (peer_source_ == nullptr) continue;
+    if (!have_peers_) continue;
     host.peer_read_factor = factor(us[kReadPeer] / bytes, own_to_take);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
     host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(part_bytes_));

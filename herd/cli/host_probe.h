@@ -91,6 +91,7 @@ class HostProbe {
   BenchPattern pattern_;     // what memory holds, as the operation's does
   SharedMemory sink_;        // private
   SymmetricMemory source_, stage_;
+  bool have_peers_ = false;           // some host has several ranks
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
   std::array<std::vector<double>, kKinds> us_;

@@ -103,8 +103,13 @@ void tune_job(const TuneOptions& options) {
   for (const int64_t bytes : options.bytes) checked_placement(request_of(options, bytes, topology));
   const Stopwatch us_of = [&](const CollectiveRequest& request, std::string_view algorithm, double seconds) {
     const BenchOptions one{
-        .op = options.op, .algorithm = std::string(algorithm), .symmetric = options.symmetric, .seconds = seconds};
-    return std::optional(bench(comm, one, request.bytes()).us_median);
+        .op = options.op, .algorithm = std::string(algorithm), .symmetric = request.direct, .seconds = seconds};
+    const BenchResult result = bench(comm, one, request.bytes());
+    if (result.wrong > 0) {
+      throw Error(Code::kBug,
+                  options.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
+    }
+    return std::optional(result.us_median);
   };
   if (comm.rank() == 0) return tune_file(options, topology, us_of);
   for (const int64_t bytes : options.bytes) fastest(options, request_of(options, bytes, topology), us_of, false);

@@ -88,12 +88,14 @@ double moved_bytes(const Step& step, DType dtype, bool near) {
   return static_cast<double>(slices * elements * size_of(dtype));
 }
 
-// What a rank waits for its core when it has waited for a peer; the others' turns pass while it waits for several.
-double turn_us(const Host& host) { return host.ranks > host.cores ? host.turn_us : 0; }
+// What a rank waits for its core after it has waited for peers: until half of the others on it had their turns.
+double turns_us(const Host& host) {
+  return host.ranks > host.cores ? host.turn_us * (host.ranks - host.cores) / (2 * host.cores) : 0;
+}
 
 double latency_us(const Topology& topology, int from, int to) {
   const Host& host = topology.hosts[static_cast<size_t>(to)];
-  if (from == to) return host.signal_us + turn_us(host);
+  if (from == to) return host.signal_us;
   if (topology.fabric != Fabric::kSwitch) {
     return host.uplink.latency_us * static_cast<double>(route(topology, from, to).size());
   }
@@ -111,13 +113,17 @@ double estimate_us(const Schedule& s, const Topology& topology, const std::vecto
   const Host& host = topology.hosts[static_cast<size_t>(own)];
   const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
                                host.memory_bytes_per_us / host.ranks);
-  double us = 0;
+  double us = 2 * turns_us(host);  // who is last has waited for all the others
+  bool waited = false;
   for (const Step& step : s.steps) {
     const int other = step.peer < 0 ? own : host_of[static_cast<size_t>(step.peer)];
     us += host.step_us + moved_bytes(step, s.dtype, other == own) / rate;
-    if (step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce) {
-      us += latency_us(topology, other, own);
-    }
+    const bool receives = step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
+    const bool waits = receives || step.kind == StepKind::kWait;
+    if (waits) us += latency_us(topology, other, own);
+    if (waits && !waited) us += turns_us(host);  // once for several peers
+    if (other == own && (receives || step.kind == StepKind::kSend)) us += host.message_us / 2;
+    waited = waits;
     if (other != own && step.kind == StepKind::kSend) us += host.uplink.message_us;  // a receiver's is in the latency
     if (step.kind == StepKind::kSend && topology.fabric != Fabric::kSwitch) {
       const auto hops = static_cast<double>(route(topology, own, other).size());
@@ -172,7 +178,7 @@ OwnSteps own_steps(const AlgorithmInfo& algorithm, const CollectiveRequest& requ
   if (algorithm.depth != nullptr) {  // what passes others before and after it passes this rank
     const int depth = algorithm.depth(own.num_ranks);
     const Host& host = topology.hosts[static_cast<size_t>(host_of[static_cast<size_t>(own.self)])];
-    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turn_us(host);
+    const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turns_us(host);
     steps.us += std::max(0, depth - 1) * each;
     steps.rounds = std::max(steps.rounds, depth);
   }

@@ -17,7 +17,7 @@ namespace herd {
 struct Candidate {
   AlgorithmInfo algorithm;
   std::string why_not;     // empty = it can serve the request and is timed; else the numbers below are 0
-  double us = 0;           // predicted, until the last rank is done
+  double us = 0;           // predicted, of the rank that takes longest
   int64_t bytes_sent = 0;  // of the rank that sends most; a direct algorithm's reads and writes of peers' memory count
   int messages = 0;        // of the same rank: messages and signals
   int rounds =

@@ -6,6 +6,7 @@
 
 #include "herd/base/check.h"
 #include "herd/comm/packing.h"
+#include "herd/kernels/copy.h"
 #include "herd/schedule/dependencies.h"
 #include "herd/transport/channel.h"
 
@@ -85,9 +86,9 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     const bool stages = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
     const bool to_output = std::all_of(step.targets.begin(), step.targets.end(), on_output);
     // A reduction that writes to peers has read there what it overwrites.
-    const bool to_peers =
-        step.kind == StepKind::kCopy && std::any_of(step.targets.begin(), step.targets.end(),
-                                                    [&](const Slice& target) { return target.rank != schedule_.self; });
+    const bool to_peers = step.kind == StepKind::kCopy && kernels::takes_over() &&
+                          std::any_of(step.targets.begin(), step.targets.end(),
+                                      [&](const Slice& target) { return target.rank != schedule_.self; });
     if (to_output && schedule_.elements * element_bytes() >= kStreamBytes) {
       out.store = kernels::StoreKind::kStream;
     } else if ((stages || to_peers) && bytes >= kTakeOverBytes) {

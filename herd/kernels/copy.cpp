@@ -39,4 +39,6 @@ void copy(std::span<void* const> targets, const void* source, int64_t bytes, Sto
   reduce(targets, std::span<const void* const>(&source, 1), bytes, DType::kU8, ReduceOp::kMax, 1.0, store);
 }
 
+bool takes_over() { return has_string_copy(); }
+
 }  // namespace herd::kernels

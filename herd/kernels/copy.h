@@ -13,4 +13,6 @@ namespace herd::kernels {
 void copy(void* target, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
 void copy(std::span<void* const> targets, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
 
+bool takes_over();  // whether kTakeOver does, on this processor
+
 }  // namespace herd::kernels

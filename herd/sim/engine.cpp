@@ -78,6 +78,7 @@ class Run {
     double switch_us;
     int holder = -1;              // who had the last turn; -1 = nobody yet
     int busy = 0;                 // the holder's tasks that work, or will after the switch
+    double since = 0;             // when the holder's turn begins, or began
     double idle_since = 0;        // where there are none
     bool shared = false;          // it has several users
     std::vector<int> ready = {};  // tasks that wait for a turn, the first one first
@@ -156,18 +157,17 @@ class Run {
   void give_turns(Core& core) {
     if (core.ready.empty()) return;
     const auto of_holder = [&](int task) { return tasks_[task].user == core.holder; };
-    double begins = now_;
     if (core.busy == 0) {
       const bool first = core.holder < 0, keeps = std::any_of(core.ready.begin(), core.ready.end(), of_holder);
       const bool looked = core.shared && core.idle_since < now_;  // each of its users in turn, while none could work
       if (!keeps) core.holder = tasks_[core.ready.front()].user;
-      if (!first) begins += looked ? core.switch_us / 2 : keeps ? 0 : core.switch_us;
+      core.since = now_ + (first ? 0 : looked ? core.switch_us / 2 : keeps ? 0 : core.switch_us);
     }
     std::erase_if(core.ready, [&](int task) {
       if (!of_holder(task)) return false;
       ++core.busy;
       has_turn_[task] = true;
-      latent_.push({begins, task});
+      latent_.push({std::max(now_, core.since), task});
       return true;
     });
   }
@@ -256,7 +256,8 @@ int Engine::add_core(double switch_us) {
 }
 
 int Engine::add_task(Task task) {
-  HERD_CHECK(task.core < static_cast<int>(switches_us_.size()), "core " + std::to_string(task.core));
+  HERD_CHECK(task.core < static_cast<int>(switches_us_.size()) && task.user >= 0,
+             "user " + std::to_string(task.user) + " of core " + std::to_string(task.core));
   HERD_CHECK(task.latency_us >= 0 && task.work_us >= 0,
              "a task lasts " + std::to_string(task.latency_us) + " + " + std::to_string(task.work_us) + " us");
   for (const Use& use : task.uses) {

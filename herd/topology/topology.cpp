@@ -192,7 +192,7 @@ void check(const Topology& topology) {
       if (!std::isfinite(rate) || rate <= 0) fail(i, "every rate and factor > 0, but one is " + std::to_string(rate));
     }
     for (const double time :
-         {h.signal_us, h.message_us, h.step_us, h.call_us, h.uplink.latency_us, h.uplink.message_us}) {
+         {h.signal_us, h.message_us, h.step_us, h.call_us, h.turn_us, h.uplink.latency_us, h.uplink.message_us}) {
       if (!std::isfinite(time) || time < 0) fail(i, "every time >= 0, but one is " + std::to_string(time));
     }
     check_uplink(h.uplink, [&](const std::string& rule) { fail(i, rule); });

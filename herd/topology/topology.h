@@ -42,7 +42,7 @@ struct Host {
   // a peer's stage.
   double peer_read_factor = 1;
   double peer_write_factor = 1;
-  double shared_write_factor = 1;
+  double shared_write_factor = 3;
   double stage_write_factor = 1;
   double stage_read_factor = 1;
   double message_factor = 1;  // a byte stored to, or loaded from, the rings that messages pass on the host

@@ -6,6 +6,7 @@
 #include <array>
 #include <mutex>
 #include <span>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/cli/bench_operation.h"
@@ -107,6 +108,21 @@ TEST(BenchPattern, HoldsTheResultsOfItsMostRanks) {
       }
       EXPECT_EQ(pattern.wrong_result(result.data(), 0, 512, 0), 0)
           << reduce_op_name(op) << " " << dtype_name(dtype) << " " << ranks;
+    }
+  }
+}
+
+TEST(Bench, PredictsOnHostsOfOneRankAndOfSeveral) {
+  for (const std::vector<int>& hosts : {std::vector{0, 0, 1}, {0, 1, 1, 1}}) {
+    for (const char* op : {"all_reduce", "gather"}) {
+      run_inproc(
+          static_cast<int>(hosts.size()),
+          [&](Communicator& comm) {
+            const BenchResult result = bench(comm, {.op = op, .seconds = 0.01}, 256 << 10);
+            EXPECT_EQ(result.wrong, 0);
+            EXPECT_GT(result.predicted_us, 0);
+          },
+          hosts);
     }
   }
 }

@@ -219,6 +219,17 @@ TEST(Choose, PricesAlikeWhereSimulationEnds) {
   }
 }
 
+TEST(Choose, PricesTurnsAlikeWhereSimulationEnds) {
+  const auto us = [](std::string_view algorithm, int ranks) {
+    return predict_us(algorithm, all_reduce(ranks, 1 << 10), one_host(ranks, 2));
+  };
+  for (const char* algorithm : {"ring", "direct_push"}) {
+    const double ratio = us(algorithm, kMaxSimulatedRanks + 1) / us(algorithm, kMaxSimulatedRanks);
+    EXPECT_GT(ratio, 0.5) << algorithm;
+    EXPECT_LT(ratio, 2) << algorithm;
+  }
+}
+
 TEST(Choose, AnswersForThousandsOfRanksOfOneHost) {
   const auto start = std::chrono::steady_clock::now();
   EXPECT_EQ(choose(all_reduce(4096, 1 << 30), one_host(4096, 2)).algorithm, "direct_push");

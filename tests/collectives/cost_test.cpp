@@ -227,6 +227,13 @@ TEST(Cost, EveryScheduleHasTimesForEveryStep) {
         EXPECT_LE(time.end_us, times.end_us);
       }
     }
+    const ScheduleTimes by_turns = time_schedules(all, one_host(3, 2));
+    double last = 0;
+    for (const auto& row : by_turns.steps) {
+      for (const sim::TaskTime& time : row) last = std::max(last, time.end_us);
+    }
+    EXPECT_GE(last, by_turns.end_us) << info.name << ": a rank's time begins with its first turn";
+    EXPECT_GT(by_turns.end_us, 0);
     const sim::Timeline timeline = timeline_of(all, times);
     EXPECT_EQ(timeline.spans.size(), steps);
     for (const sim::Link& link : timeline.links) EXPECT_LE(link.from_us, link.to_us) << info.name;

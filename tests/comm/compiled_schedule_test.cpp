@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/collectives/request.h"
+#include "herd/kernels/copy.h"
 
 namespace herd::comm {
 namespace {
@@ -34,6 +35,28 @@ TEST(CompiledSchedule, TakesOverTheLinesOfTheStage_WhichPeersReadLast) {
 TEST(CompiledSchedule, StreamsOutputsThatLeaveTheCache) {
   EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes, false, true), StoreKind::kStream);
   EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes - 4, false, true), StoreKind::kCached);
+}
+
+StoreKind store_to_peer(int64_t bytes, bool reduces) {
+  const int64_t elements = bytes / 4;
+  Builder b(builder_for({.collective = Collective::kAllReduce, .num_ranks = 2, .elements = elements}, "test"));
+  const Range all{0, elements};
+  const std::vector<Slice> targets = {b.output(all), b.output(all, 1)};
+  if (reduces) {
+    b.reduce({b.input(all), b.input(all, 1)}, targets, Sum::kComplete);
+  } else {
+    b.copy(b.input(all), targets);
+  }
+  const CompiledSchedule compiled(b.finish());
+  return compiled.steps()[0].store;
+}
+
+TEST(CompiledSchedule, CopiesToPeersTakeOverTheirLines_AndReductionsHaveReadThem) {
+  if (!kernels::takes_over()) GTEST_SKIP() << "no fast string copy here";
+  EXPECT_EQ(store_to_peer(2 << 10, false), StoreKind::kTakeOver);
+  EXPECT_EQ(store_to_peer(1 << 10, false), StoreKind::kCached);
+  EXPECT_EQ(store_to_peer(2 << 10, true), StoreKind::kCached);
+  EXPECT_EQ(store_to_peer(CompiledSchedule::kStreamBytes, false), StoreKind::kStream);
 }
 
 }  // namespace

@@ -67,6 +67,17 @@ TEST(Engine, WhoWaitsForACoreGetsItWhenItsUserHasToWait) {
   EXPECT_EQ(outcome.work_us[second], 11);
 }
 
+TEST(Engine, NoTaskOfAUserBeginsBeforeItsTurn) {
+  Engine engine;
+  const int core = engine.add_core(2);
+  engine.add_task({.work_us = 3, .core = core, .user = 0});
+  const int first = engine.add_task({.latency_us = 1, .work_us = 1, .core = core, .user = 1});
+  const int during = engine.add_task({.latency_us = 4, .work_us = 1, .core = core, .user = 1});
+  const Outcome outcome = engine.run();
+  EXPECT_EQ(outcome.work_us[first], 5);
+  EXPECT_EQ(outcome.work_us[during], 5) << "the switch lasts from 3 to 5";
+}
+
 TEST(Engine, ACoreOfOneUserHasNoSwitches) {
   Engine engine;
   const int core = engine.add_core(2);

@@ -309,6 +309,15 @@ TEST(TopologyText, RefusesRatesAndFactorsOfNothing) {
   }
 }
 
+TEST(TopologyText, RefusesTimesBelowZero) {
+  for (const char* key : {"signal_us", "message_us", "step_us", "call_us", "turn_us", "uplink_latency_us"}) {
+    for (const char* time : {" -1", " nan", " inf"}) {
+      const std::string text = "herd-topology 1\nhosts 1 ranks 4 cores 2 " + std::string(key) + time + "\n";
+      EXPECT_EQ(refusal([&] { parse_topology(text); }, Code::kCorruptFile).empty(), false) << key << time;
+    }
+  }
+}
+
 TEST(TopologyText, RefusesABurstThatIsSlowerThanItsLink) {
   const std::string hosts = "herd-topology 1\nhosts 2 uplink_bytes_per_us 125 uplink_burst_bytes ";
   EXPECT_EQ(parse_topology(hosts + "1000 uplink_burst_bytes_per_us 125\n").hosts[0].uplink.burst_bytes, 1'000);
