@@ -283,17 +283,20 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
         EXPECT_EQ(trained.held.at(MemoryLabel::kStates), ranks * stated(trained.step, ValueKind::kState));
         EXPECT_EQ(trained.held.at(MemoryLabel::kWorkspace), ranks * (stated(trained.step, ValueKind::kWeight, true) +
                                                                      stated(trained.step, ValueKind::kGradient, true)));
-        int64_t sent = 0;
+        int64_t sent = 0, most = 0;
         for (const program::Op& op : trained.step.ops) {
           if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
-          const int64_t whole = message_bytes(trained.step, op) * (ranks - 1) / ranks;
-          sent += op.kind == OpKind::kReduce && !scatters(op) ? 2 * whole : whole;
+          const int64_t message = message_bytes(trained.step, op), whole = message * (ranks - 1) / ranks;
+          const bool everywhere = op.kind == OpKind::kReduce && !scatters(op);
+          sent += everywhere ? 2 * whole : whole;
+          // Of a short bucket everybody may read all that the others have, to wait only once.
+          most += everywhere ? (ranks - 1) * message : whole;
         }
         int64_t measured = 0;
         for (const int64_t bytes : trained.sent) measured += bytes;
         // Norms are a few bytes, which any algorithm may carry.
-        EXPECT_NEAR(static_cast<double>(measured), static_cast<double>(ranks * sent), 200.0 * ranks * ranks)
-            << c.text();
+        EXPECT_GE(measured, ranks * sent - 200 * ranks * ranks) << c.text();
+        EXPECT_LE(measured, ranks * most + 200 * ranks * ranks) << c.text();
       }
     }
   }
