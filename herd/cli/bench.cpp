@@ -157,10 +157,7 @@ void bench_sizes(Communicator& comm, const BenchOptions& options) {
   for (const int64_t bytes : options.bytes) {
     const BenchResult result = bench(comm, options, bytes);
     if (comm.rank() == 0) print(result, options.json);
-    if (result.wrong > 0) {
-      throw Error(Code::kBug,
-                  options.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
-    }
+    check_right(result);
     if (options.op == "barrier") break;
   }
 }
@@ -186,6 +183,12 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 }
 
 }  // namespace
+
+void check_right(const BenchResult& result) {
+  if (result.wrong == 0) return;
+  throw Error(Code::kBug,
+              result.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
+}
 
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes) {
   check(options, comm.size());

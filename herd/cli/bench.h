@@ -51,6 +51,9 @@ struct BenchResult {
 // On every rank of the group; the result is the same on all.
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes);
 
+// Throws kBug naming the operation and its algorithm where elements are wrong.
+void check_right(const BenchResult& result);
+
 void add_bench_command(CLI::App& app);
 int run_bench(const BenchOptions& options);
 

@@ -16,6 +16,7 @@
 #include "herd/comm/link_probe.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
+#include "herd/transport/local_channel.h"
 
 namespace herd::cli {
 namespace {
@@ -28,7 +29,6 @@ constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 51
 constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10, kLeastCopiedAtOnce = 4 << 20;
 constexpr int kBarriers = 8;              // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kMostOfShorter = 1024;  // elements
-constexpr int64_t kRingsBytes = 8 << 20, kMostRingBytes = 1 << 20;  // of all collective rings of a group, and of one
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
 // operation find: what was written past the caches, or pushed out of them, comes back over several.
@@ -42,7 +42,7 @@ Rounds rounds_of(int64_t bytes, int turns) {
 }
 // Messages of so many elements until a ring has been filled once: they lie behind a line of their own.
 int once_around(int ranks, int64_t elements) {
-  const int64_t ring = std::min(kMostRingBytes, kRingsBytes / ranks / ranks);
+  const int64_t ring = transport::LocalLayout(ranks).ring_bytes[static_cast<size_t>(transport::Lane::kCollective)];
   return static_cast<int>(ring / (64 + elements * size_of(DType::kF32)));
 }
 constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as an operation moves them

@@ -105,10 +105,7 @@ void tune_job(const TuneOptions& options) {
     const BenchOptions one{
         .op = options.op, .algorithm = std::string(algorithm), .symmetric = request.direct, .seconds = seconds};
     const BenchResult result = bench(comm, one, request.bytes());
-    if (result.wrong > 0) {
-      throw Error(Code::kBug,
-                  options.op + " by " + result.algorithm + ": " + std::to_string(result.wrong) + " wrong elements");
-    }
+    check_right(result);
     return std::optional(result.us_median);
   };
   if (comm.rank() == 0) return tune_file(options, topology, us_of);
