@@ -6,15 +6,23 @@
 
 #include "herd/base/elapsed.h"
 #include "herd/cli/bench_pattern.h"
+#include "herd/comm/context.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
 #include "herd/topology/probe.h"
 
 namespace herd::cli {
+namespace {
+
+// Of all ranks of a machine: a virtual machine sees all of a cache of which it has a few cores' part.
+constexpr int64_t kMostBytes = 512 << 20;
+
+}  // namespace
 
 MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   const int buffers = shape.inputs + shape.outputs;
-  bytes_ = round_up(4 * this_host(1).cache_bytes / buffers, kPageBytes);
+  const int64_t most = kMostBytes / comm::Access::context(comm).transport->ranks_of_machine();
+  bytes_ = round_up(std::min(4 * this_host(1).cache_bytes, most) / buffers, kPageBytes);
   message_bytes_ = static_cast<double>(bytes_) / shape.share;
   memory_ = SharedMemory::create("bound", bytes_ * buffers);
   memory_.commit(0, bytes_ * buffers);
@@ -32,9 +40,9 @@ double MemoryBound::once(kernels::StoreKind store) {
   } else {
     kernels::reduce(outputs_, inputs_, bytes_ / 4, DType::kF32, ReduceOp::kSum, 1.0, store);
   }
-  double us = us_since(begin);
+  double us = us_since(begin) / message_bytes_;
   comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
-  return us / message_bytes_;
+  return us;
 }
 
 }  // namespace herd::cli

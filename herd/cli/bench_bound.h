@@ -1,5 +1,5 @@
-// The limit that memory sets to an operation: its kernel on private memory of at least four times the last cache, on
-// all ranks at once, without any synchronisation but the start.
+// The limit that memory sets to an operation: its kernel on private memory of four times the last cache (of 512 MiB on
+// the whole machine at most), on all ranks at once, without any synchronisation but the start.
 // Threads: one at a time; once() is collective.
 #pragma once
 

@@ -5,10 +5,10 @@
 #include <bit>
 #include <chrono>
 #include <cstring>
-#include <functional>
 #include <span>
 
 #include "herd/base/median.h"
+#include "herd/cli/fit.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
@@ -23,12 +23,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int64_t kLeastBytes = 1 << 10, kMostBytes = 128 << 20, kTurnBytes = 512 << 10;
+constexpr int64_t kTurnBytes = 512 << 10;
 // Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns. So inside one host each
 // rank copies while the others wait; but long buffers all at once, since they share the way to memory.
-constexpr int64_t kLeastByTurns = 16 << 10, kLeastMessagesByTurns = 256 << 10, kLeastCopiedAtOnce = 4 << 20;
-constexpr int kBarriers = 8;              // in a row; where ranks take turns on cores one, as an operation is measured
-constexpr int64_t kMostOfShorter = 1024;  // elements
+constexpr int64_t kLeastMessagesByTurns = 8 << 10, kLeastCopiedAtOnce = 256 << 10;
+constexpr int kBarriers = 8;  // in a row; where ranks take turns on cores one, as an operation is measured
+constexpr int64_t kWakingBytes = 8 << 10;
+constexpr double kLeastFactor = 0.3, kLeastOfMessages = 0.01;
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
 // operation find: what was written past the caches, or pushed out of them, comes back over several.
@@ -40,19 +41,13 @@ Rounds rounds_of(int64_t bytes, int turns) {
   if (bytes > 8 << 20) return {1, 1};
   return {std::max(2, 16 * 4 / std::max(4, turns)), std::max(2, 5 * 4 / std::max(4, turns))};
 }
-// Messages of so many elements until a ring has been filled once: they lie behind a line of their own.
-int once_around(int ranks, int64_t elements) {
+// Calls until a ring has been filled once, by messages of so many bytes behind a line each.
+int once_around(int ranks, int64_t message, int messages_a_call) {
   const int64_t ring = transport::LocalLayout(ranks).ring_bytes[static_cast<size_t>(transport::Lane::kCollective)];
-  return static_cast<int>(ring / (64 + elements * size_of(DType::kF32)));
+  return static_cast<int>(ring / ((64 + message) * messages_a_call));
 }
+constexpr int kMoreBetweenHosts = 6;
 constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as an operation moves them
-
-// The shorter messages, too, hold an element for each rank.
-int64_t least_bytes(int ranks, bool by_turns) {
-  return std::max(by_turns ? kLeastByTurns : kLeastBytes, 2 * ranks * size_of(DType::kF32));
-}
-
-int64_t piece_of(int64_t bytes) { return round_up(bytes / num_pieces(bytes, DType::kU8), 64); }
 
 // Whether it is so on any rank: all go through the same kinds and rounds.
 bool any_rank(Communicator& comm, bool here) {
@@ -64,6 +59,11 @@ bool any_rank(Communicator& comm, bool here) {
 int num_hosts(Communicator& comm) {
   const std::vector<int>& hosts = comm::Access::group(comm).hosts();
   return hosts.empty() ? 1 : 1 + *std::max_element(hosts.begin(), hosts.end());
+}
+
+void move(std::byte* to, const std::byte* from, int64_t bytes, kernels::StoreKind store) {
+  void* const targets[] = {to};
+  kernels::copy(targets, from, bytes, store);
 }
 
 double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
@@ -85,42 +85,23 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
   return nullptr;
 }
 
-// Turns what is predicted to what was measured, by a time between none and that. Short turns pass while the cores do
-// something else, so that the prediction does not grow with them evenly.
-void fit(double measured_us, const std::function<double(double)>& predicted) {
-  double least = 0, most = measured_us;
-  for (int halvings = 0; halvings < 20; ++halvings) {
-    const double middle = (least + most) / 2;
-    (predicted(middle) < measured_us ? least : most) = middle;
-  }
-  predicted(least);
-}
-
 }  // namespace
 
 HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
       crowded_(any_rank(comm, comm::cores_a_rank(*comm::Access::context(comm).transport) < 1)),
-      barriers_(crowded_ && num_hosts(comm) == 1 ? 1 : kBarriers),
+      barriers_(crowded_ ? 1 : kBarriers),
       operation_(operation),
       streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
-      // A rank has the whole message, and out of place its part: two buffers like these take as much.
-      bytes_(round_up(
-          std::clamp(operation.bytes * (operation.in_place ? comm.size() : comm.size() + 1) / (2 * comm.size()),
-                     least_bytes(comm.size(), crowded_ && num_hosts(comm) > 1), kMostBytes),
-          64)),
-      part_bytes_(round_up(2 * bytes_ / (operation.in_place ? comm.size() : comm.size() + 1), 64)),
-      stage_bytes_(piece_of(operation.in_place ? bytes_ : part_bytes_)),
-      block_(bytes_ / comm.size() / size_of(DType::kF32)),
-      shorter_(std::clamp<int64_t>(block_ / 8, 1, kMostOfShorter)),
+      size_(probe_sizes(operation, comm.size(), crowded_ && num_hosts(comm) > 1)),
       pattern_(operation.dtype,
                operation.reduce.value_or(operation.dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum),
                comm.size()),
-      sink_(SharedMemory::create("herd:probe", round_up(bytes_, kPageBytes))),
-      source_(comm.allocate_symmetric(bytes_)) {
-  sink_.commit(0, round_up(bytes_, kPageBytes));
-  fill(sink_.data());
+      sink_(SharedMemory::create("herd:probe", round_up(memory_bytes(), kPageBytes))),
+      source_(comm.allocate_symmetric(memory_bytes())) {
+  sink_.commit(0, round_up(memory_bytes(), kPageBytes));
+  fill(sink_.data(), memory_bytes());
   here_ = 0;
   Rank next = -1;
   for (int i = 0; i < comm.size(); ++i) {
@@ -131,13 +112,13 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     if (rank < comm.rank()) first_here_ = false;
   }
   if (num_hosts(comm) > 1) host_bytes_ = std::max<int64_t>(1, operation.bytes / num_hosts(comm));
-  each_alone_ = here_ == comm_.size() && (operation_.rooted || (crowded_ && bytes_ < kLeastCopiedAtOnce));
-  at_once_bytes_ = crowded_ && each_alone_ ? std::max(bytes_, kLeastCopiedAtOnce) : bytes_;
+  each_alone_ = here_ == comm_.size() && (operation_.rooted || (crowded_ && size_.buffer < kLeastCopiedAtOnce));
+  at_once_bytes_ = crowded_ && each_alone_ ? std::max(size_.buffer, kLeastCopiedAtOnce) : size_.buffer;
   if (crowded_ && !each_alone_) {  // ranks that take turns on a core copy more than a piece in a turn
-    part_bytes_ = bytes_;
-    stage_bytes_ = std::min(bytes_, kTurnBytes);
+    size_.part = size_.buffer;
+    size_.staged = std::min(size_.buffer, kTurnBytes);
   }
-  stage_ = comm.allocate_symmetric(stage_bytes_);
+  stage_ = comm.allocate_symmetric(slots() * size_.staged);
   comm.barrier();
   barrier_ = comm::Access::last_algorithm(comm);
   have_peers_ = any_rank(comm, next >= 0);
@@ -151,73 +132,102 @@ bool HostProbe::measures(Kind kind) const {
   if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
   return (kind != kShorterMessages && kind != kMessages) ||
-         (here_ > 1 && here_ == comm_.size() && (!crowded_ || bytes_ >= kLeastMessagesByTurns));
+         (here_ > 1 && here_ == comm_.size() && (!crowded_ || size_.message >= kLeastMessagesByTurns));
 }
 
-void HostProbe::fill(std::byte* memory) const {
-  pattern_.fill(memory, 0, bytes_ / size_of(operation_.dtype), comm_.rank(), 0);
+void HostProbe::fill(std::byte* memory, int64_t bytes) const {
+  pattern_.fill(memory, 0, bytes / size_of(operation_.dtype), comm_.rank(), 0);
+}
+
+// What an operation that reduces reads of a peer, it adds to its input: in place, or to `own` with a result elsewhere.
+void HostProbe::take(std::byte* to, const std::byte* from, const std::byte* own, int64_t bytes) const {
+  if (!operation_.reduce) return move(to, from, bytes, store_kind());
+  void* const targets[] = {to};
+  const void* const sources[] = {operation_.in_place ? to : own, from};
+  kernels::reduce(targets, sources, bytes / size_of(operation_.dtype), operation_.dtype, *operation_.reduce, 1.0,
+                  store_kind());
+}
+
+// Operations follow each other, and with them reductions: a core that has not reduced for some microseconds takes up to
+// two more for the next one, until its wide units are awake.
+void HostProbe::wake() const {
+  const auto* const own = static_cast<const std::byte*>(source_.data());
+  const int64_t at_once = std::min(size_.staged, kWakingBytes);
+  for (int64_t reduced = 0; reduced < kWakingBytes; reduced += at_once) take(sink_.data(), own, own, at_once);
 }
 
 // As before an operation: each owner has just written its memory, all of it before the first piece goes to the stage. A
 // stage, what a peer has read since, and an output that only its owner's user has read, are as the kind before has left
 // them.
-void HostProbe::settle(Kind kind, int64_t offset) {
+void HostProbe::settle(Kind kind, int round) {
   if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !operation_.in_place))
     return;
-  if (kind == kWriteStage && offset > 0) return;
-  fill(static_cast<std::byte*>(source_.data()));
+  if (kind == kWriteStage && round % pieces() > 0) return;
+  const int64_t read = operation_.reduces_elsewhere() ? 2 * size_.read : size_.read;
+  fill(static_cast<std::byte*>(source_.data()), kind < kBarrier ? std::max(size_.buffer, read) : memory_bytes());
 }
 
-void HostProbe::exchange(int64_t elements) {
-  const int64_t all = elements * comm_.size();
-  comm_.all_to_all(Buffer{source_.data(), all, DType::kF32}, Buffer{sink_.data(), all, DType::kF32},
-                   {.algorithm = "pairwise"});
+// Messages go around a ring; where one rank has all, down a tree, or up and are reduced.
+CollectiveRequest HostProbe::messages(int64_t bytes) const {
+  CollectiveRequest request;
+  request.collective = !operation_.rooted  ? Collective::kAllGather
+                       : operation_.reduce ? Collective::kReduce
+                                           : Collective::kBroadcast;
+  request.num_ranks = comm_.size();
+  request.dtype = operation_.dtype;
+  request.elements = bytes / size_of(operation_.dtype) * (operation_.rooted ? 1 : comm_.size());
+  request.in_place = operation_.rooted;
+  request.same_host = true;
+  return request;
 }
 
-void HostProbe::run(Kind kind, int64_t offset) {
+void HostProbe::pass(int64_t bytes) {
+  const CollectiveRequest request = messages(bytes);
+  const Buffer message{source_.data(), bytes / size_of(request.dtype), request.dtype};
+  OpOptions options{.algorithm = messages_by()};
+  if (!operation_.rooted) {
+    return comm_.all_gather(message, Buffer{sink_.data(), request.elements, request.dtype}, options);
+  }
+  if (!operation_.reduce) return comm_.broadcast(message, 0, options);
+  options.op = *operation_.reduce;
+  comm_.reduce(message, 0, options);
+}
+
+void HostProbe::run(Kind kind, int round) {
   auto* const source = static_cast<std::byte*>(source_.data());
-  auto* const stage = static_cast<std::byte*>(stage_.data());
+  const int64_t offset = round % pieces() * size_.staged, slot = round % slots() * size_.staged;
   std::byte* const sink = sink_.data();
+  // Where one rank takes all that another one has, it does so into what it has written itself.
+  std::byte* const to = operation_.takes_whole() && each_alone_ ? source : sink;
   if (kind >= kReadPeer && kind <= kReadStage && peer_source_ == nullptr) return;  // it is alone on its host
-  const auto store = streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached;
   const auto to_peers = [](int64_t bytes, kernels::StoreKind shorter) {
     return bytes >= comm::CompiledSchedule::kTakeOverBytes ? kernels::StoreKind::kTakeOver : shorter;
   };
-  const auto move = [](std::byte* to, const std::byte* from, int64_t bytes, kernels::StoreKind as) {
-    void* const targets[] = {to};
-    kernels::copy(targets, from, bytes, as);
-  };
-  // What an operation that reduces reads of a peer, it adds to what it has.
-  const auto take = [&](std::byte* to, const std::byte* from, int64_t bytes) {
-    if (!operation_.reduce) return move(to, from, bytes, store);
-    void* const targets[] = {to};
-    const void* const sources[] = {to, from};
-    kernels::reduce(targets, sources, bytes / size_of(operation_.dtype), operation_.dtype, *operation_.reduce, 1.0,
-                    store);
-  };
+  const kernels::StoreKind store = store_kind();
   switch (kind) {
     case kAlone:
-      if (first_here_ || each_alone_) move(sink, source, bytes_, store);
+      if (first_here_ || each_alone_) move(sink, source, size_.buffer, store);
       return;
     case kAll:
-      for (int64_t copied = 0; copied < at_once_bytes_; copied += bytes_) move(sink, source, bytes_, store);
+      for (int64_t copied = 0; copied < at_once_bytes_; copied += size_.buffer) move(sink, source, size_.buffer, store);
       return;
     case kReadOwn:
-      return move(sink, source, bytes_, store);
+      return move(sink, source, size_.buffer, store);
     case kReadPeer:
-      return take(sink, peer_source_, bytes_);
+      return take(to, peer_source_, source + size_.read, size_.read);
     case kWritePeer:
-      return move(peer_source_, sink, bytes_, streams_ ? store : to_peers(bytes_, store));
+      return move(peer_source_, sink, size_.buffer, streams_ ? store : to_peers(size_.buffer, store));
     case kReadShared:
-      return move(sink, peer_source_, part_bytes_, store);
+      return move(sink, peer_source_, size_.part, store);
     case kWriteShared:
-      return move(source, sink, part_bytes_, store);
+      return move(source, sink, size_.part, store);
     case kWriteStage:
-      move(stage, source + offset, stage_bytes_, to_peers(stage_bytes_, kernels::StoreKind::kCached));
+      move(static_cast<std::byte*>(stage_.data()) + slot, source + offset, size_.staged,
+           to_peers(size_.staged, kernels::StoreKind::kCached));
       std::atomic_thread_fence(std::memory_order_seq_cst);  // as a signal to the reader: all of it has gone out
       return;
     case kReadStage:
-      return take(sink + offset, peer_stage_, stage_bytes_);
+      return take(to + offset, peer_stage_ + slot, source + offset, size_.staged);
     case kBarrier:
       for (int i = 0; i < barriers_; ++i) comm_.barrier();
       return;
@@ -225,21 +235,22 @@ void HostProbe::run(Kind kind, int64_t offset) {
       return comm_.all_gather(Buffer{source_.data(), 1, DType::kF32}, Buffer{sink_.data(), comm_.size(), DType::kF32},
                               {.algorithm = "ring"});
     case kShorterMessages:
-      return exchange(shorter_);
+      return pass(size_.shorter);
     case kMessages:
-      return exchange(block_);
+      return pass(size_.message);
     case kKinds:
       return;
   }
 }
 
-double HostProbe::once(Kind kind, int64_t offset) {
-  settle(kind, offset);
+double HostProbe::once(Kind kind, int round) {
+  settle(kind, round);
   const bool copies = kind < kBarrier;
   double begin = 0, us = 0;
   const auto timed = [&] {
+    if (operation_.reduce && (kind == kReadPeer || kind == kReadStage)) wake();
     begin = now_us();
-    run(kind, offset);
+    run(kind, round);
     us = std::max(0.0, now_us() - begin - clock_us_);
   };
   if (each_alone_ && copies && kind != kAll) {
@@ -269,13 +280,16 @@ void HostProbe::sample() {
       {kBarrier}, {kRing}, {kMessages}, {kShorterMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
     Rounds rounds =
-        kinds[0] == kWriteStage && stage_bytes_ < bytes_ ? kPieces : rounds_of(bytes_, each_alone_ ? comm_.size() : 1);
+        kinds[0] == kWriteStage && pieces() > 1 ? kPieces : rounds_of(memory_bytes(), each_alone_ ? comm_.size() : 1);
+    // Between hosts there are fewer samples, and barriers wait for turns and for the network.
+    if (kinds[0] == kBarrier && host_bytes_ > 0) rounds.measured *= kMoreBetweenHosts;
     // Rings that were not used for a while have left the caches: once around.
-    if (kinds[0] == kMessages) rounds.before = std::max(rounds.before, once_around(comm_.size(), block_));
+    if (kinds[0] == kMessages)
+      rounds.before =
+          std::max(rounds.before, once_around(comm_.size(), size_.message, operation_.rooted ? 1 : comm_.size() - 1));
     for (int round = 0; round < rounds.before + rounds.measured; ++round) {
-      const int64_t offset = round % (bytes_ / stage_bytes_) * stage_bytes_;
       for (const Kind kind : kinds) {
-        const double us = measures(kind) ? once(kind, offset) : 0;
+        const double us = measures(kind) ? once(kind, round) : 0;
         if (round >= rounds.before) us_[kind].push_back(us);
       }
     }
@@ -294,74 +308,67 @@ void HostProbe::sample_link() {
   for (size_t i = 0; i < said.size(); ++i) link_[i].push_back(said[i]);
 }
 
-// What an exchange takes beyond the model's other terms: for each byte of a message in the rings, and for each message.
-void HostProbe::apply_messages(Topology& topology, double at_once, double us_short, double us_long) const {
+// What messages take beyond the model's other terms: for each byte of one in the rings, and for each message; by turns
+// a ring has told what each takes.
+void HostProbe::apply_messages(Topology& topology, double us_short, double us_long) const {
   Host& host = topology.hosts[0];
-  const auto others = static_cast<double>(comm_.size() - 1);
-  const auto longer = static_cast<double>((block_ - shorter_) * size_of(DType::kF32));
-  // Each rank copies its own block, and for each peer stores one block into a ring and loads one from another.
-  const double passes = (us_long - us_short) / (at_once * longer);
-  host.message_factor = std::max(0.3, ((passes - 2) / others - 2) / 2);
-  if (crowded_) return;  // a ring has told what a message takes
-  CollectiveRequest request;
-  request.collective = Collective::kAllToAll;
-  request.num_ranks = comm_.size();
-  request.elements = shorter_ * comm_.size();
-  request.same_host = true;
-  const auto predicted = [&](double message_us) {
-    host.message_us = message_us;
-    return predict_us("pairwise", request, topology);
-  };
-  const double without = predicted(0), each = predicted(1) - without;
-  host.message_us = std::max(0.0, us_short - without) / each;
+  const CollectiveRequest shorter = messages(size_.shorter), longer = messages(size_.message);
+  const double most = us_long * host.core_bytes_per_us / static_cast<double>(size_.message);
+  for (int i = 0; i < 2; ++i) {  // the second time each knows the other
+    host.message_factor = fit(us_long, kLeastOfMessages, most, [&](double factor) {
+      host.message_factor = factor;
+      return predict_us(messages_by(), longer, topology);
+    });
+    if (crowded_) return;
+    host.message_us = fit(us_short, 0, us_short, [&](double message_us) {
+      host.message_us = message_us;
+      return predict_us(messages_by(), shorter, topology);
+    });
+  }
 }
 
-// What the model's other terms leave over: inside one host for each turn on a core, as a barrier tells, and for each
-// message, as a ring of them tells. Between hosts turns are known no better than for any host; a barrier tells how much
-// later than alone a message is seen.
+// What the model's other terms leave over: for each turn on a core, as a barrier tells; between hosts, where turns are
+// known no better than for any host, it tells how much later than alone a message is seen. And for each message, as a
+// ring of them tells.
 void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_us) const {
+  const bool one_host = topology.hosts.size() == 1;
+  if (!one_host && link_[0].empty()) return;  // a host that the topology cuts: its links stay as they are given
   CollectiveRequest request;
   request.collective = Collective::kBarrier;
   request.num_ranks = comm_.size();
-  request.same_host = topology.hosts.size() == 1;
-  if (topology.hosts.size() > 1) {
-    if (link_[0].empty()) return;  // a host that the topology cuts: its links stay as they are given
-    const double latency_us = topology.hosts[0].uplink.latency_us;
-    fit(barrier_us, [&](double more_us) {
-      for (Host& host : topology.hosts) host.uplink.latency_us = latency_us + more_us;
-      return predict_us(barrier_, request, topology);
-    });
-    return;
-  }
-  fit(barrier_us, [&](double turn_us) {
-    topology.hosts[0].turn_us = turn_us;
+  request.same_host = one_host;
+  const double latency_us = topology.hosts[0].uplink.latency_us;
+  const auto with_turns = [&](double us) {
+    for (Host& host : topology.hosts)
+      (one_host ? host.turn_us : host.uplink.latency_us) = one_host ? us : latency_us + us;
     return predict_us(barrier_, request, topology);
-  });
-  if (!measures(kRing)) return;
+  };
+  with_turns(fit(barrier_us, 0, barrier_us, with_turns));
+  if (!one_host) return;
   request.collective = Collective::kAllGather;
   request.elements = comm_.size();
-  fit(ring_us, [&](double message_us) {
-    topology.hosts[0].message_us = message_us;
+  const auto with_messages = [&](double us) {
+    for (Host& host : topology.hosts) host.message_us = us;
     return predict_us("ring", request, topology);
-  });
+  };
+  with_messages(fit(ring_us, 0, ring_us, with_messages));
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   std::array<double, kKinds> us;
   for (size_t kind = 0; kind < kKinds; ++kind) us[kind] = std::max(1e-3, median(us_[kind]));
-  const auto bytes = static_cast<double>(bytes_), stage = static_cast<double>(stage_bytes_);
-  const double at_once = us[kAll] / static_cast<double>(round_up(at_once_bytes_, bytes_)) / 2;
+  const auto bytes = static_cast<double>(size_.buffer), stage = static_cast<double>(size_.staged);
+  const double at_once = us[kAll] / static_cast<double>(round_up(at_once_bytes_, size_.buffer)) / 2;
   // Us a byte of own memory, with all ranks at work, or with each alone as all copies are measured then.
   const double one = each_alone_ ? us[kAlone] / bytes / 2 : at_once;
-  const double all = static_cast<double>(here_) / at_once;
-  const auto factor = [one](double us_a_byte, int own = 1) { return std::max(0.3, us_a_byte / one - own); };
+  const auto factor = [one](double us_a_byte, int own = 1) { return std::max(kLeastFactor, us_a_byte / one - own); };
   const int own_to_take = operation_.reduce ? 2 : 1;  // passes over own memory
   const int rounds = barrier_ == "direct_signal"
                          ? 1
                          : std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
   const double barrier = us[kBarrier] / barriers_;
   for (Host& host : topology.hosts) {
-    host.memory_bytes_per_us = host.cached_bytes_per_us = all;
+    host.memory_bytes_per_us = host.cached_bytes_per_us = host.ranks / at_once;
     host.core_bytes_per_us = host.cached_core_bytes_per_us = std::max(2 * bytes / us[kAlone], 1 / one);
     host.stage_write_factor = factor(us[kWriteStage] / stage);
     const double steps = 2 * host.step_us;
@@ -381,14 +388,14 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     }
     host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it
     if (!have_peers_) continue;
-    host.peer_read_factor = factor(us[kReadPeer] / bytes, own_to_take);
+    host.peer_read_factor = factor(us[kReadPeer] / static_cast<double>(size_.read), own_to_take);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
-    host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(part_bytes_));
+    host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(size_.part));
     host.stage_read_factor = factor(us[kReadStage] / stage, own_to_take);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
   if (crowded_) apply_turns(topology, barrier, us[kRing]);
-  if (measures(kMessages)) apply_messages(topology, at_once, us[kShorterMessages], us[kMessages]);
+  if (topology.hosts.size() == 1 && measures(kMessages)) apply_messages(topology, us[kShorterMessages], us[kMessages]);
   return topology;
 }
 

@@ -6,7 +6,9 @@
 //                  owner wrote it, or where outputs lie apart read it
 //   shared         own memory written after a peer read it
 //   stage          taken over after a peer read it, and read after a peer wrote it
-//   messages       exchanged among all ranks: as long as those of the operation, and an eighth of that
+//   messages       passed around a ring, or where one rank has all, along a tree: as long as those of the operation,
+//   and
+//                  an eighth of that, of 4 KiB at most
 //   signals        barriers, and core_distance.h's round trip
 //   turns          where ranks outnumber cores: what a barrier takes, and a ring of messages
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
@@ -14,28 +16,22 @@
 // Threads: one at a time; collective.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "herd/base/dtype.h"
-#include "herd/base/reduce_op.h"
 #include "herd/cli/bench_pattern.h"
+#include "herd/cli/probe_sizes.h"
+#include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
+#include "herd/kernels/store_kind.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/topology/topology.h"
 
 namespace herd::cli {
-
-struct ProbedOperation {
-  int64_t bytes = 0;  // of the whole message, as schedule.h defines it
-  DType dtype = DType::kF32;
-  std::optional<ReduceOp> reduce = {};  // none: it moves bytes
-  bool in_place = false;                // inputs are outputs, too
-  bool rooted = false;                  // while one rank writes, others read
-};
 
 class HostProbe {
  public:
@@ -63,14 +59,23 @@ class HostProbe {
     kKinds
   };
   bool measures(Kind kind) const;
-  void fill(std::byte* memory) const;
-  void settle(Kind kind, int64_t offset);
-  void run(Kind kind, int64_t offset);
-  double once(Kind kind, int64_t offset);
-  void exchange(int64_t elements);
+  void fill(std::byte* memory, int64_t bytes) const;
+  void take(std::byte* to, const std::byte* from, const std::byte* own, int64_t bytes) const;
+  kernels::StoreKind store_kind() const { return streams_ ? kernels::StoreKind::kStream : kernels::StoreKind::kCached; }
+  int pieces() const { return static_cast<int>(std::max<int64_t>(1, size_.read / size_.staged)); }
+  // Of the stage: staged algorithms have two or three pieces under way, operations two copies of the stage.
+  int slots() const { return 2 * std::min(2, pieces()); }
+  void wake() const;
+  void settle(Kind kind, int round);
+  void run(Kind kind, int round);
+  double once(Kind kind, int round);
+  int64_t memory_bytes() const { return size_.memory(operation_, comm_.size()); }
+  CollectiveRequest messages(int64_t bytes) const;
+  std::string_view messages_by() const { return operation_.rooted ? "binomial" : "ring"; }
+  void pass(int64_t bytes);
   void sample_link();
   void apply_turns(Topology& topology, double barrier_us, double ring_us) const;
-  void apply_messages(Topology& topology, double at_once, double us_short, double us_long) const;
+  void apply_messages(Topology& topology, double us_short, double us_long) const;
 
   Communicator& comm_;
   int here_ = 1;               // ranks of this host
@@ -80,16 +85,13 @@ class HostProbe {
   bool each_alone_ = false;    // they copy one after the other: these, or those of a rooted operation
   int64_t at_once_bytes_ = 0;  // that each copies where all do
   ProbedOperation operation_;
-  bool streams_;             // the message is written past the cache
-  double clock_us_;          // what looking at the clock takes
-  int64_t bytes_;            // of a buffer
-  int64_t part_bytes_;       // of one rank's part of the message
-  int64_t stage_bytes_;      // of a piece that staged algorithms cut it into
-  int64_t block_, shorter_;  // elements of fp32 that each rank gives each other one as a message
-  int64_t host_bytes_ = 0;   // of one host's part of the message; 0: there is one host
-  std::string barrier_;      // its algorithm
-  BenchPattern pattern_;     // what memory holds, as the operation's does
-  SharedMemory sink_;        // private
+  bool streams_;     // the message is written past the cache
+  double clock_us_;  // what looking at the clock takes
+  ProbeSizes size_;
+  int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
+  std::string barrier_;     // its algorithm
+  BenchPattern pattern_;    // what memory holds, as the operation's does
+  SharedMemory sink_;       // private
   SymmetricMemory source_, stage_;
   bool have_peers_ = false;           // some host has several ranks
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
