@@ -24,9 +24,10 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int64_t kTurnBytes = 512 << 10;
-// Where ranks take turns on a core, what a shorter copy or message takes is lost in the turns. So inside one host each
-// rank copies while the others wait; but long buffers all at once, since they share the way to memory.
-constexpr int64_t kLeastMessagesByTurns = 8 << 10, kLeastCopiedAtOnce = 256 << 10;
+// Where ranks take turns on a core, what a shorter copy takes, or messages shorter in all, is lost in the turns. So
+// inside one host each rank copies while the others wait; but long buffers all at once, since they share the way to
+// memory.
+constexpr int64_t kLeastMessagesByTurns = 32 << 10, kLeastCopiedAtOnce = 256 << 10;
 constexpr int kBarriers = 8;  // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kWakingBytes = 8 << 10;
 constexpr double kLeastFactor = 0.3, kLeastOfMessages = 0.01;
@@ -42,8 +43,9 @@ Rounds rounds_of(int64_t bytes, int turns) {
   return {std::max(2, 16 * 4 / std::max(4, turns)), std::max(2, 5 * 4 / std::max(4, turns))};
 }
 // Calls until a ring has been filled once, by messages of so many bytes behind a line each.
-int once_around(int ranks, int64_t message, int messages_a_call) {
+int once_around(int ranks, int64_t message, bool rooted) {
   const int64_t ring = transport::LocalLayout(ranks).ring_bytes[static_cast<size_t>(transport::Lane::kCollective)];
+  const int messages_a_call = rooted ? 1 : std::max(1, ranks - 1);
   return static_cast<int>(ring / ((64 + message) * messages_a_call));
 }
 constexpr int kMoreBetweenHosts = 6;
@@ -132,7 +134,7 @@ bool HostProbe::measures(Kind kind) const {
   if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
   return (kind != kShorterMessages && kind != kMessages) ||
-         (here_ > 1 && here_ == comm_.size() && (!crowded_ || size_.message >= kLeastMessagesByTurns));
+         (here_ > 1 && here_ == comm_.size() && (!crowded_ || memory_bytes() >= kLeastMessagesByTurns));
 }
 
 void HostProbe::fill(std::byte* memory, int64_t bytes) const {
@@ -197,8 +199,6 @@ void HostProbe::run(Kind kind, int round) {
   auto* const source = static_cast<std::byte*>(source_.data());
   const int64_t offset = round % pieces() * size_.staged, slot = round % slots() * size_.staged;
   std::byte* const sink = sink_.data();
-  // Where one rank takes all that another one has, it does so into what it has written itself.
-  std::byte* const to = operation_.takes_whole() && each_alone_ ? source : sink;
   if (kind >= kReadPeer && kind <= kReadStage && peer_source_ == nullptr) return;  // it is alone on its host
   const auto to_peers = [](int64_t bytes, kernels::StoreKind shorter) {
     return bytes >= comm::CompiledSchedule::kTakeOverBytes ? kernels::StoreKind::kTakeOver : shorter;
@@ -214,7 +214,7 @@ void HostProbe::run(Kind kind, int round) {
     case kReadOwn:
       return move(sink, source, size_.buffer, store);
     case kReadPeer:
-      return take(to, peer_source_, source + size_.read, size_.read);
+      return take(sink, peer_source_, source + size_.read, size_.read);
     case kWritePeer:
       return move(peer_source_, sink, size_.buffer, streams_ ? store : to_peers(size_.buffer, store));
     case kReadShared:
@@ -227,7 +227,8 @@ void HostProbe::run(Kind kind, int round) {
       std::atomic_thread_fence(std::memory_order_seq_cst);  // as a signal to the reader: all of it has gone out
       return;
     case kReadStage:
-      return take(to + offset, peer_stage_ + slot, source + offset, size_.staged);
+      return take((operation_.takes_whole() ? source : sink) + offset, peer_stage_ + slot, source + offset,
+                  size_.staged);
     case kBarrier:
       for (int i = 0; i < barriers_; ++i) comm_.barrier();
       return;
@@ -285,8 +286,7 @@ void HostProbe::sample() {
     if (kinds[0] == kBarrier && host_bytes_ > 0) rounds.measured *= kMoreBetweenHosts;
     // Rings that were not used for a while have left the caches: once around.
     if (kinds[0] == kMessages)
-      rounds.before =
-          std::max(rounds.before, once_around(comm_.size(), size_.message, operation_.rooted ? 1 : comm_.size() - 1));
+      rounds.before = std::max(rounds.before, once_around(comm_.size(), size_.message, operation_.rooted));
     for (int round = 0; round < rounds.before + rounds.measured; ++round) {
       for (const Kind kind : kinds) {
         const double us = measures(kind) ? once(kind, round) : 0;

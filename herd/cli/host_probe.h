@@ -7,8 +7,7 @@
 //   shared         own memory written after a peer read it
 //   stage          taken over after a peer read it, and read after a peer wrote it
 //   messages       passed around a ring, or where one rank has all, along a tree: as long as those of the operation,
-//   and
-//                  an eighth of that, of 4 KiB at most
+//                  and an eighth of that, of 4 KiB at most
 //   signals        barriers, and core_distance.h's round trip
 //   turns          where ranks outnumber cores: what a barrier takes, and a ring of messages
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets

@@ -129,6 +129,17 @@ TEST(Bench, PredictsOnHostsOfOneRankAndOfSeveral) {
   }
 }
 
+TEST(Bench, TakesNothingAndALoneRank) {
+  for (const int ranks : {1, 2}) {
+    run_inproc(ranks, [](Communicator& comm) {
+      for (const char* op : {"all_reduce", "broadcast", "all_gather"}) {
+        EXPECT_EQ(bench(comm, {.op = op, .seconds = 0.01}, 0).wrong, 0) << op;
+        EXPECT_EQ(bench(comm, {.op = op, .seconds = 0.01}, 8 << 10).wrong, 0) << op;
+      }
+    });
+  }
+}
+
 // Other programs may have the cores for a while, so that one of several runs is enough.
 TEST(Bench, PredictsWithinItsLimit) {
   struct Case {
