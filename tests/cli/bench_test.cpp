@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <mutex>
 #include <span>
 #include <string>
@@ -140,8 +141,10 @@ TEST(Bench, TakesNothingAndALoneRank) {
   }
 }
 
-// Other programs may have the cores for a while, so that one of several runs is enough.
+// It needs the cores for itself: beside another program its threads take turns with that one, which no model knows. One
+// of several runs is enough.
 TEST(Bench, PredictsWithinItsLimit) {
+  if (std::getenv("HERD_FULL_TESTS") == nullptr) GTEST_SKIP() << "measures; HERD_FULL_TESTS=1 asks for it";
   struct Case {
     const char *op, *algorithm;
     int64_t bytes;
