@@ -347,11 +347,10 @@ void HostProbe::apply_turns(Topology& topology, double barrier_us, double ring_u
   if (!one_host) return;
   request.collective = Collective::kAllGather;
   request.elements = comm_.size();
-  const auto with_messages = [&](double us) {
-    for (Host& host : topology.hosts) host.message_us = us;
+  topology.hosts[0].message_us = fit(ring_us, 0, ring_us, [&](double message_us) {
+    topology.hosts[0].message_us = message_us;
     return predict_us("ring", request, topology);
-  };
-  with_messages(fit(ring_us, 0, ring_us, with_messages));
+  });
 }
 
 Topology HostProbe::applied_to(Topology topology, double core_ns) const {
