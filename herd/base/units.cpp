@@ -77,4 +77,9 @@ std::string format_count(double count) {
   return text;
 }
 
+std::string format_number(double value) {
+  char text[40];
+  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
+}
+
 }  // namespace herd

@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 #include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 
@@ -28,11 +29,6 @@ T number(const std::string& word, int line) {
   if (!whole || !(value >= 0) || !std::isfinite(static_cast<double>(value)))
     fail(line, "a number >= 0 stands here, not \"" + word.substr(0, 40) + "\"");
   return value;
-}
-
-std::string number_text(double value) {
-  char text[40];
-  return std::string(text, std::to_chars(text, text + sizeof text, value).ptr);
 }
 
 // How many times one size is the other.
@@ -127,7 +123,7 @@ std::string to_text(const Tuning& tuning) {
   for (const TunedSize& size : tuning.sizes) {
     text += std::string(collective_name(size.collective)) + " " + to_text(size.placement) +
             (size.symmetric ? " symmetric " : " ordinary ") + std::to_string(size.bytes) + " " + size.algorithm + " " +
-            number_text(size.us) + "\n";
+            format_number(size.us) + "\n";
   }
   return text;
 }

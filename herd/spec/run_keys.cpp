@@ -1,7 +1,6 @@
 #include "herd/spec/run_keys.h"
 
 #include <algorithm>
-#include <charconv>
 #include <limits>
 #include <map>
 
@@ -183,12 +182,6 @@ std::vector<Key> make_keys() {
 
 #undef HERD_FIELD
 
-std::string shortest(double value) {
-  char buffer[64];
-  const auto end = std::to_chars(buffer, buffer + sizeof buffer, value).ptr;
-  return {buffer, end};
-}
-
 std::string toml_text(const std::string& value) {
   std::string quoted = "\"";
   for (const char c : value) {
@@ -226,7 +219,7 @@ Match(F...) -> Match<F...>;
 }  // namespace
 
 std::string toml_number(double value) {
-  std::string text = shortest(value);
+  std::string text = format_number(value);
   return text.find_first_of(".en") == std::string::npos ? text + ".0" : text;
 }
 
@@ -250,9 +243,9 @@ std::string range_text(const Key& key) {
   for (const auto choice : key.choices) choices += (choices.empty() ? "" : " | ") + std::string(choice);
   if (!choices.empty() || std::holds_alternative<TextField>(key.field)) return choices;
   if (std::holds_alternative<BoolField>(key.field)) return "";
-  if (key.max >= kMany) return (key.above_min ? "> " : ">= ") + shortest(key.min);
-  const std::string begin = (key.above_min ? "in (" : "in [") + shortest(key.min) + ", ";
-  return key.max == kBelowOne ? begin + "1)" : begin + shortest(key.max) + "]";
+  if (key.max >= kMany) return (key.above_min ? "> " : ">= ") + format_number(key.min);
+  const std::string begin = (key.above_min ? "in (" : "in [") + format_number(key.min) + ", ";
+  return key.max == kBelowOne ? begin + "1)" : begin + format_number(key.max) + "]";
 }
 
 std::string value_toml(const Key& key, const RunFile& run) {

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 
 namespace herd {
 namespace {
@@ -47,12 +48,6 @@ auto& member_of(H& host, double Link::*member) {
 template <typename H, typename T>
 auto& member_of(H& host, T Host::*member) {
   return host.*member;
-}
-
-std::string number_text(double value) {
-  char text[40];
-  const auto end = std::to_chars(text, text + sizeof text, value).ptr;  // the shortest that reads back the same
-  return std::string(text, end);
 }
 
 [[noreturn]] void fail(int line, const std::string& rule) {
@@ -136,7 +131,7 @@ std::string numbers_text(const std::vector<int>& numbers) {
 
 std::string to_text(const Topology& topology) {
   std::string text = "herd-topology 1\nname " + topology.name + "\nspine_bytes_per_us " +
-                     number_text(topology.spine_bytes_per_us) + "\n";
+                     format_number(topology.spine_bytes_per_us) + "\n";
   for (size_t i = 0; i < topology.hosts.size();) {
     size_t equal = i + 1;
     while (equal < topology.hosts.size() && topology.hosts[equal] == topology.hosts[i]) ++equal;
@@ -149,7 +144,7 @@ std::string to_text(const Topology& topology) {
             if constexpr (std::is_integral_v<std::remove_cvref_t<decltype(value)>>) {
               text += std::to_string(value);
             } else {
-              text += number_text(value);
+              text += format_number(value);
             }
           },
           key.member);
@@ -158,8 +153,8 @@ std::string to_text(const Topology& topology) {
     i = equal;
   }
   for (const Tier& tier : topology.tiers) {
-    text += "tier " + std::to_string(tier.size) + " latency_us " + number_text(tier.uplink.latency_us) +
-            " bytes_per_us " + number_text(tier.uplink.bytes_per_us) + "\n";
+    text += "tier " + std::to_string(tier.size) + " latency_us " + format_number(tier.uplink.latency_us) +
+            " bytes_per_us " + format_number(tier.uplink.bytes_per_us) + "\n";
   }
   if (topology.fabric != Fabric::kSwitch) {
     text += (topology.fabric == Fabric::kTorus ? "fabric torus" : "fabric mesh") + numbers_text(topology.axes) + "\n";

@@ -1,10 +1,10 @@
 #include "herd/topology/topology.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 
 namespace herd {
 
@@ -35,6 +35,11 @@ int Topology::host_of(Rank rank) const {
 
 namespace {
 
+// Figures of machines there may be, from a byte a second up; with others sums of times are no longer numbers.
+bool is_rate(double value) { return value >= 1e-6 && value <= 1e12; }
+bool is_rate_or_none(double value) { return value == 0 || is_rate(value); }
+bool is_amount(double value) { return value >= 0 && value <= 1e12; }
+
 int product(const std::vector<int>& factors) {
   int64_t all = 1;
   for (const int factor : factors) all = std::min<int64_t>(all * std::max(factor, 0), 1 << 30);
@@ -55,8 +60,11 @@ void check_fabric(const Topology& t) {
   int64_t group = 1;
   for (const Tier& tier : t.tiers) {
     if (tier.size < 1) fail("a tier has size >= 1, but one has " + std::to_string(tier.size));
-    if (!std::isfinite(tier.uplink.bytes_per_us) || tier.uplink.bytes_per_us <= 0) fail("a tier's bytes_per_us > 0");
-    if (!std::isfinite(tier.uplink.latency_us) || tier.uplink.latency_us < 0) fail("a tier's latency_us >= 0");
+    const double bytes_per_us = tier.uplink.bytes_per_us, latency_us = tier.uplink.latency_us;
+    if (!is_rate(bytes_per_us)) {
+      fail("1e-6 <= a tier's bytes_per_us <= 1e12, but one is " + format_number(bytes_per_us));
+    }
+    if (!is_amount(latency_us)) fail("0 <= a tier's latency_us <= 1e12, but one is " + format_number(latency_us));
     group *= tier.size;
     if (static_cast<int64_t>(t.hosts.size()) % group != 0) {
       fail("groups of " + std::to_string(group) + " hosts divide the hosts, but there are " + hosts);
@@ -147,23 +155,20 @@ namespace {
 
 // What a link's figures have to do with each other.
 void check_uplink(const Link& link, const auto& fail) {
-  const auto text = [](double value) { return std::to_string(value); };
   if (link.message_us > link.latency_us) {
-    fail("uplink_message_us is a part of uplink_latency_us, but " + text(link.message_us) + " > " +
-         text(link.latency_us));
+    fail("uplink_message_us is a part of uplink_latency_us, but " + format_number(link.message_us) + " > " +
+         format_number(link.latency_us));
   }
-  if (!std::isfinite(link.core_bytes_per_us) || link.core_bytes_per_us < 0) {
-    fail("uplink_core_bytes_per_us >= 0, but it is " + text(link.core_bytes_per_us));
+  if (!is_rate_or_none(link.core_bytes_per_us)) {
+    fail("1e-6 <= uplink_core_bytes_per_us <= 1e12, or 0, but it is " + format_number(link.core_bytes_per_us));
   }
-  if (!std::isfinite(link.burst_bytes) || link.burst_bytes < 0) {
-    fail("uplink_burst_bytes >= 0, but it is " + text(link.burst_bytes));
-  }
-  if (!std::isfinite(link.burst_bytes_per_us) || link.burst_bytes_per_us < 0) {
-    fail("uplink_burst_bytes_per_us >= 0, but it is " + text(link.burst_bytes_per_us));
+  if (!is_amount(link.burst_bytes)) fail("0 <= uplink_burst_bytes <= 1e12, but it is " + format_number(link.burst_bytes));
+  if (!is_rate_or_none(link.burst_bytes_per_us)) {
+    fail("1e-6 <= uplink_burst_bytes_per_us <= 1e12, or 0, but it is " + format_number(link.burst_bytes_per_us));
   }
   if (link.burst_bytes > 0 && link.burst_bytes_per_us < link.bytes_per_us) {
     fail("a burst passes at no less than uplink_bytes_per_us, but uplink_burst_bytes_per_us is " +
-         text(link.burst_bytes_per_us) + " < " + text(link.bytes_per_us));
+         format_number(link.burst_bytes_per_us) + " < " + format_number(link.bytes_per_us));
   }
 }
 
@@ -189,17 +194,18 @@ void check(const Topology& topology) {
     for (const double rate : {h.core_bytes_per_us, h.memory_bytes_per_us, h.cached_core_bytes_per_us,
                               h.cached_bytes_per_us, h.uplink.bytes_per_us, h.peer_read_factor, h.peer_write_factor,
                               h.shared_write_factor, h.stage_write_factor, h.stage_read_factor, h.message_factor}) {
-      if (!std::isfinite(rate) || rate <= 0) fail(i, "every rate and factor > 0, but one is " + std::to_string(rate));
+      if (!is_rate(rate)) fail(i, "1e-6 <= every rate and factor <= 1e12, but one is " + format_number(rate));
     }
     for (const double time :
          {h.signal_us, h.message_us, h.step_us, h.call_us, h.turn_us, h.uplink.latency_us, h.uplink.message_us}) {
-      if (!std::isfinite(time) || time < 0) fail(i, "every time >= 0, but one is " + std::to_string(time));
+      if (!is_amount(time)) fail(i, "0 <= every time <= 1e12 us, but one is " + format_number(time));
     }
     check_uplink(h.uplink, [&](const std::string& rule) { fail(i, rule); });
   }
   check_fabric(topology);
-  if (!std::isfinite(topology.spine_bytes_per_us) || topology.spine_bytes_per_us < 0) {
-    throw Error(Code::kBadConfig, "topology: spine_bytes_per_us >= 0");
+  if (!is_rate_or_none(topology.spine_bytes_per_us)) {
+    throw Error(Code::kBadConfig, "topology: 1e-6 <= spine_bytes_per_us <= 1e12, or 0 for no limit, but it is " +
+                                      format_number(topology.spine_bytes_per_us));
   }
 }
 

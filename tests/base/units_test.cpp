@@ -33,6 +33,8 @@ TEST(Units, FormatsAsPeopleRead) {
   EXPECT_EQ(format_us(1.8), "1.80 us");
   EXPECT_EQ(format_us(252e6), "4 min 12 s");
   EXPECT_EQ(format_count(162e6), "162 M");
+  EXPECT_EQ(format_number(0.1), "0.1");
+  EXPECT_EQ(format_number(1e300), "1e+300");
 }
 
 }  // namespace

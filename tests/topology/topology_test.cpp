@@ -309,6 +309,22 @@ TEST(TopologyText, RefusesRatesAndFactorsOfNothing) {
   }
 }
 
+TEST(TopologyText, RefusesFiguresOfNoMachine) {
+  for (const char* figure : {"core_bytes_per_us 1e-300", "peer_read_factor 1e+13", "signal_us 1e+308",
+                             "uplink_latency_us 1e+13", "uplink_core_bytes_per_us 1e-300", "uplink_burst_bytes 1e+300",
+                             "uplink_burst_bytes_per_us 1e+300"}) {
+    const std::string text = "herd-topology 1\nhosts 2 ranks 2 " + std::string(figure) + "\n";
+    const std::string said = refusal([&] { parse_topology(text); }, Code::kCorruptFile);
+    EXPECT_THAT(said, testing::HasSubstr("<= 1e12")) << figure;
+    EXPECT_THAT(said, testing::HasSubstr(std::string(figure).substr(std::string(figure).find(' ') + 1))) << figure;
+  }
+  for (const char* line : {"spine_bytes_per_us 1e-300", "tier 2 latency_us 1e+308 bytes_per_us 5",
+                           "tier 2 latency_us 1 bytes_per_us 1e-300"}) {
+    const std::string text = "herd-topology 1\nhosts 2 ranks 2\n" + std::string(line) + "\n";
+    EXPECT_THAT(refusal([&] { parse_topology(text); }, Code::kCorruptFile), testing::HasSubstr("<= 1e12")) << line;
+  }
+}
+
 TEST(TopologyText, RefusesTimesBelowZero) {
   for (const char* key : {"signal_us", "message_us", "step_us", "call_us", "turn_us", "uplink_latency_us"}) {
     for (const char* time : {" -1", " nan", " inf"}) {
@@ -324,9 +340,9 @@ TEST(TopologyText, RefusesABurstThatIsSlowerThanItsLink) {
   EXPECT_THAT(refusal([&] { parse_topology(hosts + "1000\n"); }, Code::kCorruptFile),
               testing::HasSubstr("a burst passes at no less than"));
   EXPECT_THAT(refusal([&] { parse_topology(hosts + "-1\n"); }, Code::kCorruptFile),
-              testing::HasSubstr("uplink_burst_bytes >= 0"));
+              testing::HasSubstr("0 <= uplink_burst_bytes <= 1e12"));
   EXPECT_THAT(refusal([&] { parse_topology(hosts + "0 uplink_burst_bytes_per_us nan\n"); }, Code::kCorruptFile),
-              testing::HasSubstr("uplink_burst_bytes_per_us >= 0"));
+              testing::HasSubstr("1e-6 <= uplink_burst_bytes_per_us <= 1e12"));
 }
 
 }  // namespace
