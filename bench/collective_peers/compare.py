@@ -6,7 +6,7 @@
 
 In each round the contenders run all operations in turn, so that whatever else the machine does hits all alike.
 Owners rewrite their input before every iteration, and all meet in two barriers, so that who rewrites or checks more is
-not always the first to begin; an iteration takes as long as its slowest rank. `herd` is
+not always the first to begin; an iteration takes from the first rank's begin to the last one's end. `herd` is
 `herd bench --symmetric`, which checks every element; `herd, ordinary` the same on memory that peers don't map.
 
 Every contender also times a cache line's round trip between the cores of ranks 0 and 1, beside its iterations: where

@@ -34,19 +34,20 @@ for op, text in itertools.product(sys.argv[3].split(","), sys.argv[4:]):
         "reduce": (whole, lambda: dist.reduce(whole, 0)),
     }
     x, call = calls[op]
-    times, distances = [], []
+    begins, ends, distances = [], [], []
     for i in range(-3, iterations):
         x.fill_(rank + 1)
         dist.barrier()
         if measures and i >= 0 and i % (iterations // 8 + 1) == 0:
             distances.append(library.core_distance_ns(rank))
         dist.barrier()
-        start = time.perf_counter()
+        begins.append(time.monotonic() * 1e6)
         call()
-        times.append((time.perf_counter() - start) * 1e6)
-    slowest = torch.tensor(times[3:], dtype=torch.float64)
-    dist.all_reduce(slowest, dist.ReduceOp.MAX)
+        ends.append(time.monotonic() * 1e6)
+    first, last = (torch.tensor(times[3:], dtype=torch.float64) for times in (begins, ends))
+    dist.all_reduce(first, dist.ReduceOp.MIN)
+    dist.all_reduce(last, dist.ReduceOp.MAX)
     if rank == 0:
         ns = sorted(distances)[len(distances) // 2] if distances else 0
-        print(f"peer {op} {size} {ns:.0f}", *(f"{us:.3f}" for us in slowest.tolist()))
+        print(f"peer {op} {size} {ns:.0f}", *(f"{us:.3f}" for us in (last - first).tolist()))
 dist.destroy_process_group()

@@ -1,6 +1,7 @@
 /* Times collectives of fp32 in MPI:   mpirun -n 2 mpi_peer WORDS_FILE OP,.. BYTES:ITERATIONS ..
    Every rank rewrites its input before each iteration. Rank 0 prints a line for each size: bytes, the round trip
-   between the cores of ranks 0 and 1, microseconds of the slowest rank in each iteration. */
+   between the cores of ranks 0 and 1, microseconds from the first rank's begin to the last one's end in each iteration,
+   by the clock that all processes of a host share. */
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -24,6 +25,12 @@ static void run(const char* op, float* in, float* out, int whole, int part) {
   }
 }
 
+static double host_us(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+}
+
 static void measure(const char* op, const char* size, int rank, int ranks) {
   const int measures = ranks <= sysconf(_SC_NPROCESSORS_ONLN);
   const size_t bytes = strtoull(size, NULL, 10);
@@ -35,23 +42,26 @@ static void measure(const char* op, const char* size, int rank, int ranks) {
   const int in_place = !strcmp(op, "all_reduce") || !strcmp(op, "broadcast") || !strcmp(op, "reduce");
   float* const x = in_place ? out : in;
   const size_t written = !strcmp(op, "all_gather") || !strcmp(op, "gather") ? part : whole;
-  double* us = malloc((size_t)iterations * sizeof(double));
+  double* begins = malloc((size_t)iterations * sizeof(double));
+  double* ends = malloc((size_t)iterations * sizeof(double));
   double ns = 0, distances = 0;
   for (int i = -3; i < iterations; ++i) {
     for (size_t k = 0; k < written; ++k) x[k] = (float)(rank + 1);
     MPI_Barrier(MPI_COMM_WORLD);
     if (measures && i >= 0 && i % stride == 0) ns += core_distance_ns(rank), distances += 1;
     MPI_Barrier(MPI_COMM_WORLD);
-    const double start = MPI_Wtime();
+    const double begin = host_us();
     run(op, in, out, (int)whole, (int)part);
-    if (i >= 0) us[i] = (MPI_Wtime() - start) * 1e6;
+    if (i >= 0) begins[i] = begin, ends[i] = host_us();
     if (!strcmp(op, "all_reduce") && out[whole - 1] != (float)(ranks * (ranks + 1) / 2)) MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  MPI_Allreduce(MPI_IN_PLACE, us, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, begins, iterations, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, ends, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
   if (rank == 0) printf("peer %s %zu %.0f", op, bytes, distances > 0 ? ns / distances : 0);
-  for (int i = 0; rank == 0 && i < iterations; ++i) printf(" %.3f", us[i]);
+  for (int i = 0; rank == 0 && i < iterations; ++i) printf(" %.3f", ends[i] - begins[i]);
   if (rank == 0) printf("\n");
-  free(us);
+  free(begins);
+  free(ends);
   MPI_Free_mem(in);
   MPI_Free_mem(out);
 }

@@ -184,6 +184,19 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 
 }  // namespace
 
+std::vector<double> times_of_all(Communicator& comm, const std::vector<double>& begins, std::vector<double> ends) {
+  std::vector<double> first(begins.size());
+  const bool one_clock = comm::Access::group(comm).hosts().empty();
+  for (size_t i = 0; i < begins.size(); ++i) {
+    if (one_clock) first[i] = -begins[i];
+    if (!one_clock) ends[i] -= begins[i];
+  }
+  comm.all_reduce(first, {.op = ReduceOp::kMax});
+  comm.all_reduce(ends, {.op = ReduceOp::kMax});
+  for (size_t i = 0; i < ends.size(); ++i) ends[i] += first[i];
+  return ends;
+}
+
 void check_right(const BenchResult& result) {
   if (result.wrong == 0) return;
   throw Error(Code::kBug,
@@ -204,8 +217,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   const bool one_host = comm::Access::group(comm).hosts().empty();
   HostProbe host(comm, {bytes, dtype, kind.reduces ? std::optional(redop_of(options)) : std::nullopt,
                         options.op != "send" && one.request().in_place, kind.rooted});
-  std::vector<double> us;
-  std::vector<double> between_us;
+  std::vector<double> begins, ends, between_us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
@@ -214,9 +226,9 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     one.rewrite(i);
     comm.barrier();
     comm.barrier();  // whoever had more to check or to rewrite comes last to the first one, and would begin first
-    const auto begin = steady_clock::now();
+    begins.push_back(now_us());
     one.run();
-    us.push_back(us_since(begin));
+    ends.push_back(now_us());
     if (i == 0 && options.op != "send") algorithm = comm::Access::last_algorithm(comm);
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
@@ -234,11 +246,12 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     comm.all_reduce(slowest, {.op = ReduceOp::kMax});
     repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
     stride = std::max(1, (repetitions - kWarmUps) / (one_host ? kBoundSamples : kSamplesBetweenHosts));
-    us.clear();
+    begins.clear();
+    ends.clear();
     between_us.clear();
   }
-  comm.all_reduce(us, {.op = ReduceOp::kMax});
-  for (size_t i = 0; i < us.size(); ++i) between_us[i] = std::max(0.0, between_us[i] - us[i]);  // the slowest rank's
+  const std::vector<double> us = times_of_all(comm, begins, std::move(ends));
+  for (size_t i = 0; i < us.size(); ++i) between_us[i] = std::max(0.0, between_us[i] - us[i]);
   std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns),
                                mean_but_longest(std::move(between_us))};
   comm.all_reduce(std::span(facts).first(1));

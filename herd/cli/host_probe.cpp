@@ -3,10 +3,10 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
-#include <chrono>
 #include <cstring>
 #include <span>
 
+#include "herd/base/elapsed.h"
 #include "herd/base/median.h"
 #include "herd/cli/fit.h"
 #include "herd/collectives/choose.h"
@@ -21,8 +21,6 @@
 namespace herd::cli {
 namespace {
 
-using std::chrono::steady_clock;
-
 constexpr int64_t kTurnBytes = 512 << 10;
 // Where ranks take turns on a core, what a shorter copy takes, or messages shorter in all, is lost in the turns. So
 // inside one host each rank copies while the others wait; but long buffers all at once, since they share the way to
@@ -30,7 +28,7 @@ constexpr int64_t kTurnBytes = 512 << 10;
 constexpr int64_t kLeastMessagesByTurns = 32 << 10, kLeastCopiedAtOnce = 256 << 10;
 constexpr int kBarriers = 8;  // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kWakingBytes = 8 << 10;
-constexpr double kLeastFactor = 0.3, kLeastOfMessages = 0.01;
+constexpr double kLeastFactor = 0.05, kLeastOfMessages = 0.01;
 
 // Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
 // operation find: what was written past the caches, or pushed out of them, comes back over several.
@@ -67,8 +65,6 @@ void move(std::byte* to, const std::byte* from, int64_t bytes, kernels::StoreKin
   void* const targets[] = {to};
   kernels::copy(targets, from, bytes, store);
 }
-
-double now_us() { return std::chrono::duration<double, std::micro>(steady_clock::now().time_since_epoch()).count(); }
 
 double clock_us() {
   double least = 1;
@@ -265,11 +261,13 @@ double HostProbe::once(Kind kind, int round) {
   comm_.barrier();
   if (!copies) comm_.barrier();  // as before an operation: whoever came last to the first one would begin first
   timed();
-  if (!crowded_ || !copies || kind == kAlone || here_ < comm_.size()) {
+  // A barrier tells of turns, so what a rank that begins late adds is no part of it.
+  if (here_ < comm_.size() || kind == kBarrier || (copies && (!crowded_ || kind == kAlone))) {
     comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
     return us;
   }
-  // Ranks that take turns on a core: from the first one's begin to the last one's end, by the host's one clock.
+  // Messages as an operation is measured, and copies by turns: from the first rank's begin to the last one's end, by
+  // the host's one clock.
   std::array<double, 2> window = {-begin, begin + us};
   comm_.all_reduce(window, {.op = ReduceOp::kMax});
   return window[0] + window[1];

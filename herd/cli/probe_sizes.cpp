@@ -21,12 +21,9 @@ int64_t half_of_touched(const ProbedOperation& operation, int ranks) {
   return operation.bytes * (operation.in_place ? ranks : ranks + 1) / (2 * ranks);
 }
 
-// But of parts that one rank gathers or scatters, all ranks but that one have nothing else. And short buffers are what
-// is moved at once, for the first lines of a copy take longer than those that follow.
+// But short buffers are what is moved at once, for the first lines of a copy take longer than those that follow.
 int64_t buffer_bytes(const ProbedOperation& operation, int ranks) {
-  const bool parts = operation.rooted && !operation.in_place;
-  if (parts || operation.bytes <= kMinPieceBytes) return moved_at_once(operation, ranks);
-  return half_of_touched(operation, ranks);
+  return operation.bytes <= kMinPieceBytes ? moved_at_once(operation, ranks) : half_of_touched(operation, ranks);
 }
 
 // Around a ring go parts of what a buffer holds. Along a tree goes what is moved at once; but past the caches it counts

@@ -2,12 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <limits>
 #include <memory>
 #include <utility>
 #include <vector>
 
+#include "herd/base/elapsed.h"
 #include "herd/comm/transfer.h"
 
 namespace herd::comm {
@@ -292,9 +292,7 @@ class GroupWire final : public ProbeWire {
     fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kProbeTag, options_);
     world_.engine().run_both(receiving, sending);
   }
-  double now_us() override {
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now().time_since_epoch()).count();
-  }
+  double now_us() override { return herd::now_us(); }
 
  private:
   static Buffer buffer(std::span<std::byte> bytes) {

@@ -162,7 +162,8 @@ void check_uplink(const Link& link, const auto& fail) {
   if (!is_rate_or_none(link.core_bytes_per_us)) {
     fail("1e-6 <= uplink_core_bytes_per_us <= 1e12, or 0, but it is " + format_number(link.core_bytes_per_us));
   }
-  if (!is_amount(link.burst_bytes)) fail("0 <= uplink_burst_bytes <= 1e12, but it is " + format_number(link.burst_bytes));
+  if (!is_amount(link.burst_bytes))
+    fail("0 <= uplink_burst_bytes <= 1e12, but it is " + format_number(link.burst_bytes));
   if (!is_rate_or_none(link.burst_bytes_per_us)) {
     fail("1e-6 <= uplink_burst_bytes_per_us <= 1e12, or 0, but it is " + format_number(link.burst_bytes_per_us));
   }

@@ -229,6 +229,20 @@ TEST_P(BenchEveryOperation, FindsNothingWrong) {
 INSTANTIATE_TEST_SUITE_P(DTypes, BenchEveryOperation, testing::ValuesIn(kAllDTypes),
                          [](const auto& param) { return std::string(dtype_name(param.param)); });
 
+TEST(Bench, TimesFromTheFirstBeginToTheLastEnd_OrBetweenHostsTheSlowestRank) {
+  const std::vector<std::vector<double>> begins = {{1000, 2000}, {1003, 2001}}, ends = {{1001, 2007}, {1008, 2004}};
+  for (const bool one_host : {true, false}) {
+    run_inproc(
+        2,
+        [&](Communicator& comm) {
+          const auto rank = static_cast<size_t>(comm.rank());
+          EXPECT_THAT(times_of_all(comm, begins[rank], ends[rank]),
+                      one_host ? testing::ElementsAre(8, 7) : testing::ElementsAre(5, 7));
+        },
+        one_host ? std::vector<int>{} : std::vector{0, 1});
+  }
+}
+
 TEST(Bench, ReportsRatesOfNcclTestsDefinition) {
   run_inproc(2, [](Communicator& comm) {
     const BenchResult r = bench(comm, {.op = "all_gather", .dtype = "bf16", .seconds = 0.01}, 4097);

@@ -310,9 +310,9 @@ TEST(TopologyText, RefusesRatesAndFactorsOfNothing) {
 }
 
 TEST(TopologyText, RefusesFiguresOfNoMachine) {
-  for (const char* figure : {"core_bytes_per_us 1e-300", "peer_read_factor 1e+13", "signal_us 1e+308",
-                             "uplink_latency_us 1e+13", "uplink_core_bytes_per_us 1e-300", "uplink_burst_bytes 1e+300",
-                             "uplink_burst_bytes_per_us 1e+300"}) {
+  for (const char* figure :
+       {"core_bytes_per_us 1e-300", "peer_read_factor 1e+13", "signal_us 1e+308", "uplink_latency_us 1e+13",
+        "uplink_core_bytes_per_us 1e-300", "uplink_burst_bytes 1e+300", "uplink_burst_bytes_per_us 1e+300"}) {
     const std::string text = "herd-topology 1\nhosts 2 ranks 2 " + std::string(figure) + "\n";
     const std::string said = refusal([&] { parse_topology(text); }, Code::kCorruptFile);
     EXPECT_THAT(said, testing::HasSubstr("<= 1e12")) << figure;
