@@ -165,30 +165,42 @@ void HostProbe::settle(Kind kind, int round) {
   fill(static_cast<std::byte*>(source_.data()), kind < kBarrier ? std::max(size_.buffer, read) : memory_bytes());
 }
 
-// Messages go around a ring; where one rank has all, down a tree, or up and are reduced.
+// Messages go around a ring; where one rank has all, down a tree, or up it. On their way they are reduced as the
+// operation's are.
 CollectiveRequest HostProbe::messages(int64_t bytes) const {
   CollectiveRequest request;
-  request.collective = !operation_.rooted  ? Collective::kAllGather
-                       : operation_.reduce ? Collective::kReduce
-                                           : Collective::kBroadcast;
+  if (operation_.rooted) {
+    request.collective = operation_.reduce ? Collective::kReduce : Collective::kBroadcast;
+  } else if (operation_.reduce) {
+    request.collective = operation_.in_place ? Collective::kAllReduce : Collective::kReduceScatter;
+  } else {
+    request.collective = Collective::kAllGather;
+  }
   request.num_ranks = comm_.size();
   request.dtype = operation_.dtype;
   request.elements = bytes / size_of(operation_.dtype) * (operation_.rooted ? 1 : comm_.size());
-  request.in_place = operation_.rooted;
+  request.in_place = operation_.rooted || request.collective == Collective::kAllReduce;
   request.same_host = true;
   return request;
 }
 
 void HostProbe::pass(int64_t bytes) {
   const CollectiveRequest request = messages(bytes);
-  const Buffer message{source_.data(), bytes / size_of(request.dtype), request.dtype};
-  OpOptions options{.algorithm = messages_by()};
-  if (!operation_.rooted) {
-    return comm_.all_gather(message, Buffer{sink_.data(), request.elements, request.dtype}, options);
+  const int64_t elements = bytes / size_of(request.dtype);
+  const Buffer message{source_.data(), elements, request.dtype}, whole{source_.data(), request.elements, request.dtype};
+  const OpOptions options{.op = operation_.reduce.value_or(ReduceOp::kSum), .algorithm = messages_by()};
+  switch (request.collective) {
+    case Collective::kBroadcast:
+      return comm_.broadcast(message, 0, options);
+    case Collective::kReduce:
+      return comm_.reduce(message, 0, options);
+    case Collective::kAllReduce:
+      return comm_.all_reduce(whole, options);
+    case Collective::kReduceScatter:
+      return comm_.reduce_scatter(whole, Buffer{sink_.data(), elements, request.dtype}, options);
+    default:
+      return comm_.all_gather(message, Buffer{sink_.data(), request.elements, request.dtype}, options);
   }
-  if (!operation_.reduce) return comm_.broadcast(message, 0, options);
-  options.op = *operation_.reduce;
-  comm_.reduce(message, 0, options);
 }
 
 void HostProbe::run(Kind kind, int round) {
