@@ -41,13 +41,13 @@ for op, text in itertools.product(sys.argv[3].split(","), sys.argv[4:]):
         if measures and i >= 0 and i % (iterations // 8 + 1) == 0:
             distances.append(library.core_distance_ns(rank))
         dist.barrier()
-        begins.append(time.monotonic() * 1e6)
+        begins.append(time.monotonic_ns())
         call()
-        ends.append(time.monotonic() * 1e6)
-    first, last = (torch.tensor(times[3:], dtype=torch.float64) for times in (begins, ends))
+        ends.append(time.monotonic_ns())
+    first, last = torch.tensor(begins[3:]), torch.tensor(ends[3:])
     dist.all_reduce(first, dist.ReduceOp.MIN)
     dist.all_reduce(last, dist.ReduceOp.MAX)
     if rank == 0:
         ns = sorted(distances)[len(distances) // 2] if distances else 0
-        print(f"peer {op} {size} {ns:.0f}", *(f"{us:.3f}" for us in (last - first).tolist()))
+        print(f"peer {op} {size} {ns:.0f}", *(f"{us:.3f}" for us in ((last - first) / 1e3).tolist()))
 dist.destroy_process_group()

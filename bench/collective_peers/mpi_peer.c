@@ -25,10 +25,10 @@ static void run(const char* op, float* in, float* out, int whole, int part) {
   }
 }
 
-static double host_us(void) {
+static int64_t now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec * 1e6 + (double)now.tv_nsec / 1e3;
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 static void measure(const char* op, const char* size, int rank, int ranks) {
@@ -42,23 +42,23 @@ static void measure(const char* op, const char* size, int rank, int ranks) {
   const int in_place = !strcmp(op, "all_reduce") || !strcmp(op, "broadcast") || !strcmp(op, "reduce");
   float* const x = in_place ? out : in;
   const size_t written = !strcmp(op, "all_gather") || !strcmp(op, "gather") ? part : whole;
-  double* begins = malloc((size_t)iterations * sizeof(double));
-  double* ends = malloc((size_t)iterations * sizeof(double));
+  int64_t* begins = malloc((size_t)iterations * sizeof(int64_t));
+  int64_t* ends = malloc((size_t)iterations * sizeof(int64_t));
   double ns = 0, distances = 0;
   for (int i = -3; i < iterations; ++i) {
     for (size_t k = 0; k < written; ++k) x[k] = (float)(rank + 1);
     MPI_Barrier(MPI_COMM_WORLD);
     if (measures && i >= 0 && i % stride == 0) ns += core_distance_ns(rank), distances += 1;
     MPI_Barrier(MPI_COMM_WORLD);
-    const double begin = host_us();
+    const int64_t begin = now_ns();
     run(op, in, out, (int)whole, (int)part);
-    if (i >= 0) begins[i] = begin, ends[i] = host_us();
+    if (i >= 0) begins[i] = begin, ends[i] = now_ns();
     if (!strcmp(op, "all_reduce") && out[whole - 1] != (float)(ranks * (ranks + 1) / 2)) MPI_Abort(MPI_COMM_WORLD, 1);
   }
-  MPI_Allreduce(MPI_IN_PLACE, begins, iterations, MPI_DOUBLE, MPI_MIN, MPI_COMM_WORLD);
-  MPI_Allreduce(MPI_IN_PLACE, ends, iterations, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, begins, iterations, MPI_INT64_T, MPI_MIN, MPI_COMM_WORLD);
+  MPI_Allreduce(MPI_IN_PLACE, ends, iterations, MPI_INT64_T, MPI_MAX, MPI_COMM_WORLD);
   if (rank == 0) printf("peer %s %zu %.0f", op, bytes, distances > 0 ? ns / distances : 0);
-  for (int i = 0; rank == 0 && i < iterations; ++i) printf(" %.3f", ends[i] - begins[i]);
+  for (int i = 0; rank == 0 && i < iterations; ++i) printf(" %.3f", (double)(ends[i] - begins[i]) / 1e3);
   if (rank == 0) printf("\n");
   free(begins);
   free(ends);

@@ -60,6 +60,7 @@ std::string format_us(double us) {
   if (us < 1e3) return scaled(us, "us");
   if (us < 1e6) return scaled(us / 1e3, "ms");
   if (us < 120e6) return scaled(us / 1e6, "s");
+  if (us > 1e16) return format_number(us / 3.6e9) + " h";
   const auto seconds = static_cast<long long>(us / 1e6);
   if (seconds < 7200) return std::to_string(seconds / 60) + " min " + std::to_string(seconds % 60) + " s";
   return std::to_string(seconds / 3600) + " h " + std::to_string(seconds / 60 % 60) + " min";

@@ -22,6 +22,7 @@
 #include "herd/cli/tune.h"
 #include "herd/collectives/choose.h"
 #include "herd/comm/context.h"
+#include "herd/comm/core_share.h"
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/launch/environment.h"
@@ -184,17 +185,18 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 
 }  // namespace
 
-std::vector<double> times_of_all(Communicator& comm, const std::vector<double>& begins, std::vector<double> ends) {
-  std::vector<double> first(begins.size());
-  const bool one_clock = comm::Access::group(comm).hosts().empty();
-  for (size_t i = 0; i < begins.size(); ++i) {
-    if (one_clock) first[i] = -begins[i];
-    if (!one_clock) ends[i] -= begins[i];
+std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own) {
+  std::vector<int64_t> before, ends;  // how much before 0 it began
+  for (const Span& span : own) {
+    const bool took_part = span.end_ns >= span.begin_ns;
+    before.push_back(one_clock ? -span.begin_ns : 0);
+    ends.push_back(one_clock || !took_part ? span.end_ns : span.end_ns - span.begin_ns);
   }
-  comm.all_reduce(first, {.op = ReduceOp::kMax});
+  comm.all_reduce(before, {.op = ReduceOp::kMax});
   comm.all_reduce(ends, {.op = ReduceOp::kMax});
-  for (size_t i = 0; i < ends.size(); ++i) ends[i] += first[i];
-  return ends;
+  std::vector<double> us;
+  for (size_t i = 0; i < own.size(); ++i) us.push_back(1e-3 * static_cast<double>(ends[i] + before[i]));
+  return us;
 }
 
 void check_right(const BenchResult& result) {
@@ -217,7 +219,8 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   const bool one_host = comm::Access::group(comm).hosts().empty();
   HostProbe host(comm, {bytes, dtype, kind.reduces ? std::optional(redop_of(options)) : std::nullopt,
                         options.op != "send" && one.request().in_place, kind.rooted});
-  std::vector<double> begins, ends, between_us;
+  std::vector<Span> spans;
+  std::vector<double> between_us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
@@ -226,9 +229,9 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     one.rewrite(i);
     comm.barrier();
     comm.barrier();  // whoever had more to check or to rewrite comes last to the first one, and would begin first
-    begins.push_back(now_us());
+    const int64_t begin_ns = now_ns();
     one.run();
-    ends.push_back(now_us());
+    spans.push_back(one.takes_part() ? Span{begin_ns, now_ns()} : Span{});
     if (i == 0 && options.op != "send") algorithm = comm::Access::last_algorithm(comm);
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
@@ -246,11 +249,11 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     comm.all_reduce(slowest, {.op = ReduceOp::kMax});
     repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
     stride = std::max(1, (repetitions - kWarmUps) / (one_host ? kBoundSamples : kSamplesBetweenHosts));
-    begins.clear();
-    ends.clear();
+    spans.clear();
     between_us.clear();
   }
-  const std::vector<double> us = times_of_all(comm, begins, std::move(ends));
+  const std::vector<double> us =
+      times_of_all(comm, comm::on_one_machine(*comm::Access::context(comm).transport), spans);
   for (size_t i = 0; i < us.size(); ++i) between_us[i] = std::max(0.0, between_us[i] - us[i]);
   std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns),
                                mean_but_longest(std::move(between_us))};

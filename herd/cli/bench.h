@@ -1,8 +1,8 @@
 // herd bench: how long a collective takes here, beside the limit of the memory measured in the same run.
 // Each owner rewrites its input before every repetition, so that no "remote" copy comes from its own cache; every
 // element of the result is checked. A repetition takes from the first rank's begin, after a barrier, to the last one's
-// end; between hosts as long as its slowest rank. Repetitions of the limit alternate with the operation's, since where
-// a virtual machine's cores really are changes within seconds.
+// end; between machines as long as its slowest rank. Repetitions of the limit alternate with the operation's, since
+// where a virtual machine's cores really are changes within seconds.
 #pragma once
 
 #include <cstdint>
@@ -52,10 +52,15 @@ struct BenchResult {
 // On every rank of the group; the result is the same on all.
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes);
 
-// How long repetitions took, from each rank's begins and ends in us of its host's clock: on one host from the first
-// rank's begin to the last one's end, for where ranks take turns on a core one may be done before another begins;
-// between hosts, whose clocks differ, as long as the slowest rank. Collective; the same on all ranks.
-std::vector<double> times_of_all(Communicator& comm, const std::vector<double>& begins, std::vector<double> ends);
+// When a rank was at a repetition, by its machine's clock; as it is made, where the rank takes no part.
+struct Span {
+  int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN;
+};
+
+// How long repetitions took, microseconds: where all ranks have one clock, from the first one's begin to the last one's
+// end, for by turns on a core one may be done before another begins; else as long as the slowest rank. Collective; the
+// same on all ranks.
+std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own);
 
 // Throws kBug naming the operation and its algorithm where elements are wrong.
 void check_right(const BenchResult& result);

@@ -59,6 +59,7 @@ class BenchOperation {
   BenchOperation(Communicator& comm, const BenchCall& call);
   void rewrite(int repetition);  // this rank's inputs
   void run();
+  bool takes_part() const { return call_.op != "send" || comm_.rank() < 2; }
   int64_t wrong(int repetition);  // elements, on this rank
   // What it asks of a collective algorithm. REQUIRES an operation that is one, so not "send".
   CollectiveRequest request() const;

@@ -87,6 +87,7 @@ std::byte* part_of_rank(Communicator& comm, const SymmetricMemory& memory, Rank 
 
 HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
+      one_clock_(comm::on_one_machine(*comm::Access::context(comm).transport)),
       crowded_(any_rank(comm, comm::cores_a_rank(*comm::Access::context(comm).transport) < 1)),
       barriers_(crowded_ ? 1 : kBarriers),
       operation_(operation),
@@ -255,12 +256,14 @@ void HostProbe::run(Kind kind, int round) {
 double HostProbe::once(Kind kind, int round) {
   settle(kind, round);
   const bool copies = kind < kBarrier;
-  double begin = 0, us = 0;
+  int64_t begin_ns = 0, end_ns = 0;
+  double us = 0;
   const auto timed = [&] {
     if (operation_.reduce && (kind == kReadPeer || kind == kReadStage)) wake();
-    begin = now_us();
+    begin_ns = now_ns();
     run(kind, round);
-    us = std::max(0.0, now_us() - begin - clock_us_);
+    end_ns = now_ns();
+    us = std::max(0.0, 1e-3 * static_cast<double>(end_ns - begin_ns) - clock_us_);
   };
   if (each_alone_ && copies && kind != kAll) {
     for (Rank turn = 0; turn < comm_.size(); ++turn) {
@@ -273,16 +276,14 @@ double HostProbe::once(Kind kind, int round) {
   comm_.barrier();
   if (!copies) comm_.barrier();  // as before an operation: whoever came last to the first one would begin first
   timed();
-  // A barrier tells of turns, so what a rank that begins late adds is no part of it.
-  if (here_ < comm_.size() || kind == kBarrier || (copies && (!crowded_ || kind == kAlone))) {
+  if (!one_clock_ || (copies && (!crowded_ || kind == kAlone || here_ < comm_.size()))) {
     comm_.all_reduce(std::span(&us, 1), {.op = ReduceOp::kMax});
     return us;
   }
-  // Messages as an operation is measured, and copies by turns: from the first rank's begin to the last one's end, by
-  // the host's one clock.
-  std::array<double, 2> window = {-begin, begin + us};
+  // As an operation is measured, and copies by turns: from the first rank's begin to the last one's end.
+  std::array<int64_t, 2> window = {-begin_ns, end_ns};
   comm_.all_reduce(window, {.op = ReduceOp::kMax});
-  return window[0] + window[1];
+  return std::max(0.0, 1e-3 * static_cast<double>(window[0] + window[1]) - clock_us_);
 }
 
 void HostProbe::sample() {

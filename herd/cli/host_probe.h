@@ -79,6 +79,7 @@ class HostProbe {
   Communicator& comm_;
   int here_ = 1;               // ranks of this host
   bool first_here_ = true;     // this rank is the first of them
+  bool one_clock_;             // all ranks, also of several hosts, run on one machine
   bool crowded_;               // they outnumber its cores
   int barriers_;               // in a sample
   bool each_alone_ = false;    // they copy one after the other: these, or those of a rooted operation

@@ -16,7 +16,8 @@ int64_t moved_at_once(const ProbedOperation& operation, int ranks) {
   return operation.in_place ? operation.bytes : operation.bytes / ranks;
 }
 
-// A rank has the whole message, and out of place its part: two buffers like these take as much.
+// A rank has the whole message, and out of place its part: two buffers like these take as much. Of parts that one rank
+// gathers or scatters only that one has the whole; the others wait for it.
 int64_t half_of_touched(const ProbedOperation& operation, int ranks) {
   return operation.bytes * (operation.in_place ? ranks : ranks + 1) / (2 * ranks);
 }

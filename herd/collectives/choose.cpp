@@ -113,7 +113,7 @@ double estimate_us(const Schedule& s, const Topology& topology, const std::vecto
   const Host& host = topology.hosts[static_cast<size_t>(own)];
   const double rate = std::min(host.core_bytes_per_us * std::min(1.0, static_cast<double>(host.cores) / host.ranks),
                                host.memory_bytes_per_us / host.ranks);
-  double us = 2 * turns_us(host);  // who is last has waited for all the others
+  double us = 4 * turns_us(host);  // all have had a turn, and who is last has waited for all the others again
   bool waited = false;
   for (const Step& step : s.steps) {
     const int other = step.peer < 0 ? own : host_of[static_cast<size_t>(step.peer)];

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
 #include <sstream>
 
@@ -152,8 +153,11 @@ Tuning parse_tuning(std::string_view text) {
 }
 
 Tuning read_tuning(const std::string& path) {
-  std::ifstream in(path);
-  if (!in) throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
+  std::error_code problem;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(path, problem)) in.open(path);
+  if (!in.is_open())
+    throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
   std::string text(kMaxBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));

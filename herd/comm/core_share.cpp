@@ -21,6 +21,8 @@ double cores_a_rank(const transport::Transport& transport) {
                   1.0 * launch::machine_cores() / transport.ranks_of_machine());
 }
 
+bool on_one_machine(const transport::Transport& transport) { return transport.ranks_of_machine() == transport.size(); }
+
 int cores_of_host(const transport::Transport& transport) {
   return std::max(1, static_cast<int>(cores_a_rank(transport) * ranks_of_host(transport) + 1e-9));
 }

@@ -1,4 +1,4 @@
-// How many cores the ranks of a host have, where hosts may be containers on one machine. Threads: any.
+// What ranks share of a machine: hosts may be containers on one. Threads: any.
 #pragma once
 
 #include "herd/transport/transport.h"
@@ -10,5 +10,8 @@ double cores_a_rank(const transport::Transport& transport);
 
 // Of this rank's host: those, for all its ranks; at least 1.
 int cores_of_host(const transport::Transport& transport);
+
+// Of all ranks: then they have one clock.
+bool on_one_machine(const transport::Transport& transport);
 
 }  // namespace herd::comm

@@ -25,7 +25,8 @@ class Model {
   Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
       : all_(all), topology_(topology), between_us_(options.between_us), meets_(verify_detail::match_steps(all)) {
     const int n = static_cast<int>(all.size());
-    for (Rank rank = 0; rank < n; ++rank) host_of_.push_back(topology.host_of(rank));
+    const std::vector<int> hosts = topology.host_of_ranks();
+    host_of_.assign(hosts.begin(), hosts.begin() + n);
     const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
     add_cores();
@@ -48,9 +49,7 @@ class Model {
     for (const Host& host : topology_.hosts) call_us = std::max(call_us, host.call_us);
     const sim::Outcome outcome = run_repeatedly(call_us);
     ScheduleTimes times;
-    for (Rank rank = 0; rank < static_cast<Rank>(all_.size()); ++rank) {
-      times.end_us = std::max(times.end_us, own_us(outcome, rank) + call_us);
-    }
+    times.end_us = outcome.end_us + call_us;
     for (const auto& steps : tasks_) {
       auto& rows = times.steps.emplace_back();
       for (const std::vector<int>& pieces : steps) {
@@ -67,15 +66,6 @@ class Model {
     Rank rank;
     int step, piece;
   };
-
-  // How long a rank takes. Where ranks take turns, from its first turn on: before it, it has not left what came before.
-  double own_us(const sim::Outcome& outcome, Rank rank) const {
-    double end = 0;
-    for (const std::vector<int>& pieces : tasks_[rank]) {
-      for (const int piece : pieces) end = std::max(end, outcome.tasks[piece].end_us);
-    }
-    return entries_[rank] < 0 ? end : std::max(0.0, end - outcome.work_us[entries_[rank]]);
-  }
 
   // Where ranks outnumber a host's cores, neighbours share one.
   void add_cores() {
@@ -293,9 +283,9 @@ class Model {
   void add_steps(Rank rank) {
     const Schedule& s = all_[rank];
     const auto before = derive_dependencies(s);
-    entries_.push_back(-1);
+    int first_turn = -1;  // where it shares a core
     if (core_of_[rank] >= 0) {
-      entries_[rank] = static_cast<int>(tasks_to_add_.size());
+      first_turn = static_cast<int>(tasks_to_add_.size());
       tasks_to_add_.push_back(cpu(rank, 0));
     }
     for (int i = 0; i < static_cast<int>(s.steps.size()); ++i) {
@@ -306,7 +296,7 @@ class Model {
         piece.lane = lane;
         if (ids.empty()) {
           for (const int earlier : before[i]) piece.after.push_back(tasks_[rank][earlier].back());
-          if (entries_[rank] >= 0) piece.after.push_back(entries_[rank]);
+          if (first_turn >= 0) piece.after.push_back(first_turn);
         }
         ids.push_back(static_cast<int>(tasks_to_add_.size()));
         tasks_to_add_.push_back(std::move(piece));
@@ -403,7 +393,6 @@ class Model {
   std::map<std::pair<Rank, LaneId>, int> lanes_;
   std::vector<std::vector<std::vector<int>>> tasks_;  // [rank][step]: its pieces
   std::vector<sim::Task> tasks_to_add_;
-  std::vector<int> entries_;                  // by rank: the task of its first turn, -1 where it has a core for itself
   std::vector<std::pair<int, Piece>> later_;  // a receive or wait and what it meets
 };
 

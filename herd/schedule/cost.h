@@ -11,8 +11,7 @@
 //                      An uplink that lets bursts pass (topology.h: Link) is in the state that repetitions leave it in
 //   signal             the host's signal_us until the wait sees it, while the waiting rank may do something else
 // Where ranks outnumber a host's cores, neighbours share one and take turns on it, with turn_us between: who waits
-// gives it away. A rank's time counts from its first turn on. What it sends to other hosts is the network's work, and
-// waits for no turn.   Threads: pure.
+// gives it away. What a rank sends to other hosts is the network's work, and waits for no turn.   Threads: pure.
 #pragma once
 
 #include <span>
@@ -32,9 +31,7 @@ struct ResourceShare {
 };
 
 struct ScheduleTimes {
-  // Of the rank that takes longest, from its own first turn on. The steps' times count from the first rank's begin, so
-  // that where ranks take turns the last step may end later.
-  double end_us = 0;
+  double end_us = 0;                              // of the last rank; all times count from the first rank's begin
   std::vector<std::vector<sim::TaskTime>> steps;  // [rank][step]
   std::vector<ResourceShare> resources;
 };

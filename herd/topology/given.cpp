@@ -1,5 +1,6 @@
 #include "herd/topology/given.h"
 
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -12,6 +13,7 @@ namespace herd {
 namespace {
 
 constexpr size_t kShownRanks = 64;
+constexpr uintmax_t kMostBytes = 16 << 20;  // a placement of a million ranks takes 7 MB
 
 // "  fix: .. placement 0 0 1 1", the hosts numbered in the order of their first ranks.
 std::string fix_of_placement(const std::vector<int>& hosts) {
@@ -28,13 +30,18 @@ std::string fix_of_placement(const std::vector<int>& hosts) {
 
 Topology given_topology(const std::string& name) {
   if (const auto known = preset(name)) return *known;
-  std::ifstream in(name);
-  if (!in) {
+  std::error_code problem;
+  std::ifstream in;
+  if (std::filesystem::is_regular_file(name, problem)) in.open(name);
+  if (!in.is_open()) {
     throw Error(Code::kBadConfig,
                 name + ": no file that can be read, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)");
   }
+  if (const uintmax_t bytes = std::filesystem::file_size(name, problem); problem || bytes > kMostBytes) {
+    throw Error(Code::kBadConfig, name + ": a topology has at most " + std::to_string(kMostBytes) +
+                                      " B, but this has " + std::to_string(bytes));
+  }
   const std::string text((std::istreambuf_iterator<char>(in)), std::istreambuf_iterator<char>());
-  if (in.bad()) throw Error(Code::kBadConfig, name + ": can't be read\n  fix: a file, no folder");
   try {
     return parse_topology(text);
   } catch (const Error& error) {

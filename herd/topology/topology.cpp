@@ -37,6 +37,7 @@ namespace {
 
 // Figures of machines there may be, from a byte a second up; with others sums of times are no longer numbers.
 bool is_rate(double value) { return value >= 1e-6 && value <= 1e12; }
+bool is_factor(double value) { return value >= 1e-6 && value <= 1e6; }
 bool is_rate_or_none(double value) { return value == 0 || is_rate(value); }
 bool is_amount(double value) { return value >= 0 && value <= 1e12; }
 
@@ -49,6 +50,10 @@ int product(const std::vector<int>& factors) {
 void check_fabric(const Topology& t) {
   const auto fail = [](const std::string& rule) { throw Error(Code::kBadConfig, "topology: " + rule); };
   const std::string hosts = std::to_string(t.hosts.size());
+  if (t.tiers.size() > kMaxTiers || t.axes.size() > kMaxTiers) {
+    fail("at most " + std::to_string(kMaxTiers) + " tiers or axes, but there are " +
+         std::to_string(std::max(t.tiers.size(), t.axes.size())));
+  }
   if (t.fabric == Fabric::kSwitch && !t.axes.empty()) fail("only a torus or mesh has axes");
   if (t.fabric != Fabric::kSwitch) {
     if (product(t.axes) != static_cast<int>(t.hosts.size())) {
@@ -192,14 +197,30 @@ void check(const Topology& topology) {
     if (h.ranks < 1 || h.ranks > 1'000'000) fail(i, "1 <= ranks <= 1000000, but ranks = " + std::to_string(h.ranks));
     if (h.cores < 1 || h.cores > 1'000'000) fail(i, "1 <= cores <= 1000000, but cores = " + std::to_string(h.cores));
     if (h.cache_bytes < 0) fail(i, "cache_bytes >= 0, but cache_bytes = " + std::to_string(h.cache_bytes));
-    for (const double rate : {h.core_bytes_per_us, h.memory_bytes_per_us, h.cached_core_bytes_per_us,
-                              h.cached_bytes_per_us, h.uplink.bytes_per_us, h.peer_read_factor, h.peer_write_factor,
-                              h.shared_write_factor, h.stage_write_factor, h.stage_read_factor, h.message_factor}) {
-      if (!is_rate(rate)) fail(i, "1e-6 <= every rate and factor <= 1e12, but one is " + format_number(rate));
+    const std::pair<const char*, double> rates[] = {{"core_bytes_per_us", h.core_bytes_per_us},
+                                                    {"memory_bytes_per_us", h.memory_bytes_per_us},
+                                                    {"cached_core_bytes_per_us", h.cached_core_bytes_per_us},
+                                                    {"cached_bytes_per_us", h.cached_bytes_per_us},
+                                                    {"uplink_bytes_per_us", h.uplink.bytes_per_us}};
+    for (const auto& [name, value] : rates) {
+      if (!is_rate(value)) fail(i, "1e-6 <= every rate <= 1e12, but " + (name + (" is " + format_number(value))));
     }
-    for (const double time :
-         {h.signal_us, h.message_us, h.step_us, h.call_us, h.turn_us, h.uplink.latency_us, h.uplink.message_us}) {
-      if (!is_amount(time)) fail(i, "0 <= every time <= 1e12 us, but one is " + format_number(time));
+    const std::pair<const char*, double> factors[] = {
+        {"peer_read_factor", h.peer_read_factor},       {"peer_write_factor", h.peer_write_factor},
+        {"shared_write_factor", h.shared_write_factor}, {"stage_write_factor", h.stage_write_factor},
+        {"stage_read_factor", h.stage_read_factor},     {"message_factor", h.message_factor}};
+    for (const auto& [name, value] : factors) {
+      if (!is_factor(value)) fail(i, "1e-6 <= every factor <= 1e6, but " + (name + (" is " + format_number(value))));
+    }
+    const std::pair<const char*, double> times[] = {{"signal_us", h.signal_us},
+                                                    {"message_us", h.message_us},
+                                                    {"step_us", h.step_us},
+                                                    {"call_us", h.call_us},
+                                                    {"turn_us", h.turn_us},
+                                                    {"uplink_latency_us", h.uplink.latency_us},
+                                                    {"uplink_message_us", h.uplink.message_us}};
+    for (const auto& [name, value] : times) {
+      if (!is_amount(value)) fail(i, "0 <= every time <= 1e12, but " + (name + (" is " + format_number(value))));
     }
     check_uplink(h.uplink, [&](const std::string& rule) { fail(i, rule); });
   }

@@ -32,6 +32,7 @@ TEST(Units, FormatsAsPeopleRead) {
   EXPECT_EQ(format_bytes(1.21 * 1073741824), "1.21 GiB");
   EXPECT_EQ(format_us(1.8), "1.80 us");
   EXPECT_EQ(format_us(252e6), "4 min 12 s");
+  EXPECT_EQ(format_us(3.6e30), "1e+21 h");
   EXPECT_EQ(format_count(162e6), "162 M");
   EXPECT_EQ(format_number(0.1), "0.1");
   EXPECT_EQ(format_number(1e300), "1e+300");

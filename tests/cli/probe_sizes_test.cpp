@@ -53,6 +53,8 @@ TEST(ProbeSizes, AreThoseOfTheOperation) {
   const ProbedOperation gather{64 << 10, DType::kF32, std::nullopt, false, true};
   EXPECT_EQ(probe_sizes(gather, 4, false).message, 16 << 10);
   EXPECT_EQ(probe_sizes(gather, 4, false).buffer, 16 << 10);
+  const ProbedOperation longer{1 << 20, DType::kF32, std::nullopt, false, true};
+  EXPECT_EQ(probe_sizes(longer, 4, false).buffer, 640 << 10);  // half of the root's whole and part
 }
 
 }  // namespace

@@ -46,7 +46,7 @@ TEST(Cost, MoreRanksThanCoresShareTheCores) {
   EXPECT_LT(with_cores(2), 2.0 * with_cores(4));
 }
 
-// Ranks 0 and 1 share a core, 2 and 3 the other one. Who comes second on its core has not begun before its turn.
+// Ranks 0 and 1 share a core, 2 and 3 the other one. Time passes from the first rank's begin on.
 TEST(Cost, RanksThatShareCoresTakeTurns) {
   Topology host = one_host(4, 2);
   host.hosts[0].turn_us = 10;
@@ -59,7 +59,7 @@ TEST(Cost, RanksThatShareCoresTakeTurns) {
   // Rank 1 sends in its turn, then the root has it again.
   EXPECT_NEAR(turns("linear", Collective::kGather), 2, 0.1);
   // Rank 2 waits, 3 looks for what 2 has not sent yet, 2 passes it on, 3 has it.
-  EXPECT_NEAR(turns("binomial", Collective::kBroadcast), 2, 0.1);
+  EXPECT_NEAR(turns("binomial", Collective::kBroadcast), 3, 0.1);
   // Who has begun gives the core away and gets it back; what the second round waits for has come meanwhile.
   EXPECT_NEAR(turns("dissemination_signal", Collective::kBarrier), 2, 0.1);
 }
@@ -232,8 +232,8 @@ TEST(Cost, EveryScheduleHasTimesForEveryStep) {
     for (const auto& row : by_turns.steps) {
       for (const sim::TaskTime& time : row) last = std::max(last, time.end_us);
     }
-    EXPECT_GE(last, by_turns.end_us) << info.name << ": a rank's time begins with its first turn";
-    EXPECT_GT(by_turns.end_us, 0);
+    EXPECT_GT(last, 0) << info.name;
+    EXPECT_LE(last, by_turns.end_us) << info.name;
     const sim::Timeline timeline = timeline_of(all, times);
     EXPECT_EQ(timeline.spans.size(), steps);
     for (const sim::Link& link : timeline.links) EXPECT_LE(link.from_us, link.to_us) << info.name;
