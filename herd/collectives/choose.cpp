@@ -28,21 +28,6 @@ Topology without_bursts(Topology topology) {
   return topology;
 }
 
-// Time of a message that is too long to simulate step by step: the line through two shorter ones that use memory alike.
-ScheduleTimes simulate(std::string_view name, const CollectiveRequest& request, const std::vector<Schedule>& all,
-                       const Topology& topology, double between_us) {
-  const CostOptions options{request.elements, between_us};
-  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  if (request.elements <= most) return time_schedules(all, topology, options);
-  const Topology steady = without_bursts(topology);
-  const CollectiveRequest half = resized(request, most / 2), whole = resized(request, most);
-  const double half_us = time_schedules(build_all(name, half), steady, options).end_us;
-  ScheduleTimes times = time_schedules(build_all(name, whole), steady, options);
-  const double per_element = (times.end_us - half_us) / static_cast<double>(most - most / 2);
-  times.end_us += per_element * static_cast<double>(request.elements - most);
-  return times;
-}
-
 std::vector<int64_t> bytes_by_distance(const Schedule& s, const Topology& topology, const std::vector<int>& host_of) {
   std::vector<int64_t> bytes(static_cast<size_t>(num_distances(topology)), 0);
   const int own = host_of[static_cast<size_t>(s.self)];
@@ -159,18 +144,32 @@ double way_out_us(std::string_view name, const CollectiveRequest& own, const Top
   return topology.spine_bytes_per_us > 0 ? std::max(us, beyond * all_hosts / topology.spine_bytes_per_us) : us;
 }
 
-struct OwnSteps {
+// Of one rank, or of the one that has most.
+struct Costs {
   double us = 0, bytes = 0, messages = 0;
-  int rounds = 0;  // messages and signals that this rank waits for
+  double rounds = 0;  // messages and signals that it waits for
   std::vector<int64_t> by_distance = {};
 };
 
-OwnSteps own_steps(const AlgorithmInfo& algorithm, const CollectiveRequest& request, int64_t elements,
-                   const Topology& topology, const std::vector<int>& host_of) {
+// Of a message `ratio` times the step from `half` to `whole` longer than `whole`: by the line through these two, which
+// use memory as it does.
+Costs longer_by(double ratio, Costs whole, const Costs& half) {
+  whole.us += ratio * (whole.us - half.us);
+  whole.bytes += ratio * (whole.bytes - half.bytes);
+  whole.messages += ratio * (whole.messages - half.messages);
+  whole.rounds += ratio * (whole.rounds - half.rounds);
+  for (size_t far = 0; far < whole.by_distance.size(); ++far) {
+    whole.by_distance[far] += std::llround(ratio * static_cast<double>(whole.by_distance[far] - half.by_distance[far]));
+  }
+  return whole;
+}
+
+Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& request, int64_t elements,
+                const Topology& topology, const std::vector<int>& host_of) {
   const CollectiveRequest own = elements == request.elements ? request : resized(request, elements);
   const Schedule s = build_schedule(algorithm.name, own);
-  OwnSteps steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
-                 static_cast<double>(num_messages(s)), 0, bytes_by_distance(s, topology, host_of)};
+  Costs steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
+              static_cast<double>(num_messages(s)), 0, bytes_by_distance(s, topology, host_of)};
   for (const Step& step : s.steps) {
     steps.rounds +=
         step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
@@ -180,7 +179,7 @@ OwnSteps own_steps(const AlgorithmInfo& algorithm, const CollectiveRequest& requ
     const Host& host = topology.hosts[static_cast<size_t>(host_of[static_cast<size_t>(own.self)])];
     const double each = topology.hosts.size() > 1 ? host.uplink.latency_us : host.signal_us + turns_us(host);
     steps.us += std::max(0, depth - 1) * each;
-    steps.rounds = std::max(steps.rounds, depth);
+    steps.rounds = std::max<double>(steps.rounds, depth);
   }
   steps.us += way_out_us(algorithm.name, own, topology, host_of);
   return steps;
@@ -195,53 +194,74 @@ std::string busiest_of(const ScheduleTimes& times) {
   return most->name + share;
 }
 
-void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
-                        const ChooseOptions& options, double between_us) {
+Costs counts_of(const std::vector<Schedule>& all, const Topology& topology, const ChooseOptions& options) {
   const std::vector<int> host_of = topology.host_of_ranks();
-  const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
-  const ScheduleTimes times = simulate(candidate.algorithm.name, request, all, topology, between_us);
-  candidate.us = times.end_us;
-  candidate.busiest = busiest_of(times);
-  if (options.count_rounds) candidate.rounds = num_rounds(all);
+  Costs costs;
+  if (options.count_rounds) costs.rounds = num_rounds(all);
   for (const Schedule& s : all) {
-    candidate.bytes_sent = std::max(candidate.bytes_sent, bytes_sent(s));
-    candidate.messages = std::max(candidate.messages, num_messages(s));
-    keep_most(candidate.bytes_by_distance, bytes_by_distance(s, topology, host_of));
+    costs.bytes = std::max(costs.bytes, static_cast<double>(bytes_sent(s)));
+    costs.messages = std::max(costs.messages, static_cast<double>(num_messages(s)));
+    keep_most(costs.by_distance, bytes_by_distance(s, topology, host_of));
   }
+  return costs;
 }
 
+// `footprint`: elements of the message whose line this one is on.
+Costs simulate(Candidate& candidate, const CollectiveRequest& request, int64_t footprint, const Topology& topology,
+               const ChooseOptions& options, double between_us) {
+  const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
+  const ScheduleTimes times = time_schedules(all, topology, {footprint, between_us});
+  candidate.busiest = busiest_of(times);
+  Costs costs = counts_of(all, topology, options);
+  costs.us = times.end_us;
+  return costs;
+}
+
+void keep_most(Candidate& candidate, const Costs& costs) {
+  candidate.us = std::max(candidate.us, costs.us);
+  candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(costs.bytes));
+  candidate.messages = std::max(candidate.messages, static_cast<int>(std::lround(costs.messages)));
+  candidate.rounds = std::max(candidate.rounds, static_cast<int>(std::lround(costs.rounds)));
+  keep_most(candidate.bytes_by_distance, costs.by_distance);
+}
+
+// All ranks step by step, or where they are many, some of them by estimate. The time of a long message is on the line
+// through two shorter ones; so are the steps of staged algorithms, which have some for every piece, too many to build.
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
              const ChooseOptions& options, double between_us = kAsLongAsItTakes) {
   const int n = request.num_ranks;
-  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options, between_us);
-  const std::vector<int> host_of = topology.host_of_ranks();
-  // Staged schedules have steps for every piece of a message: a long one is the line through two shorter ones, too.
+  const bool all_ranks = n <= kMaxSimulatedRanks;
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
+  const bool staged = candidate.algorithm.needs == Needs::kStage;
+  const bool grows = request.elements > most && (all_ranks || staged);
+  const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
   const Topology steady = grows ? without_bursts(topology) : Topology();
   const Topology& machines = grows ? steady : topology;
+  const auto costs_of = [&](const auto& of_elements) {
+    if (!grows) return of_elements(request.elements);
+    const Costs half = of_elements(most / 2);
+    return longer_by(ratio, of_elements(most), half);
+  };
+  if (all_ranks) {
+    Costs costs = costs_of([&](int64_t elements) {
+      return simulate(candidate, resized(request, elements), request.elements, machines, options, between_us);
+    });
+    if (grows && !staged) {
+      const double us = costs.us;
+      costs = counts_of(build_all(candidate.algorithm.name, request), topology, options);
+      costs.us = us;
+    }
+    return keep_most(candidate, costs);
+  }
+  const std::vector<int> host_of = topology.host_of_ranks();
   std::set<Rank> ranks{0, 1, n / 2, n - 1};
   if (request.root >= 0 && request.root < n) ranks.insert(request.root);
   for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    OwnSteps cost = own_steps(candidate.algorithm, own, grows ? most : request.elements, machines, host_of);
-    if (grows) {
-      const OwnSteps whole = cost, half = own_steps(candidate.algorithm, own, most / 2, machines, host_of);
-      const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
-      cost.us += ratio * (whole.us - half.us);
-      cost.bytes += ratio * (whole.bytes - half.bytes);
-      cost.messages += ratio * (whole.messages - half.messages);
-      for (size_t far = 0; far < cost.by_distance.size(); ++far) {
-        cost.by_distance[far] +=
-            std::llround(ratio * static_cast<double>(whole.by_distance[far] - half.by_distance[far]));
-      }
-    }
-    candidate.us = std::max(candidate.us, cost.us);
-    candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(cost.bytes));
-    candidate.messages = std::max(candidate.messages, static_cast<int>(std::lround(cost.messages)));
-    candidate.rounds = std::max(candidate.rounds, cost.rounds);
-    keep_most(candidate.bytes_by_distance, cost.by_distance);
+    keep_most(candidate, costs_of([&](int64_t elements) {
+                return own_costs(candidate.algorithm, own, elements, machines, host_of);
+              }));
   }
 }
 

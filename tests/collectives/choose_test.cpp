@@ -207,6 +207,39 @@ TEST(Choose, PricesManyPiecesByTheLineThroughFewer) {
   }
 }
 
+TEST(Choose, CountsLongMessagesByTheLineThroughShorterOnes) {
+  CollectiveRequest request = all_reduce(3, (48 << 20) + 20);
+  request.direct = true;
+  int counted = 0;
+  for (const Candidate& c : choose(request, one_host(3, 3), {.time_all = true, .count_rounds = true}).candidates) {
+    if (c.us <= 0) continue;
+    ++counted;
+    double bytes = 0;
+    int messages = 0;
+    std::vector<Schedule> all;
+    for (request.self = 0; request.self < 3; ++request.self) {
+      all.push_back(build_schedule(c.algorithm.name, request));
+      bytes = std::max(bytes, static_cast<double>(bytes_sent(all.back())));
+      messages = std::max(messages, num_messages(all.back()));
+    }
+    EXPECT_NEAR(static_cast<double>(c.bytes_sent), bytes, 1e-5 * bytes) << c.algorithm.name;
+    EXPECT_NEAR(c.messages, messages, 0.02 * messages) << c.algorithm.name;
+    EXPECT_NEAR(c.rounds, num_rounds(all), 0.1 * num_rounds(all)) << c.algorithm.name;  // a last piece may be short
+  }
+  EXPECT_GT(counted, 5);
+}
+
+// A flat gradient of a large model: the steps of 1 TiB would fill the memory of the machine that asks.
+TEST(Choose, AnswersForMessagesOfAnyLength) {
+  const auto start = std::chrono::steady_clock::now();
+  for (const Candidate& c : choose(all_reduce(8, int64_t{1} << 40), one_host(8, 2)).candidates) {
+    if (c.algorithm.name == "ring") {
+      EXPECT_NEAR(static_cast<double>(c.bytes_sent), 1.75 * (int64_t{1} << 40), 1e3);
+    }
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(5));
+}
+
 TEST(Choose, PricesAlikeWhereSimulationEnds) {
   const Choice all = choose(all_reduce(kMaxSimulatedRanks, 64 << 20), one_host(kMaxSimulatedRanks, 2));
   const Choice one = choose(all_reduce(kMaxSimulatedRanks + 1, 64 << 20), one_host(kMaxSimulatedRanks + 1, 2));
