@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <atomic>
 #include <bit>
+#include <cmath>
 #include <cstring>
 #include <span>
 
@@ -281,9 +282,9 @@ double HostProbe::once(Kind kind, int round) {
     return us;
   }
   // As an operation is measured, and copies by turns: from the first rank's begin to the last one's end.
-  std::array<int64_t, 2> window = {-begin_ns, end_ns};
+  std::array<int64_t, 2> window = {-begin_ns, end_ns - std::llround(1e3 * clock_us_)};
   comm_.all_reduce(window, {.op = ReduceOp::kMax});
-  return std::max(0.0, 1e-3 * static_cast<double>(window[0] + window[1]) - clock_us_);
+  return std::max(0.0, 1e-3 * static_cast<double>(window[0] + window[1]));
 }
 
 void HostProbe::sample() {
@@ -324,7 +325,7 @@ void HostProbe::sample_link() {
 void HostProbe::apply_messages(Topology& topology, double us_short, double us_long) const {
   Host& host = topology.hosts[0];
   const CollectiveRequest shorter = messages(size_.shorter), longer = messages(size_.message);
-  const double most = us_long * host.core_bytes_per_us / static_cast<double>(size_.message);
+  const double most = std::min(kMostFactor, us_long * host.core_bytes_per_us / static_cast<double>(size_.message));
   for (int i = 0; i < 2; ++i) {  // the second time each knows the other
     host.message_factor = fit(us_long, kLeastOfMessages, most, [&](double factor) {
       host.message_factor = factor;
@@ -371,7 +372,9 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   const double at_once = us[kAll] / static_cast<double>(round_up(at_once_bytes_, size_.buffer)) / 2;
   // Us a byte of own memory, with all ranks at work, or with each alone as all copies are measured then.
   const double one = each_alone_ ? us[kAlone] / bytes / 2 : at_once;
-  const auto factor = [one](double us_a_byte, int own = 1) { return std::max(kLeastFactor, us_a_byte / one - own); };
+  const auto factor = [one](double us_a_byte, int own = 1) {
+    return std::clamp(us_a_byte / one - own, kLeastFactor, kMostFactor);
+  };
   const int own_to_take = operation_.reduce ? 2 : 1;  // passes over own memory
   const int rounds = barrier_ == "direct_signal"
                          ? 1

@@ -1,6 +1,7 @@
 #include "herd/collectives/choose.h"
 
 #include <algorithm>
+#include <climits>
 #include <cmath>
 #include <cstdio>
 #include <set>
@@ -8,6 +9,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/collectives/staging.h"
 #include "herd/schedule/cost.h"
 #include "herd/schedule/traffic.h"
 
@@ -151,8 +153,19 @@ struct Costs {
   std::vector<int64_t> by_distance = {};
 };
 
-// Of a message `ratio` times the step from `half` to `whole` longer than `whole`: by the line through these two, which
-// use memory as it does.
+// Two shorter messages that use memory as a long one does, and how many times their difference that one is longer.
+struct Line {
+  CollectiveRequest half, whole;
+  double ratio = 0;
+};
+
+Line line_to(const CollectiveRequest& request, int64_t elements) {
+  Line line{resized(request, elements / 2), resized(request, elements)};
+  line.ratio = static_cast<double>(request.elements - line.whole.elements) /
+               static_cast<double>(line.whole.elements - line.half.elements);
+  return line;
+}
+
 Costs longer_by(double ratio, Costs whole, const Costs& half) {
   whole.us += ratio * (whole.us - half.us);
   whole.bytes += ratio * (whole.bytes - half.bytes);
@@ -164,9 +177,8 @@ Costs longer_by(double ratio, Costs whole, const Costs& half) {
   return whole;
 }
 
-Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& request, int64_t elements,
-                const Topology& topology, const std::vector<int>& host_of) {
-  const CollectiveRequest own = elements == request.elements ? request : resized(request, elements);
+Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& own, const Topology& topology,
+                const std::vector<int>& host_of) {
   const Schedule s = build_schedule(algorithm.name, own);
   Costs steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
               static_cast<double>(num_messages(s)), 0, bytes_by_distance(s, topology, host_of)};
@@ -206,62 +218,70 @@ Costs counts_of(const std::vector<Schedule>& all, const Topology& topology, cons
   return costs;
 }
 
-// `footprint`: elements of the message whose line this one is on.
-Costs simulate(Candidate& candidate, const CollectiveRequest& request, int64_t footprint, const Topology& topology,
-               const ChooseOptions& options, double between_us) {
-  const std::vector<Schedule> all = build_all(candidate.algorithm.name, request);
-  const ScheduleTimes times = time_schedules(all, topology, {footprint, between_us});
-  candidate.busiest = busiest_of(times);
-  Costs costs = counts_of(all, topology, options);
-  costs.us = times.end_us;
-  return costs;
-}
-
 void keep_most(Candidate& candidate, const Costs& costs) {
+  const auto count = [](double value) { return static_cast<int>(std::min<double>(std::round(value), INT_MAX)); };
   candidate.us = std::max(candidate.us, costs.us);
   candidate.bytes_sent = std::max<int64_t>(candidate.bytes_sent, std::llround(costs.bytes));
-  candidate.messages = std::max(candidate.messages, static_cast<int>(std::lround(costs.messages)));
-  candidate.rounds = std::max(candidate.rounds, static_cast<int>(std::lround(costs.rounds)));
+  candidate.messages = std::max(candidate.messages, count(costs.messages));
+  candidate.rounds = std::max(candidate.rounds, count(costs.rounds));
   keep_most(candidate.bytes_by_distance, costs.by_distance);
 }
 
-// All ranks step by step, or where they are many, some of them by estimate. The time of a long message is on the line
-// through two shorter ones; so are the steps of staged algorithms, which have some for every piece, too many to build.
+// All ranks step by step. The time of a long message is on the line through two shorter ones. So are the steps of
+// staged algorithms, which have some for every piece, too many to build: from where pieces no longer grow with the
+// message.
+void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
+                        const ChooseOptions& options, double between_us) {
+  const std::string_view name = candidate.algorithm.name;
+  const auto simulate = [&](const std::vector<Schedule>& all, const Topology& machines) {
+    const ScheduleTimes times = time_schedules(all, machines, {request.elements, between_us});
+    candidate.busiest = busiest_of(times);
+    return times.end_us;
+  };
+  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
+  if (request.elements <= most) {
+    const std::vector<Schedule> all = build_all(name, request);
+    Costs costs = counts_of(all, topology, options);
+    costs.us = simulate(all, topology);
+    return keep_most(candidate, costs);
+  }
+  const Topology steady = without_bursts(topology);
+  const Line line = line_to(request, most);
+  const double half_us = simulate(build_all(name, line.half), steady);
+  const double whole_us = simulate(build_all(name, line.whole), steady);
+  const int64_t even = 2 * request.num_ranks * kWantedPieces * kMaxPieceBytes / size_of(request.dtype);
+  const auto counts = [&](const CollectiveRequest& one) { return counts_of(build_all(name, one), topology, options); };
+  Costs costs;
+  if (candidate.algorithm.needs == Needs::kStage && request.elements > even) {
+    const Line pieces = line_to(request, even);
+    costs = longer_by(pieces.ratio, counts(pieces.whole), counts(pieces.half));
+  } else {
+    costs = counts(request);
+  }
+  costs.us = whole_us + line.ratio * (whole_us - half_us);
+  keep_most(candidate, costs);
+}
+
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
              const ChooseOptions& options, double between_us = kAsLongAsItTakes) {
   const int n = request.num_ranks;
-  const bool all_ranks = n <= kMaxSimulatedRanks;
-  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
-  const bool staged = candidate.algorithm.needs == Needs::kStage;
-  const bool grows = request.elements > most && (all_ranks || staged);
-  const double ratio = static_cast<double>(request.elements - most) / static_cast<double>(most - most / 2);
-  const Topology steady = grows ? without_bursts(topology) : Topology();
-  const Topology& machines = grows ? steady : topology;
-  const auto costs_of = [&](const auto& of_elements) {
-    if (!grows) return of_elements(request.elements);
-    const Costs half = of_elements(most / 2);
-    return longer_by(ratio, of_elements(most), half);
-  };
-  if (all_ranks) {
-    Costs costs = costs_of([&](int64_t elements) {
-      return simulate(candidate, resized(request, elements), request.elements, machines, options, between_us);
-    });
-    if (grows && !staged) {
-      const double us = costs.us;
-      costs = counts_of(build_all(candidate.algorithm.name, request), topology, options);
-      costs.us = us;
-    }
-    return keep_most(candidate, costs);
-  }
+  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options, between_us);
   const std::vector<int> host_of = topology.host_of_ranks();
+  const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
+  const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
+  const Topology steady = grows ? without_bursts(topology) : Topology();
   std::set<Rank> ranks{0, 1, n / 2, n - 1};
   if (request.root >= 0 && request.root < n) ranks.insert(request.root);
   for (const Rank rank : ranks) {
     CollectiveRequest own = request;
     own.self = rank;
-    keep_most(candidate, costs_of([&](int64_t elements) {
-                return own_costs(candidate.algorithm, own, elements, machines, host_of);
-              }));
+    if (!grows) {
+      keep_most(candidate, own_costs(candidate.algorithm, own, topology, host_of));
+      continue;
+    }
+    const Line line = line_to(own, most);
+    keep_most(candidate, longer_by(line.ratio, own_costs(candidate.algorithm, line.whole, steady, host_of),
+                                   own_costs(candidate.algorithm, line.half, steady, host_of)));
   }
 }
 

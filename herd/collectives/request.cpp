@@ -20,12 +20,16 @@ Builder builder_for(const CollectiveRequest& request, std::string_view algorithm
 }
 
 CollectiveRequest resized(CollectiveRequest request, int64_t elements) {
+  if (elements == request.elements) return request;
+  const bool all_to_all = request.collective == Collective::kAllToAll;
+  if (all_to_all && request.counts.empty()) elements -= elements % request.num_ranks;
   const auto whole = static_cast<double>(request.elements);
   double before = 0;
   for (int64_t& count : request.counts) {  // of rounded ends, so that the counts add up
     const double after = before + static_cast<double>(count);
     const double scale = static_cast<double>(elements) / whole;
-    count = std::llround(after * scale) - std::llround(before * scale);
+    const auto alone = std::llround(static_cast<double>(count) * scale);  // what two ranks exchange stays alike
+    count = all_to_all ? alone : std::llround(after * scale) - std::llround(before * scale);
     before = after;
   }
   request.elements =

@@ -155,7 +155,7 @@ Tuning parse_tuning(std::string_view text) {
 Tuning read_tuning(const std::string& path) {
   std::error_code problem;
   std::ifstream in;
-  if (std::filesystem::is_regular_file(path, problem)) in.open(path);
+  if (!std::filesystem::is_directory(path, problem)) in.open(path);
   if (!in.is_open())
     throw Error(Code::kBadConfig, "tuning file " + path + " can't be read\n  fix: herd bench OP --tune " + path);
   std::string text(kMaxBytes + 1, '\0');

@@ -68,6 +68,7 @@ enum class Fabric : uint8_t {
   kMesh,    // the same without the links that join the ends
 };
 
+inline constexpr double kMostFactor = 1e6;
 inline constexpr size_t kMaxTiers = 8;                            // or axes
 inline constexpr int kMaxHosts = 100'000, kMaxRanks = 1'000'000;  // of a topology
 

@@ -208,25 +208,45 @@ TEST(Choose, PricesManyPiecesByTheLineThroughFewer) {
 }
 
 TEST(Choose, CountsLongMessagesByTheLineThroughShorterOnes) {
-  CollectiveRequest request = all_reduce(3, (48 << 20) + 20);
-  request.direct = true;
   int counted = 0;
-  for (const Candidate& c : choose(request, one_host(3, 3), {.time_all = true, .count_rounds = true}).candidates) {
-    if (c.us <= 0) continue;
-    ++counted;
-    double bytes = 0;
-    int messages = 0;
-    std::vector<Schedule> all;
-    for (request.self = 0; request.self < 3; ++request.self) {
-      all.push_back(build_schedule(c.algorithm.name, request));
-      bytes = std::max(bytes, static_cast<double>(bytes_sent(all.back())));
-      messages = std::max(messages, num_messages(all.back()));
+  for (const Collective collective : {Collective::kAllReduce, Collective::kAllGather, Collective::kGather}) {
+    for (const int n : {3, 4}) {
+      CollectiveRequest request = all_reduce(n, (96 << 20) + 24);
+      request.collective = collective;
+      request.in_place = collective == Collective::kAllReduce;
+      const ChooseOptions options{.time_all = true, .count_rounds = true};
+      for (const Candidate& c : choose(request, one_host(n, n), options).candidates) {
+        if (c.us <= 0) continue;
+        ++counted;
+        double bytes = 0;
+        int messages = 0;
+        std::vector<Schedule> all;
+        for (request.self = 0; request.self < n; ++request.self) {
+          all.push_back(build_schedule(c.algorithm.name, request));
+          bytes = std::max(bytes, static_cast<double>(bytes_sent(all.back())));
+          messages = std::max(messages, num_messages(all.back()));
+        }
+        SCOPED_TRACE(testing::Message() << collective_name(collective) << " by " << c.algorithm.name << " of " << n);
+        EXPECT_NEAR(static_cast<double>(c.bytes_sent), bytes, 1e-5 * bytes);
+        EXPECT_NEAR(c.messages, messages, 0.1 * messages);  // the last piece may be short
+        EXPECT_NEAR(c.rounds, num_rounds(all), 0.1 * num_rounds(all));
+      }
     }
-    EXPECT_NEAR(static_cast<double>(c.bytes_sent), bytes, 1e-5 * bytes) << c.algorithm.name;
-    EXPECT_NEAR(c.messages, messages, 0.02 * messages) << c.algorithm.name;
-    EXPECT_NEAR(c.rounds, num_rounds(all), 0.1 * num_rounds(all)) << c.algorithm.name;  // a last piece may be short
   }
-  EXPECT_GT(counted, 5);
+  EXPECT_GT(counted, 20);
+}
+
+// In place it takes equal parts, and so do the shorter messages that tell of a long one.
+TEST(Choose, PricesLongExchangesInPlaceOfAnyRanks) {
+  for (const int n : {3, 5, 6, 33}) {
+    CollectiveRequest request = all_reduce(n, int64_t{12} * 4 * 5 * 33 << 20);
+    request.collective = Collective::kAllToAll;
+    request.in_place = true;
+    EXPECT_GT(choose(request, one_host(n, n)).candidates.size(), 1U) << n;
+    request.counts.assign(static_cast<size_t>(n) * static_cast<size_t>(n), request.elements / n / n + 1);
+    request.elements = elements_of_counts(request.collective, n, request.counts);
+    EXPECT_GT(choose(request, one_host(n, n)).candidates.size(), 1U) << n;
+  }
 }
 
 // A flat gradient of a large model: the steps of 1 TiB would fill the memory of the machine that asks.
