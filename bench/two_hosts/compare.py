@@ -30,7 +30,7 @@ import two_hosts  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch, for gloo")
-parser.add_argument("--rate", help="of the cable, each way, as tc writes it: 1gbit; none: as fast as the machine copies")
+parser.add_argument("--rate", default="none", help="of the cable, each way, as tc writes it: 1gbit; none: as fast as the machine copies")
 parser.add_argument("--ranks", type=int, default=1, help="per host")
 parser.add_argument("--bytes", default="4KiB,64KiB,1MiB,16MiB,64MiB")
 parser.add_argument("--rounds", type=int, default=5)
@@ -138,7 +138,7 @@ if reason := two_hosts.why_not():
     sys.exit(two_hosts.CANNOT)
 sizes = [parse_bytes(text) for text in args.bytes.split(",")]
 times = {(size, name): [] for size in sizes for name in [*contenders, *each]}
-with two_hosts.TwoHosts(rate=args.rate) as hosts:
+with two_hosts.TwoHosts(rate=None if args.rate == "none" else args.rate) as hosts:
     for _ in range(args.rounds):
         for size in sizes:
             for name, contender in {**contenders, **each}.items():
@@ -149,9 +149,9 @@ medians = {key: statistics.median(values) for key, values in times.items() if va
 with open(args.out, "w") as out:
     for (size, name), median in medians.items():
         print(json.dumps({"op": "all_reduce", "hosts": 2, "ranks": 2 * args.ranks, "bytes": size, "peer": name,
-                          "rate": args.rate or "none", "us_min": round(min(times[size, name]), 3),
+                          "rate": args.rate, "us_min": round(min(times[size, name]), 3),
                           "us_median": round(median, 3), "algbw_GBps": round(size / median / 1e3, 4)}), file=out)
-table = [f"2 hosts x {args.ranks}, {args.rate or 'no limit'}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
+table = [f"2 hosts x {args.ranks}, {'no limit' if args.rate == 'none' else args.rate}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
 for size in sizes:
     row = f"{size} bytes".ljust(28)
     for name in contenders:
@@ -169,7 +169,7 @@ for size in sizes if each else []:
 print("\n".join(table))
 if args.page:
     page = pathlib.Path(args.page)
-    name = f"two_hosts {args.ranks} {args.rate or 'none'}"
+    name = f"two_hosts {args.ranks} {args.rate}"
     text = page.read_text()
     begin, end = f"<!-- {name}: written by bench/two_hosts/compare.py -->\n", f"<!-- end of {name} -->"
     head, rest = text.split(begin)
