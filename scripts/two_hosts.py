@@ -46,6 +46,14 @@ class TwoHosts:
 
     def __enter__(self):
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))  # so that timeout(1) leaves no namespaces
+        try:
+            self.join()
+        except BaseException:  # such as a rate that tc does not know: no namespace may stay
+            self.__exit__()
+            raise
+        return self
+
+    def join(self):
         for name in self.names:
             subprocess.run(["ip", "netns", "add", name], check=True)
         subprocess.run(["ip", "link", "add", self.interfaces[0], "netns", self.names[0], "type", "veth", "peer", "name",
@@ -57,7 +65,6 @@ class TwoHosts:
         deadline = time.monotonic() + 10  # the kernel may take a second to say that the cable is in
         while time.monotonic() < deadline and not all(map(self.ready, self.names, self.interfaces)):
             time.sleep(0.05)
-        return self
 
     @staticmethod
     def ready(name, interface):
