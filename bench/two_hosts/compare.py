@@ -30,7 +30,8 @@ import two_hosts  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch, for gloo")
-parser.add_argument("--rate", default="none", help="of the cable, each way, as tc writes it: 1gbit; none: as fast as the machine copies")
+parser.add_argument("--rate", default="none",
+                    help="of the cable, each way, as tc writes it: 1gbit; none: as fast as the machine copies")
 parser.add_argument("--ranks", type=int, default=1, help="per host")
 parser.add_argument("--bytes", default="4KiB,64KiB,1MiB,16MiB,64MiB")
 parser.add_argument("--rounds", type=int, default=5)
@@ -151,7 +152,8 @@ with open(args.out, "w") as out:
         print(json.dumps({"op": "all_reduce", "hosts": 2, "ranks": 2 * args.ranks, "bytes": size, "peer": name,
                           "rate": args.rate, "us_min": round(min(times[size, name]), 3),
                           "us_median": round(median, 3), "algbw_GBps": round(size / median / 1e3, 4)}), file=out)
-table = [f"2 hosts x {args.ranks}, {'no limit' if args.rate == 'none' else args.rate}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
+limit = "no limit" if args.rate == "none" else args.rate
+table = [f"2 hosts x {args.ranks}, {limit}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
 for size in sizes:
     row = f"{size} bytes".ljust(28)
     for name in contenders:

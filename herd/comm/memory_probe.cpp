@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "herd/base/elapsed.h"
 #include "herd/comm/core_share.h"
 #include "herd/comm/transfer.h"
 #include "herd/kernels/copy.h"
@@ -36,7 +37,7 @@ Times time_copies() {
   const auto timed = [](std::byte* to, const std::byte* from, StoreKind store) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::copy(to, from, kBytes, store);
-    return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin).count();
+    return us_since(begin);
   };
   const auto until = std::chrono::steady_clock::now() + kEnough;
   for (size_t round = 0; round < kWarmUps + kRounds; ++round) {

@@ -1,6 +1,8 @@
 #include "herd/topology/topology.h"
 
 #include <algorithm>
+#include <initializer_list>
+#include <utility>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -197,31 +199,33 @@ void check(const Topology& topology) {
     if (h.ranks < 1 || h.ranks > 1'000'000) fail(i, "1 <= ranks <= 1000000, but ranks = " + std::to_string(h.ranks));
     if (h.cores < 1 || h.cores > 1'000'000) fail(i, "1 <= cores <= 1000000, but cores = " + std::to_string(h.cores));
     if (h.cache_bytes < 0) fail(i, "cache_bytes >= 0, but cache_bytes = " + std::to_string(h.cache_bytes));
-    const std::pair<const char*, double> rates[] = {{"core_bytes_per_us", h.core_bytes_per_us},
-                                                    {"memory_bytes_per_us", h.memory_bytes_per_us},
-                                                    {"cached_core_bytes_per_us", h.cached_core_bytes_per_us},
-                                                    {"cached_bytes_per_us", h.cached_bytes_per_us},
-                                                    {"uplink_bytes_per_us", h.uplink.bytes_per_us}};
-    for (const auto& [name, value] : rates) {
-      if (!is_rate(value)) fail(i, "1e-6 <= every rate <= 1e12, but " + (name + (" is " + format_number(value))));
-    }
-    const std::pair<const char*, double> factors[] = {
-        {"peer_read_factor", h.peer_read_factor},       {"peer_write_factor", h.peer_write_factor},
-        {"shared_write_factor", h.shared_write_factor}, {"stage_write_factor", h.stage_write_factor},
-        {"stage_read_factor", h.stage_read_factor},     {"message_factor", h.message_factor}};
-    for (const auto& [name, value] : factors) {
-      if (!is_factor(value)) fail(i, "1e-6 <= every factor <= 1e6, but " + (name + (" is " + format_number(value))));
-    }
-    const std::pair<const char*, double> times[] = {{"signal_us", h.signal_us},
-                                                    {"message_us", h.message_us},
-                                                    {"step_us", h.step_us},
-                                                    {"call_us", h.call_us},
-                                                    {"turn_us", h.turn_us},
-                                                    {"uplink_latency_us", h.uplink.latency_us},
-                                                    {"uplink_message_us", h.uplink.message_us}};
-    for (const auto& [name, value] : times) {
-      if (!is_amount(value)) fail(i, "0 <= every time <= 1e12, but " + (name + (" is " + format_number(value))));
-    }
+    using Figures = std::initializer_list<std::pair<const char*, double>>;
+    const auto check_all = [&](bool (*holds)(double), const char* rule, const Figures& figures) {
+      for (const auto& [name, value] : figures) {
+        if (!holds(value)) fail(i, std::string(rule) + ", but " + name + " is " + format_number(value));
+      }
+    };
+    check_all(is_rate, "1e-6 <= every rate <= 1e12",
+              {{"core_bytes_per_us", h.core_bytes_per_us},
+               {"memory_bytes_per_us", h.memory_bytes_per_us},
+               {"cached_core_bytes_per_us", h.cached_core_bytes_per_us},
+               {"cached_bytes_per_us", h.cached_bytes_per_us},
+               {"uplink_bytes_per_us", h.uplink.bytes_per_us}});
+    check_all(is_factor, "1e-6 <= every factor <= 1e6",
+              {{"peer_read_factor", h.peer_read_factor},
+               {"peer_write_factor", h.peer_write_factor},
+               {"shared_write_factor", h.shared_write_factor},
+               {"stage_write_factor", h.stage_write_factor},
+               {"stage_read_factor", h.stage_read_factor},
+               {"message_factor", h.message_factor}});
+    check_all(is_amount, "0 <= every time <= 1e12",
+              {{"signal_us", h.signal_us},
+               {"message_us", h.message_us},
+               {"step_us", h.step_us},
+               {"call_us", h.call_us},
+               {"turn_us", h.turn_us},
+               {"uplink_latency_us", h.uplink.latency_us},
+               {"uplink_message_us", h.uplink.message_us}});
     check_uplink(h.uplink, [&](const std::string& rule) { fail(i, rule); });
   }
   check_fabric(topology);
