@@ -27,7 +27,6 @@ constexpr int64_t kTurnBytes = 512 << 10;
 // inside one host each rank copies while the others wait; but long buffers all at once, since they share the way to
 // memory.
 constexpr int64_t kLeastMessagesByTurns = 32 << 10, kLeastCopiedAtOnce = 256 << 10;
-constexpr int kBarriers = 8;  // in a row; where ranks take turns on cores one, as an operation is measured
 constexpr int64_t kWakingBytes = 8 << 10;
 constexpr double kLeastFactor = 0.05, kLeastOfMessages = 0.01;
 
@@ -67,6 +66,9 @@ void move(std::byte* to, const std::byte* from, int64_t bytes, kernels::StoreKin
   kernels::copy(targets, from, bytes, store);
 }
 
+// As a signal to the reader does: until all that was written has gone out.
+void all_out() { std::atomic_thread_fence(std::memory_order_seq_cst); }
+
 double clock_us() {
   double least = 1;
   for (int i = 0; i < 20; ++i) {
@@ -90,11 +92,11 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
     : comm_(comm),
       one_clock_(comm::on_one_machine(*comm::Access::context(comm).transport)),
       crowded_(any_rank(comm, comm::cores_a_rank(*comm::Access::context(comm).transport) < 1)),
-      barriers_(crowded_ ? 1 : kBarriers),
       operation_(operation),
       streams_(operation.bytes >= comm::CompiledSchedule::kStreamBytes),
       clock_us_(clock_us()),
       size_(probe_sizes(operation, comm.size(), crowded_ && num_hosts(comm) > 1)),
+      step_(comm::Access::group(comm).channel()),
       pattern_(operation.dtype,
                operation.reduce.value_or(operation.dtype == DType::kBool ? ReduceOp::kMax : ReduceOp::kSum),
                comm.size()),
@@ -103,32 +105,31 @@ HostProbe::HostProbe(Communicator& comm, const ProbedOperation& operation)
   sink_.commit(0, round_up(memory_bytes(), kPageBytes));
   fill(sink_.data(), memory_bytes());
   here_ = 0;
-  Rank next = -1;
   for (int i = 0; i < comm.size(); ++i) {
     const Rank rank = (comm.rank() + i) % comm.size();
     if (!comm::Access::group(comm).channel().maps(rank)) continue;
     ++here_;
-    if (next < 0 && i > 0) next = rank;
+    if (next_ < 0 && i > 0) next_ = rank;
     if (rank < comm.rank()) first_here_ = false;
   }
   if (num_hosts(comm) > 1) host_bytes_ = std::max<int64_t>(1, operation.bytes / num_hosts(comm));
   each_alone_ = here_ == comm_.size() && (operation_.rooted || (crowded_ && size_.buffer < kLeastCopiedAtOnce));
   at_once_bytes_ = crowded_ && each_alone_ ? std::max(size_.buffer, kLeastCopiedAtOnce) : size_.buffer;
-  if (crowded_ && !each_alone_) {  // ranks that take turns on a core copy more than a piece in a turn
-    size_.part = size_.buffer;
-    size_.staged = std::min(size_.buffer, kTurnBytes);
-  }
+  // Ranks that take turns on a core copy more than a piece in a turn.
+  if (crowded_ && !each_alone_) size_.staged = std::min(size_.buffer, kTurnBytes);
   stage_ = comm.allocate_symmetric(slots() * size_.staged);
   comm.barrier();
   barrier_ = comm::Access::last_algorithm(comm);
-  have_peers_ = any_rank(comm, next >= 0);
-  if (next < 0) return;
-  peer_source_ = part_of_rank(comm, source_, next);
-  peer_stage_ = part_of_rank(comm, stage_, next);
+  have_peers_ = any_rank(comm, next_ >= 0);
+  if (next_ < 0) return;
+  peer_source_ = part_of_rank(comm, source_, next_);
+  peer_stage_ = part_of_rank(comm, stage_, next_);
 }
 
 bool HostProbe::measures(Kind kind) const {
+  if (kind == kReducePart || kind == kCopyPart) return have_peers_ && operation_.copies_what_was_read();
   if (kind >= kReadPeer && kind <= kReadStage && kind != kWriteStage) return have_peers_;
+  if (kind == kBarrier) return crowded_ || host_bytes_ == 0;
   if (kind == kRing) return crowded_ && here_ == comm_.size();
   // With other hosts in it an exchange says nothing about this one.
   return (kind != kShorterMessages && kind != kMessages) ||
@@ -160,11 +161,12 @@ void HostProbe::wake() const {
 // stage, what a peer has read since, and an output that only its owner's user has read, are as the kind before has left
 // them.
 void HostProbe::settle(Kind kind, int round) {
-  if (kind == kReadStage || kind == kWriteShared || kind == kReadOwn || (kind == kWritePeer && !operation_.in_place))
+  auto* const source = static_cast<std::byte*>(source_.data());
+  if (kind == kReadStage || kind == kCopyPart || kind == kReadOwn || (kind == kWritePeer && !operation_.in_place))
     return;
   if (kind == kWriteStage && round % pieces() > 0) return;
   const int64_t read = operation_.reduces_elsewhere() ? 2 * size_.read : size_.read;
-  fill(static_cast<std::byte*>(source_.data()), kind < kBarrier ? std::max(size_.buffer, read) : memory_bytes());
+  fill(source, kind < kBarrier && kind != kReducePart ? std::max(size_.buffer, read) : memory_bytes());
 }
 
 // Messages go around a ring; where one rank has all, down a tree, or up it. On their way they are reduced as the
@@ -226,22 +228,22 @@ void HostProbe::run(Kind kind, int round) {
     case kReadPeer:
       return take(sink, peer_source_, source + size_.read, size_.read);
     case kWritePeer:
-      return move(peer_source_, sink, size_.buffer, streams_ ? store : to_peers(size_.buffer, store));
-    case kReadShared:
-      return move(sink, peer_source_, size_.part, store);
-    case kWriteShared:
-      return move(source, sink, size_.part, store);
+      move(peer_source_, sink, size_.buffer, streams_ ? store : to_peers(size_.buffer, store));
+      return all_out();
+    case kReducePart:
+      return take(source + place(comm_.rank()), peer_source_ + other_place(next_), nullptr, size_.part);
+    case kCopyPart:
+      move(source + other_place(comm_.rank()), peer_source_ + place(next_), size_.part, store);
+      return all_out();
     case kWriteStage:
       move(static_cast<std::byte*>(stage_.data()) + slot, source + offset, size_.staged,
            to_peers(size_.staged, kernels::StoreKind::kCached));
-      std::atomic_thread_fence(std::memory_order_seq_cst);  // as a signal to the reader: all of it has gone out
-      return;
+      return all_out();
     case kReadStage:
       return take((operation_.takes_whole() ? source : sink) + offset, peer_stage_ + slot, source + offset,
                   size_.staged);
     case kBarrier:
-      for (int i = 0; i < barriers_; ++i) comm_.barrier();
-      return;
+      return comm_.barrier();
     case kRing:
       return comm_.all_gather(Buffer{source_.data(), 1, DType::kF32}, Buffer{sink_.data(), comm_.size(), DType::kF32},
                               {.algorithm = "ring"});
@@ -289,7 +291,7 @@ double HostProbe::once(Kind kind, int round) {
 
 void HostProbe::sample() {
   const std::vector<std::vector<Kind>> by_turns = {
-      {kAlone},   {kAll},  {kReadPeer}, {kReadOwn, kWritePeer}, {kReadShared, kWriteShared}, {kWriteStage, kReadStage},
+      {kAlone},   {kAll},  {kReadPeer}, {kReadOwn, kWritePeer}, {kReducePart, kCopyPart}, {kWriteStage, kReadStage},
       {kBarrier}, {kRing}, {kMessages}, {kShorterMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
     Rounds rounds =
@@ -306,6 +308,8 @@ void HostProbe::sample() {
       }
     }
   }
+  step_us_.push_back(step_.us());
+  comm_.all_reduce(std::span(&step_us_.back(), 1), {.op = ReduceOp::kAverage});
   if (host_bytes_ > 0) sample_link();
 }
 
@@ -379,13 +383,12 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
   const int rounds = barrier_ == "direct_signal"
                          ? 1
                          : std::max(1, static_cast<int>(std::bit_width(static_cast<unsigned>(comm_.size() - 1))));
-  const double barrier = us[kBarrier] / barriers_;
   for (Host& host : topology.hosts) {
     host.memory_bytes_per_us = host.cached_bytes_per_us = host.ranks / at_once;
     host.core_bytes_per_us = host.cached_core_bytes_per_us = std::max(2 * bytes / us[kAlone], 1 / one);
     host.stage_write_factor = factor(us[kWriteStage] / stage);
-    const double steps = 2 * host.step_us;
-    double round = std::max(0.0, barrier / rounds - steps);
+    host.step_us = median(step_us_);
+    host.call_us = 0;  // by turns, and between hosts, there is none to be seen
     // Nothing measures the links of a host that the topology cuts into several: they stay as they are given.
     if (topology.hosts.size() > 1 && !link_[0].empty()) {
       const double core_us = median(link_[3]), burst_us = median(link_[5]);
@@ -394,20 +397,22 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
         host.uplink.burst_bytes = median(link_[4]);
         host.uplink.burst_bytes_per_us = std::max(host.uplink.bytes_per_us, 1 / burst_us);
       }
-      // In a round of a barrier each rank sends one message, and receives one.
-      round = std::min(round, std::max(host.uplink.latency_us, 2 * host.uplink.message_us));
     } else if (!crowded_) {
-      host.signal_us = round = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
+      const double steps = 2 * host.step_us, round = std::max(0.0, us[kBarrier] / rounds - steps);
+      host.signal_us = core_ns > 0 ? std::min(core_ns / 2e3, round) : round;
+      host.call_us = std::max(0.0, us[kBarrier] - rounds * (host.signal_us + steps));
     }
-    host.call_us = crowded_ ? 0 : std::max(0.0, barrier - rounds * (round + steps));  // by turns these are all of it
     if (!have_peers_) continue;
     host.peer_read_factor = factor(us[kReadPeer] / static_cast<double>(size_.read), own_to_take);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
-    host.shared_write_factor = factor(us[kWriteShared] / static_cast<double>(size_.part));
+    if (operation_.copies_what_was_read()) {
+      const double read_us = one * host.peer_read_factor;
+      host.shared_write_factor = factor(us[kCopyPart] / static_cast<double>(size_.part) - read_us, 0);
+    }
     host.stage_read_factor = factor(us[kReadStage] / stage, own_to_take);
     host.cache_bytes = INT64_MAX / 2;  // the factors hold for this very message
   }
-  if (crowded_) apply_turns(topology, barrier, us[kRing]);
+  if (crowded_) apply_turns(topology, us[kBarrier], us[kRing]);
   if (topology.hosts.size() == 1 && measures(kMessages)) apply_messages(topology, us[kShorterMessages], us[kMessages]);
   return topology;
 }

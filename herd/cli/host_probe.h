@@ -4,11 +4,13 @@
 //   own memory     copied by one rank alone, and by all at once
 //   peers' memory  read (and added to own, where the operation reduces) after its owner wrote it; written after its
 //                  owner wrote it, or where outputs lie apart read it
-//   shared         own memory written after a peer read it
+//   shared         own memory written after a peer read it: as in an all-reduce, whose ranks each reduce a part, and
+//                  then copy the others' over what these have read
 //   stage          taken over after a peer read it, and read after a peer wrote it
 //   messages       passed around a ring, or where one rank has all, along a tree: as long as those of the operation,
 //                  and an eighth of that, of 4 KiB at most
 //   signals        barriers, and core_distance.h's round trip
+//   steps          of a schedule, that move nothing to speak of
 //   turns          where ranks outnumber cores: what a barrier takes, and a ring of messages
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
@@ -24,6 +26,7 @@
 
 #include "herd/cli/bench_pattern.h"
 #include "herd/cli/probe_sizes.h"
+#include "herd/cli/step_probe.h"
 #include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
 #include "herd/kernels/store_kind.h"
@@ -47,8 +50,8 @@ class HostProbe {
     kReadPeer,
     kReadOwn,
     kWritePeer,
-    kReadShared,
-    kWriteShared,
+    kReducePart,
+    kCopyPart,
     kWriteStage,
     kReadStage,
     kBarrier,
@@ -64,6 +67,9 @@ class HostProbe {
   int pieces() const { return static_cast<int>(std::max<int64_t>(1, size_.read / size_.staged)); }
   // Of the stage: staged algorithms have two or three pieces under way, operations two copies of the stage.
   int slots() const { return 2 * std::min(2, pieces()); }
+  // The part that a rank reduces, and the one that it copies from the next rank; so that nobody reads what is written.
+  int64_t place(Rank rank) const { return rank % 2 == 0 ? 0 : memory_bytes() - size_.part; }
+  int64_t other_place(Rank rank) const { return memory_bytes() - size_.part - place(rank); }
   void wake() const;
   void settle(Kind kind, int round);
   void run(Kind kind, int round);
@@ -78,10 +84,10 @@ class HostProbe {
 
   Communicator& comm_;
   int here_ = 1;               // ranks of this host
+  Rank next_ = -1;             // of them, after this one; -1: none
   bool first_here_ = true;     // this rank is the first of them
   bool one_clock_;             // all ranks, also of several hosts, run on one machine
   bool crowded_;               // they outnumber its cores
-  int barriers_;               // in a sample
   bool each_alone_ = false;    // they copy one after the other: these, or those of a rooted operation
   int64_t at_once_bytes_ = 0;  // that each copies where all do
   ProbedOperation operation_;
@@ -90,13 +96,15 @@ class HostProbe {
   ProbeSizes size_;
   int64_t host_bytes_ = 0;  // of one host's part of the message; 0: there is one host
   std::string barrier_;     // its algorithm
-  BenchPattern pattern_;    // what memory holds, as the operation's does
-  SharedMemory sink_;       // private
+  StepProbe step_;
+  BenchPattern pattern_;  // what memory holds, as the operation's does
+  SharedMemory sink_;     // private
   SymmetricMemory source_, stage_;
   bool have_peers_ = false;           // some host has several ranks
   std::byte* peer_source_ = nullptr;  // of the next rank of this host; null: there is none
   std::byte* peer_stage_ = nullptr;
   std::array<std::vector<double>, kKinds> us_;
+  std::vector<double> step_us_;
   // latency, us a byte, message_us, us a byte of a core, burst_bytes, us a byte of a burst
   std::array<std::vector<double>, 6> link_;
 };

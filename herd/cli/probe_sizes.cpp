@@ -9,7 +9,7 @@
 namespace herd::cli {
 namespace {
 
-constexpr int64_t kLine = 64, kLeastBytes = 1 << 10, kLeastByTurns = 16 << 10, kMostBytes = 128 << 20;
+constexpr int64_t kLine = 64, kLeastBytes = 64, kLeastByTurns = 16 << 10, kMostBytes = 128 << 20;
 constexpr int64_t kLeastMessage = 8, kMostOfShorter = 4 << 10;
 
 int64_t moved_at_once(const ProbedOperation& operation, int ranks) {
@@ -47,7 +47,8 @@ int64_t staged_at_once(const ProbedOperation& operation, int ranks, int64_t buff
 }  // namespace
 
 int64_t ProbeSizes::memory(const ProbedOperation& operation, int ranks) const {
-  return std::max({buffer, operation.reduces_elsewhere() ? 2 * read : read, message * (operation.rooted ? 1 : ranks)});
+  return std::max({buffer, operation.reduces_elsewhere() ? 2 * read : read, message * (operation.rooted ? 1 : ranks),
+                   operation.copies_what_was_read() ? 2 * part : part});
 }
 
 ProbeSizes probe_sizes(const ProbedOperation& operation, int ranks, bool by_turns) {
@@ -59,7 +60,8 @@ ProbeSizes probe_sizes(const ProbedOperation& operation, int ranks, bool by_turn
   size.staged = staged_at_once(operation, ranks, size.buffer, size.part);
   size.message = round_up(message_bytes(operation, ranks, size.buffer), kLeastMessage);
   size.shorter = std::min(round_up(size.message / 8, kLeastMessage), kMostOfShorter);
-  size.read = operation.reduces_elsewhere() ? size.part : operation.takes_whole() ? size.message : size.buffer;
+  const bool in_parts = operation.reduces_elsewhere() || (!operation.rooted && operation.bytes <= kMinPieceBytes);
+  size.read = in_parts ? size.part : operation.takes_whole() ? size.message : size.buffer;
   return size;
 }
 

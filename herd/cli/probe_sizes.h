@@ -18,7 +18,8 @@ struct ProbedOperation {
   bool rooted = false;                  // while one rank writes, others read
 
   bool reduces_elsewhere() const { return reduce && !in_place; }
-  bool takes_whole() const { return rooted && in_place; }  // ranks read all that another one has
+  bool copies_what_was_read() const { return reduce && in_place && !rooted; }  // where peers have read its input
+  bool takes_whole() const { return rooted && in_place; }                      // ranks read all that another one has
 };
 
 // Multiples of 64, but the messages: of 8.
@@ -30,7 +31,7 @@ struct ProbeSizes {
   int64_t message = 0;  // of one that passes a ring or a tree
   int64_t shorter = 0;  // and of a shorter one
 
-  // What the operation's memory holds: a message for each rank, or all that is read and what it is added to.
+  // What the operation's memory holds: a message for each rank, all that is read and what it is added to, or two parts.
   int64_t memory(const ProbedOperation& operation, int ranks) const;
 };
 
