@@ -1,15 +1,20 @@
 #include "herd/cli/collective_options.h"
 
 #include <CLI/CLI.hpp>
-#include <thread>
+#include <algorithm>
+#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/collectives/registry.h"
+#include "herd/comm/communicator.h"
+#include "herd/comm/context.h"
+#include "herd/comm/inproc_world.h"
 #include "herd/launch/cores.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/given.h"
 #include "herd/topology/presets.h"
+#include "herd/topology/probe.h"
 
 namespace herd::cli {
 
@@ -24,15 +29,30 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
   app.add_flag("--out-of-place", o.out_of_place, "input and output are different memory");
   app.add_flag("--ordinary-memory", o.ordinary_memory, "buffers that peers do not map");
   app.add_option("--topology", o.topology_file,
-                 "file of docs/formats/topology.md, or torus:4x4, mesh:4x4, hosts:4x8, racks:2x4x8; else this host");
+                 "file of docs/formats/topology.md, or torus:4x4, mesh:4x4, hosts:4x8, racks:2x4x8; else this host, "
+                 "its memory timed now");
   app.add_option("--segment", o.segment, "bytes of a segment, for algorithms that have segments; else by the message");
 }
 
+namespace {
+
+// What a job of so many ranks would choose on here: its first ranks time the host's memory, one on each core.
+Topology this_host_as_timed(int ranks) {
+  const int cores = launch::host_cores(), timing = std::min(ranks, cores);
+  const Topology untimed = one_host(ranks, cores);
+  if (timing < 2) return untimed;
+  Host host;
+  run_inproc(timing, [&](Communicator& comm) {
+    if (comm.rank() == 0) host = comm::Access::context(comm).facts->host;
+  });
+  return assemble(std::vector<int>(static_cast<size_t>(ranks), 0), host, host.uplink);
+}
+
+}  // namespace
+
 Topology topology_of(const CollectiveOptions& o) {
   if (o.ranks < 1) throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks));
-  if (o.topology_file.empty()) {
-    return one_host(o.ranks, launch::host_cores());
-  }
+  if (o.topology_file.empty()) return this_host_as_timed(o.ranks);
   try {
     return first_ranks(given_topology(o.topology_file), o.ranks);
   } catch (const Error& error) {

@@ -22,12 +22,13 @@ struct CollectiveOptions {
   int root = 0;
   bool out_of_place = false;
   bool ordinary_memory = false;
-  std::string topology_file = {};  // or a preset's name; empty: one host with this machine's cores
+  std::string topology_file = {};  // or a preset's name; empty: this host
   std::string segment = {};        // "64KiB"; empty: by the message
 };
 
 void add_collective_options(CLI::App& app, CollectiveOptions& options);
 
+// This host's memory is timed as a job does when it starts (some 4 ms; comm/memory_probe.h).
 // Throw kBadConfig or kCorruptFile, naming the option or the line.
 Topology topology_of(const CollectiveOptions& options);
 void check_segments(std::string_view op, int64_t segment_bytes);  // where no algorithm of the operation has segments

@@ -124,7 +124,8 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
             names_with_segments(request.collective) + "; the others have none, and are as without --segment\n";
   }
   const bool remarks = !left_out.empty() || request.segment_bytes > 0;
-  return text + (remarks ? "\n" : "") + "choice: " + choice.reason + "\n";
+  return text + (remarks ? "\n" : "") + (measured.empty() ? "choice: " : "choice before these runs: ") + choice.reason +
+         "\n";
 }
 
 std::string all_workers_text(const CollectiveRequest& request, const Topology& topology) {

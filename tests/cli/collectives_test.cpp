@@ -16,6 +16,7 @@
 #include "herd/cli/show_schedule.h"
 #include "herd/cli/tune.h"
 #include "herd/collectives/registry.h"
+#include "herd/launch/cores.h"
 #include "herd/schedule/text.h"
 #include "tests/support/temporary_folder.h"
 
@@ -31,6 +32,20 @@ TEST(Explain, ListsEveryAlgorithmAndTheChoice) {
        {"all_reduce of 64 MiB fp32 over 2 ranks", "ring", "direct_pull", "staged", "\nchoice: direct_push: "}) {
     EXPECT_THAT(text, HasSubstr(words));
   }
+}
+
+// As a job chooses, which times its host, too (comm/memory_probe.h); rates are rounded to one or 3.15 times a power of
+// ten, and no default is.
+TEST(Explain, RestsOnThisHostsMemory) {
+  if (launch::host_cores() < 2) GTEST_SKIP() << "ranks that share one core time nothing";
+  const Host given, timed = topology_of({.op = "all_reduce", .ranks = 3}).hosts.at(0);
+  EXPECT_EQ(timed.ranks, 3);
+  EXPECT_EQ(timed.cores, launch::host_cores());
+  EXPECT_NE(timed.core_bytes_per_us, given.core_bytes_per_us);
+  EXPECT_NE(timed.memory_bytes_per_us, given.memory_bytes_per_us);
+  EXPECT_NE(timed.cached_core_bytes_per_us, given.cached_core_bytes_per_us);
+  EXPECT_NE(timed.cached_bytes_per_us, given.cached_bytes_per_us);
+  EXPECT_EQ(topology_of({.op = "all_reduce", .ranks = 1}).hosts.at(0).core_bytes_per_us, given.core_bytes_per_us);
 }
 
 TEST(Explain, CountsAllWorkersTogetherOnRequest) {
