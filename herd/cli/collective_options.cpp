@@ -2,14 +2,11 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
-#include <vector>
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/collectives/registry.h"
-#include "herd/comm/communicator.h"
-#include "herd/comm/context.h"
-#include "herd/comm/inproc_world.h"
+#include "herd/comm/memory_probe.h"
 #include "herd/launch/cores.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/given.h"
@@ -36,16 +33,12 @@ void add_collective_options(CLI::App& app, CollectiveOptions& o) {
 
 namespace {
 
-// What a job of so many ranks would choose on here: its first ranks time the host's memory, one on each core.
+// What a job of so many ranks would choose on here.
 Topology this_host_as_timed(int ranks) {
   const int cores = launch::host_cores(), timing = std::min(ranks, cores);
-  const Topology untimed = one_host(ranks, cores);
-  if (timing < 2) return untimed;
-  Host host;
-  run_inproc(timing, [&](Communicator& comm) {
-    if (comm.rank() == 0) host = comm::Access::context(comm).facts->host;
-  });
-  return assemble(std::vector<int>(static_cast<size_t>(ranks), 0), host, host.uplink);
+  Topology topology = one_host(ranks, cores);
+  if (timing > 1) topology.hosts[0] = with_memory(topology.hosts[0], comm::probe_memory(timing));
+  return topology;
 }
 
 }  // namespace

@@ -10,6 +10,7 @@
 #include "herd/base/elapsed.h"
 #include "herd/base/median.h"
 #include "herd/cli/fit.h"
+#include "herd/cli/probe_rounds.h"
 #include "herd/collectives/choose.h"
 #include "herd/collectives/staging.h"
 #include "herd/comm/context.h"
@@ -17,7 +18,6 @@
 #include "herd/comm/link_probe.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
-#include "herd/transport/local_channel.h"
 
 namespace herd::cli {
 namespace {
@@ -30,24 +30,7 @@ constexpr int64_t kLeastMessagesByTurns = 32 << 10, kLeastCopiedAtOnce = 256 << 
 constexpr int64_t kWakingBytes = 8 << 10;
 constexpr double kLeastFactor = 0.05, kLeastOfMessages = 0.01;
 
-// Rounds of which a sample is made, after some that bring memory, stage and rings into the state that repetitions of an
-// operation find: what was written past the caches, or pushed out of them, comes back over several.
-struct Rounds {
-  int before, measured;
-};
-// The more ranks take turns, the fewer of them.
-Rounds rounds_of(int64_t bytes, int turns) {
-  if (bytes > 8 << 20) return {1, 1};
-  return {std::max(2, 16 * 4 / std::max(4, turns)), std::max(2, 5 * 4 / std::max(4, turns))};
-}
-// Calls until a ring has been filled once, by messages of so many bytes behind a line each.
-int once_around(int ranks, int64_t message, bool rooted) {
-  const int64_t ring = transport::LocalLayout(ranks).ring_bytes[static_cast<size_t>(transport::Lane::kCollective)];
-  const int messages_a_call = rooted ? 1 : std::max(1, ranks - 1);
-  return static_cast<int>(ring / ((64 + message) * messages_a_call));
-}
 constexpr int kMoreBetweenHosts = 6;
-constexpr Rounds kPieces = {4, 12};  // of a long buffer, one after the other as an operation moves them
 
 // Whether it is so on any rank: all go through the same kinds and rounds.
 bool any_rank(Communicator& comm, bool here) {
@@ -231,9 +214,9 @@ void HostProbe::run(Kind kind, int round) {
       move(peer_source_, sink, size_.buffer, streams_ ? store : to_peers(size_.buffer, store));
       return all_out();
     case kReducePart:
-      return take(source + place(comm_.rank()), peer_source_ + other_place(next_), nullptr, size_.part);
+      return take(source + place(comm_.rank()), peer_source_ + place(next_ + 1), nullptr, size_.part);
     case kCopyPart:
-      move(source + other_place(comm_.rank()), peer_source_ + place(next_), size_.part, store);
+      move(source + place(comm_.rank() + 1), peer_source_ + place(next_), size_.part, store);
       return all_out();
     case kWriteStage:
       move(static_cast<std::byte*>(stage_.data()) + slot, source + offset, size_.staged,
@@ -294,13 +277,14 @@ void HostProbe::sample() {
       {kAlone},   {kAll},  {kReadPeer}, {kReadOwn, kWritePeer}, {kReducePart, kCopyPart}, {kWriteStage, kReadStage},
       {kBarrier}, {kRing}, {kMessages}, {kShorterMessages}};
   for (const std::vector<Kind>& kinds : by_turns) {
-    Rounds rounds =
-        kinds[0] == kWriteStage && pieces() > 1 ? kPieces : rounds_of(memory_bytes(), each_alone_ ? comm_.size() : 1);
-    // Between hosts there are fewer samples, and barriers wait for turns and for the network.
+    ProbeRounds rounds = kinds[0] == kWriteStage && pieces() > 1
+                             ? kPieceRounds
+                             : probe_rounds(memory_bytes(), each_alone_ ? comm_.size() : 1);
+    // Between hosts there are fewer samples, and barriers of ranks that take turns wait for the network, too.
     if (kinds[0] == kBarrier && host_bytes_ > 0) rounds.measured *= kMoreBetweenHosts;
     // Rings that were not used for a while have left the caches: once around.
     if (kinds[0] == kMessages)
-      rounds.before = std::max(rounds.before, once_around(comm_.size(), size_.message, operation_.rooted));
+      rounds.before = std::max(rounds.before, calls_around_a_ring(comm_.size(), size_.message, operation_.rooted));
     for (int round = 0; round < rounds.before + rounds.measured; ++round) {
       for (const Kind kind : kinds) {
         const double us = measures(kind) ? once(kind, round) : 0;
@@ -405,7 +389,7 @@ Topology HostProbe::applied_to(Topology topology, double core_ns) const {
     if (!have_peers_) continue;
     host.peer_read_factor = factor(us[kReadPeer] / static_cast<double>(size_.read), own_to_take);
     host.peer_write_factor = factor(us[kWritePeer] / bytes);
-    if (operation_.copies_what_was_read()) {
+    if (operation_.copies_what_was_read()) {  // a sum that is slow to compute leaves nothing for it: least then
       const double read_us = one * host.peer_read_factor;
       host.shared_write_factor = factor(us[kCopyPart] / static_cast<double>(size_.part) - read_us, 0);
     }

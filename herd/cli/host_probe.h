@@ -4,13 +4,13 @@
 //   own memory     copied by one rank alone, and by all at once
 //   peers' memory  read (and added to own, where the operation reduces) after its owner wrote it; written after its
 //                  owner wrote it, or where outputs lie apart read it
-//   shared         own memory written after a peer read it: as in an all-reduce, whose ranks each reduce a part, and
-//                  then copy the others' over what these have read
+//   shared         own memory written after a peer read it: as in an all-reduce in place, whose ranks each reduce a
+//                  part, and then copy the others' over what these have read; other operations have none
 //   stage          taken over after a peer read it, and read after a peer wrote it
 //   messages       passed around a ring, or where one rank has all, along a tree: as long as those of the operation,
 //                  and an eighth of that, of 4 KiB at most
-//   signals        barriers, and core_distance.h's round trip
-//   steps          of a schedule, that move nothing to speak of
+//   signals        where each rank of one host has a core: a barrier, and core_distance.h's round trip
+//   steps          of a schedule (step_probe.h)
 //   turns          where ranks outnumber cores: what a barrier takes, and a ring of messages
 //   links          between hosts link_probe.h's times, for messages as long as the operation's parts: a link that lets
 //                  bursts pass is another one for short messages
@@ -67,9 +67,9 @@ class HostProbe {
   int pieces() const { return static_cast<int>(std::max<int64_t>(1, size_.read / size_.staged)); }
   // Of the stage: staged algorithms have two or three pieces under way, operations two copies of the stage.
   int slots() const { return 2 * std::min(2, pieces()); }
-  // The part that a rank reduces, and the one that it copies from the next rank; so that nobody reads what is written.
-  int64_t place(Rank rank) const { return rank % 2 == 0 ? 0 : memory_bytes() - size_.part; }
-  int64_t other_place(Rank rank) const { return memory_bytes() - size_.part - place(rank); }
+  // Of the part that a rank reduces, and of the one that it copies from the next rank (place(rank + 1)): nobody reads
+  // what another one writes.
+  int64_t place(Rank rank) const { return size_.place(operation_, comm_.size(), rank % 2 != 0); }
   void wake() const;
   void settle(Kind kind, int round);
   void run(Kind kind, int round);

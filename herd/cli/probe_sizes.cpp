@@ -51,12 +51,17 @@ int64_t ProbeSizes::memory(const ProbedOperation& operation, int ranks) const {
                    operation.copies_what_was_read() ? 2 * part : part});
 }
 
+int64_t ProbeSizes::place(const ProbedOperation& operation, int ranks, bool other) const {
+  return other ? (memory(operation, ranks) - part) / kLine * kLine : 0;
+}
+
 ProbeSizes probe_sizes(const ProbedOperation& operation, int ranks, bool by_turns) {
   // Each rank has a message for each other one, also of the shorter ones.
   const int64_t least = std::max(by_turns ? kLeastByTurns : kLeastBytes, 2 * ranks * kLeastMessage);
   ProbeSizes size;
   size.buffer = round_up(std::clamp(buffer_bytes(operation, ranks), least, kMostBytes), kLine);
-  size.part = round_up(std::clamp(operation.bytes / ranks, kLeastBytes, size.buffer), kLine);
+  const int64_t least_part = by_turns ? std::min(kLeastByTurns, size.buffer) : kLeastBytes;
+  size.part = round_up(std::clamp(operation.bytes / ranks, least_part, size.buffer), kLine);
   size.staged = staged_at_once(operation, ranks, size.buffer, size.part);
   size.message = round_up(message_bytes(operation, ranks, size.buffer), kLeastMessage);
   size.shorter = std::min(round_up(size.message / 8, kLeastMessage), kMostOfShorter);

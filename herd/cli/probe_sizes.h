@@ -33,6 +33,8 @@ struct ProbeSizes {
 
   // What the operation's memory holds: a message for each rank, all that is read and what it is added to, or two parts.
   int64_t memory(const ProbedOperation& operation, int ranks) const;
+  // Where the one of two parts lies in such memory, and the other.
+  int64_t place(const ProbedOperation& operation, int ranks, bool other) const;
 };
 
 // `by_turns`: ranks of several hosts outnumber cores, so that short copies would be lost in their turns.

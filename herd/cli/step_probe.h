@@ -1,5 +1,6 @@
-// What any step of a schedule costs its rank's thread beside the bytes it moves (topology.h's Host::step_us): copies of
-// one element each, run as those of an operation are. Threads: one at a time.
+// What a step of a schedule costs its rank's thread beside the bytes it moves (topology.h's Host::step_us): 64 copies
+// of one element, one after the other, by the code that runs an operation's. What a signal, a wait or a message costs
+// beyond that, barriers and rings of messages tell (host_probe.h). Threads: one at a time.
 #pragma once
 
 #include "herd/comm/compiled_schedule.h"

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <chrono>
+#include <latch>
 #include <limits>
+#include <numeric>
 #include <span>
+#include <thread>
 #include <vector>
 
 #include "herd/base/elapsed.h"
@@ -62,6 +65,14 @@ Times heard(GroupState& world, Rank from) {
   return times;
 }
 
+Times least(const Times& a, const Times& b) {
+  return {std::min(a.cached, b.cached), std::min(a.past_cache, b.past_cache)};
+}
+
+MemoryProbe probe_of(size_t ranks, const Times& alone, const Times& all) {
+  return {static_cast<int>(ranks), kBytes, alone.cached, all.cached, alone.past_cache, all.past_cache};
+}
+
 std::vector<Rank> ranks_of_first_host(GroupState& world) {
   std::vector<Rank> ranks;
   for (Rank rank = 0; rank < world.size(); ++rank) {
@@ -87,11 +98,23 @@ std::optional<MemoryProbe> probe_memory(GroupState& world) {
   for (size_t i = 1; i < ranks.size(); ++i) tell(world, ranks[i], i < cores ? alone : Times{});
   if (cores < 2) return std::nullopt;
   Times all = time_copies();
-  for (size_t i = 1; i < cores; ++i) {
-    const Times theirs = heard(world, ranks[i]);
-    all = {std::min(all.cached, theirs.cached), std::min(all.past_cache, theirs.past_cache)};
+  for (size_t i = 1; i < cores; ++i) all = least(all, heard(world, ranks[i]));
+  return probe_of(cores, alone, all);
+}
+
+MemoryProbe probe_memory(int threads) {
+  const Times alone = time_copies();
+  std::vector<Times> each(static_cast<size_t>(threads));
+  std::latch together(threads);
+  std::vector<std::jthread> running;
+  for (Times& own : each) {
+    running.emplace_back([&together, &own] {
+      together.arrive_and_wait();
+      own = time_copies();
+    });
   }
-  return MemoryProbe{static_cast<int>(cores), kBytes, alone.cached, all.cached, alone.past_cache, all.past_cache};
+  running.clear();  // waits for them
+  return probe_of(each.size(), alone, std::accumulate(each.begin() + 1, each.end(), each[0], least));
 }
 
 }  // namespace herd::comm

@@ -18,4 +18,8 @@ namespace herd::comm {
 // its host, or a core is all they have. Throws the group's error.
 std::optional<MemoryProbe> probe_memory(GroupState& world);
 
+// The same by threads of this process, the first one alone, then all: what a job of as many ranks on this host would
+// find. REQUIRES threads > 1.
+MemoryProbe probe_memory(int threads);
+
 }  // namespace herd::comm

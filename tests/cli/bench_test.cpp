@@ -148,14 +148,17 @@ TEST(Bench, PredictsWithinItsLimit) {
   struct Case {
     const char *op, *algorithm;
     int64_t bytes;
+    bool symmetric = false;
   };
   for (const Case& c : {Case{"reduce", "binomial", 4 << 10}, Case{"all_gather", "ring", 4 << 10},
-                        Case{"all_gather", "staged", 64 << 10}, Case{"all_reduce", "staged", 64 << 10}}) {
+                        Case{"all_gather", "staged", 64 << 10}, Case{"all_reduce", "staged", 64 << 10},
+                        Case{"all_reduce", "direct_pull", 64 << 10, true}}) {
     std::string seen;
     bool within = false;
     for (int run = 0; run < 6 && !within; ++run) {
       run_inproc(2, [&](Communicator& comm) {
-        const BenchResult r = bench(comm, {.op = c.op, .algorithm = c.algorithm, .seconds = 0.05}, c.bytes);
+        const BenchResult r =
+            bench(comm, {.op = c.op, .algorithm = c.algorithm, .symmetric = c.symmetric, .seconds = 0.05}, c.bytes);
         if (comm.rank() != 0) return;
         const double off = r.predicted_us / r.us_median - 1;
         seen += " " + std::to_string(off);

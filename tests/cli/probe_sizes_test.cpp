@@ -9,8 +9,9 @@ namespace {
 
 // What the probe copies lies in the memory it has, whatever is asked.
 TEST(ProbeSizes, StayInTheirMemory) {
-  for (const int64_t bytes : {0L, 1L, 4L << 10, 64L << 10, 300'001L, 1L << 20, 16L << 20, 64L << 20, 5L << 30}) {
-    for (const int ranks : {1, 2, 3, 4, 17, 64}) {
+  for (const int64_t bytes :
+       {0L, 1L, 16L, 100L, 4L << 10, 64L << 10, 300'001L, 1L << 20, 16L << 20, 64L << 20, 5L << 30}) {
+    for (const int ranks : {1, 2, 3, 4, 5, 8, 17, 64}) {
       for (const bool reduces : {false, true}) {
         for (const bool in_place : {false, true}) {
           for (const bool rooted : {false, true}) {
@@ -34,7 +35,16 @@ TEST(ProbeSizes, StayInTheirMemory) {
                 EXPECT_GE(memory, 2 * size.read);
               }
               if (reduces && in_place && !rooted) {
-                EXPECT_GE(memory, 2 * size.part);
+                const int64_t one = size.place(operation, ranks, false), other = size.place(operation, ranks, true);
+                EXPECT_LE(one + size.part, other);
+                EXPECT_LE(other + size.part, memory);
+                EXPECT_EQ(other % 64, 0);
+              }
+              if (by_turns) {
+                EXPECT_GE(size.part, 16 << 10);
+              }
+              if (by_turns && !operation.takes_whole()) {
+                EXPECT_GE(size.read, 16 << 10);
               }
               EXPECT_LE(memory, int64_t{256} << 20);
               for (const int64_t one : {size.buffer, size.part, size.staged}) EXPECT_EQ(one % 64, 0);
