@@ -36,14 +36,14 @@ int run_show_program(const ShowProgramOptions& options) {
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
 
   const program::Simulation simulation =
-      planner::simulate_on(steps, model, layout, cluster, planner::calibration_of(cluster, run, layout));
+      planner::simulate_on(steps, model, cluster, planner::calibration_of(cluster, run, layout));
   std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",
                spec::summary(layout).c_str(), format_count(static_cast<double>(model.parameters())).c_str(),
                step.ops.size(), format_us(simulation.step_us).c_str(),
                format_bytes(static_cast<double>(simulation.device_peak.bytes)).c_str());
   if (simulation.device_peak.op >= 0) {
     const program::Op& at = step.ops[static_cast<size_t>(simulation.device_peak.op)];
-    std::fprintf(stderr, " at %s %s", std::string(op_name(at.kind)).c_str(), subject(at).c_str());
+    std::fprintf(stderr, " at %s", describe(step, at).c_str());
   }
   std::fprintf(stderr, "\n%s", memory_table(simulation.device_peak).c_str());
   if (!options.trace.empty()) write_file(options.trace, draw::timeline_trace(simulation.timeline));

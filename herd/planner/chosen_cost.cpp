@@ -4,6 +4,7 @@
 
 #include "herd/base/error.h"
 #include "herd/collectives/choose.h"
+#include "herd/program/names.h"
 
 namespace herd::planner {
 namespace {
@@ -16,37 +17,29 @@ std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double
   return {std::max(0.0, a_us - slope * static_cast<double>(a)), slope};
 }
 
-int stride_of(const spec::Layout& layout, const std::string& axis) {
-  int stride = 1;
-  for (const auto& [name, size] : spec::mesh_axes(layout)) {
-    if (axis == name) return stride;
-    stride *= size;
-  }
-  throw Error(Code::kBadConfig, "the mesh has no axis \"" + axis + "\"\n  fix: dp, fsdp, tp, pp or cp");
-}
-
-int size_of_axis(const spec::Layout& layout, const std::string& axis) {
-  for (const auto& [name, size] : spec::mesh_axes(layout)) {
-    if (axis == name) return size;
-  }
-  return 1;
+// "2@4*3@1 of 24 all_gather": axes of one shape have one price.
+std::string shape_of(const Axis& axis) {
+  std::string out;
+  for (const Factor& factor : axis.factors)
+    out += std::to_string(factor.size) + "@" + std::to_string(factor.stride) + " ";
+  for (const int member : axis.members) out += "," + std::to_string(member);
+  return out;
 }
 
 // Bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a reduction.
 double moved_bytes(program::OpKind kind, int64_t bytes) {
-  return (kind == program::OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
+  return (kind == program::OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
 }
 
 }  // namespace
 
-Topology group_topology(const Topology& topology, const spec::Layout& layout, const std::string& axis) {
-  const int stride = stride_of(layout, axis), size = size_of_axis(layout, axis);
+Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
   Topology group{topology.name, {}, topology.spine_bytes_per_us};
   size_t at = 0;
   int first = 0;  // rank of hosts[at]
   double share = 1;
-  for (int i = 0, previous = -1; i < size; ++i) {
-    const int rank = i * stride;
+  int previous = -1;
+  for (const int rank : mesh.ranks(axis, 0)) {
     while (rank >= first + topology.hosts[at].ranks) first += topology.hosts[at++].ranks;
     if (previous != static_cast<int>(at)) {
       group.hosts.push_back(topology.hosts[at]);
@@ -70,7 +63,7 @@ Topology group_topology(const Topology& topology, const spec::Layout& layout, co
 
 double ChosenCost::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
   CollectiveRequest request;
-  request.collective = kind == program::OpKind::kGather ? Collective::kAllGather : Collective::kAllReduce;
+  request.collective = kind == program::OpKind::kAllReduce ? Collective::kAllReduce : Collective::kAllGather;
   request.num_ranks = group.num_ranks();
   request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
   request.dtype = dtype_;
@@ -81,11 +74,9 @@ double ChosenCost::chosen_us(program::OpKind kind, int64_t bytes, const Topology
   return choose(request, group).candidates[0].us;
 }
 
-double ChosenCost::line_us(program::OpKind kind, int64_t bytes, const std::string& axis, const Topology& group) const {
+double ChosenCost::line_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const {
   Memory& memory = shared_ != nullptr ? *shared_ : own_;
-  std::string key = axis + (kind == program::OpKind::kGather ? " gather" : " reduce");
-  for (const int size : {layout_.pp, layout_.dp, layout_.fsdp, layout_.cp, layout_.tp})
-    key += " " + std::to_string(size);
+  const std::string key = shape_of(axis) + std::string(program::op_name(kind));
   const auto at = memory.try_emplace(key + " " + std::string(dtype_name(dtype_)));
   Line& line = at.first->second;
   if (at.second) {
@@ -98,21 +89,21 @@ double ChosenCost::line_us(program::OpKind kind, int64_t bytes, const std::strin
   return bytes <= kMiddle ? line.fixed_us + line.us_per_byte * size : line.long_fixed_us + line.long_us_per_byte * size;
 }
 
-program::CollectivePrice ChosenCost::price(program::OpKind kind, int64_t bytes, const std::string& axis,
-                                           int num_ranks) const {
-  if (num_ranks < 2 || bytes == 0) return {};
-  const auto known = known_.find({kind, bytes, axis});
+program::CollectivePrice ChosenCost::price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
+  if (mesh.size(axis) < 2 || bytes == 0) return {};
+  const Axis& along = mesh.axes[static_cast<size_t>(axis)];
+  const auto known = known_.find({kind, bytes, shape_of(along)});
   if (known != known_.end()) return known->second;
-  const Topology group = group_topology(topology_, layout_, axis);
+  const Topology group = group_topology(topology_, mesh, axis);
   const double us =
-      sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, axis, group);
+      sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, along, group);
   const Host& host = group.hosts[0];
   program::CollectivePrice price;
   const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
   price.work_us = group.hosts.size() == 1 ? us : std::min(us, alone_us);
   price.latency_us = us - price.work_us;
   price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
-  return known_[{kind, bytes, axis}] = price;
+  return known_[{kind, bytes, shape_of(along)}] = price;
 }
 
 }  // namespace herd::planner

@@ -10,14 +10,12 @@
 #include <tuple>
 
 #include "herd/program/simulate.h"
-#include "herd/spec/layout.h"
 #include "herd/topology/topology.h"
 
 namespace herd::planner {
 
-// The hosts of rank 0's group along an axis. Axes from the outermost: pp, dp, fsdp, cp, tp. Throws kBadConfig for an
-// axis of another name.
-Topology group_topology(const Topology& topology, const spec::Layout& layout, const std::string& axis);
+// The hosts of rank 0's group along an axis of the mesh.
+Topology group_topology(const Topology& topology, const Mesh& mesh, int axis);
 
 class ChosenCost final : public program::CollectiveCost {
  public:
@@ -25,12 +23,11 @@ class ChosenCost final : public program::CollectiveCost {
     kEach,  // every size up to 64 MiB is asked for, larger ones lie on a line
     kLine,  // 64 KiB, 4 and 64 MiB are, the others lie on the lines through them: for searches over many layouts
   };
-  ChosenCost(Topology topology, const spec::Layout& layout, DType dtype, Sizes sizes = Sizes::kEach)
-      : topology_(std::move(topology)), layout_(layout), dtype_(dtype), sizes_(sizes) {}
-  program::CollectivePrice price(program::OpKind kind, int64_t bytes, const std::string& axis,
-                                 int num_ranks) const override;
+  ChosenCost(Topology topology, DType dtype, Sizes sizes = Sizes::kEach)
+      : topology_(std::move(topology)), dtype_(dtype), sizes_(sizes) {}
+  program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
-  // Lines of many layouts on one topology: those of equal layouts are asked for once.
+  // Lines of many meshes on one topology: those of equal axes are asked for once.
   struct Line {
     double fixed_us = 0, us_per_byte = 0;            // up to 4 MiB
     double long_fixed_us = 0, long_us_per_byte = 0;  // beyond, where no cache holds it
@@ -43,10 +40,9 @@ class ChosenCost final : public program::CollectiveCost {
 
  private:
   double chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const;
-  double line_us(program::OpKind kind, int64_t bytes, const std::string& axis, const Topology& group) const;
+  double line_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const;
 
   Topology topology_;
-  spec::Layout layout_;
   DType dtype_;
   Sizes sizes_;
   mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_;

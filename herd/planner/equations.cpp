@@ -18,7 +18,7 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const Cluster used = with_ranks(cluster, ranks);
   const CutModel cut(run, layout, used);
-  ChosenCost cost(used.topology, layout, cut.model.compute, ChosenCost::Sizes::kLine);
+  ChosenCost cost(used.topology, cut.model.compute, ChosenCost::Sizes::kLine);
   if (memory != nullptr) cost.remember_in(*memory);
   Prediction out;
   out.layout = layout;

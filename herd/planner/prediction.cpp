@@ -27,9 +27,9 @@ TierBytes tier_bytes(const program::Peak& peak) {
 // Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
-    if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
-    const double n = step.mesh.at(op.axis), whole = static_cast<double>(message_bytes(step, op));
-    sent[op.axis] += (op.kind == OpKind::kReduce && !scatters(op) ? 2 : 1) * whole * (n - 1) / n;
+    if (!is_collective(op)) continue;
+    const double n = step.mesh.size(op.axis), whole = static_cast<double>(message_bytes(step, op));
+    sent[program::axis_name(step.mesh, op.axis)] += (op.kind == OpKind::kAllReduce ? 2 : 1) * whole * (n - 1) / n;
   }
 }
 
@@ -40,7 +40,7 @@ void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::
       const int times = op.kind == OpKind::kBackward ? one.backward
                         : op.kind == OpKind::kLoss   ? one.forward + one.backward
                                                      : one.forward;
-      const double n = step.mesh.at(one.axis);
+      const double n = step.mesh.size(step.mesh.find(one.axis));
       sent[one.axis] += times * (one.reduces ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
     }
   }
@@ -78,12 +78,11 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
 }
 
 program::Simulation simulate_on(const std::vector<Program>& programs, const spec::ModelTable& model,
-                                const spec::Layout& layout, const Cluster& cluster,
-                                const program::Calibration& machine) {
+                                const Cluster& cluster, const program::Calibration& machine) {
   // A reduction that was measured on this host is not predicted.
   if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
     return simulate(programs, model, machine, program::SharedMemoryCost(machine));
-  const ChosenCost cost(cluster.topology, layout, model.compute);
+  const ChosenCost cost(cluster.topology, model.compute);
   return simulate(programs, model, machine, cost);
 }
 
@@ -110,13 +109,13 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   out.parameters = model.parameters();
   out.frozen = model.frozen_parameters();
   out.simulated = true;
-  out.simulation = simulate_on(programs, model, layout, used, machine);
+  out.simulation = simulate_on(programs, model, used, machine);
   out.step_us = out.simulation->step_us;
   const program::Peak& peak = out.simulation->device_peak;
   out.device = tier_bytes(peak);
   if (peak.op >= 0) {
     const program::Op& at = step.ops[static_cast<size_t>(peak.op)];
-    out.peak_at = std::string(op_name(at.kind)) + " " + subject(at);
+    out.peak_at = describe(step, at);
   }
   out.device_bound = static_cast<double>(budget_peak(step, Tier::kDevice).bytes);
   out.host = tier_bytes(in_order_peak(step, Tier::kHost));

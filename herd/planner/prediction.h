@@ -33,7 +33,7 @@ struct Prediction {
   std::string why_equations;  // because of this
   TierBytes device, host, nvme;
   double device_bound = 0;  // no order of ops that the program allows exceeds it; what a budget is compared with
-  std::string peak_at;      // the op: "loss block13 mb0"; empty by equations
+  std::string peak_at;      // the op: "loss of block13 mb0"; empty by equations
   double flops = 0;         // of a rank and step, recompute included
   double compute_us = 0;    // its arithmetic alone, at the rates of the cluster
   double step_us = 0;
@@ -59,7 +59,6 @@ Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluste
 
 // herd train and herd show program ask this too. `programs`: of all ranks of the first host, or rank 0's alone.
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
-                                const spec::Layout& layout, const Cluster& cluster,
-                                const program::Calibration& machine);
+                                const Cluster& cluster, const program::Calibration& machine);
 
 }  // namespace herd::planner

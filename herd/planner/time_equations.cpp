@@ -53,8 +53,8 @@ class StageTime {
   double inner_us(const spec::BlockShape& block, int spec::InnerCollective::*times) const {
     double us = 0;
     for (const auto& one : block.inner) {
-      const int n = one.axis == "tp" ? cut_.layout.tp : cut_.layout.cp;
-      const auto price = cost_.price(one.reduces ? OpKind::kReduce : OpKind::kGather, one.bytes, one.axis, n);
+      const auto price = cost_.price(one.reduces ? OpKind::kAllReduce : OpKind::kAllGather, one.bytes, cut_.layout.mesh,
+                                     cut_.layout.mesh.find(one.axis));
       us += one.*times * (price.latency_us + price.work_us * crowding_);
     }
     return us;
@@ -100,8 +100,8 @@ class StageTime {
     return out;
   }
 
-  double price_us(OpKind kind, double bytes, const std::string& axis, int ranks, double& on_cores) const {
-    const auto price = cost_.price(kind, std::llround(bytes), axis, ranks);
+  double price_us(OpKind kind, double bytes, const std::string& axis, double& on_cores) const {
+    const auto price = cost_.price(kind, std::llround(bytes), cut_.layout.mesh, cut_.layout.mesh.find(axis));
     on_cores += price.work_us;
     return price.latency_us + price.work_us;
   }
@@ -126,20 +126,20 @@ class StageTime {
       const double reduced = whole * cut_.gradient_ratio();
       const double halves = cut_.zero == 0 ? 2 * reduced : reduces * reduced + gathered;  // of all-reduces
       sent[cut_.axis] += halves * (n - 1) / n;
-      us += price_us(OpKind::kReduce, reduced, cut_.axis, cut_.shards, on_cores) * halves / (2 * reduced);
+      us += price_us(OpKind::kAllReduce, reduced, cut_.axis, on_cores) * halves / (2 * reduced);
       on_cores *= halves / (2 * reduced);
       if (cut_.zero > 0) sent[cut_.axis] += 2 * 8 * static_cast<double>(trained) * (n - 1) / n;  // norms
     }
     if (cut_.layout.cp > 1) {
       sent["cp"] += 2 * bytes * (cut_.layout.cp - 1) / cut_.layout.cp;
-      us += price_us(OpKind::kReduce, bytes, "cp", cut_.layout.cp, on_cores);
+      us += price_us(OpKind::kAllReduce, bytes, "cp", on_cores);
     }
     if (cut_.layout.fsdp > 1 && cut_.layout.dp > 1) {
       double part = 0;
       for (const int g : cut_.groups_of(blocks))
         part += cut_.frozen(g) ? 0 : cut_.gradient_ratio() * static_cast<double>(cut_.shard_bytes(g));
       sent["dp"] += 2 * part * (cut_.layout.dp - 1) / cut_.layout.dp;
-      us += price_us(OpKind::kReduce, part, "dp", cut_.layout.dp, on_cores);
+      us += price_us(OpKind::kAllReduce, part, "dp", on_cores);
     }
     return us;
   }

@@ -19,12 +19,8 @@ class PlainStep {
   void write(Program& step) {
     declare(step);
     const int last = step.num_blocks - 1;
-    step.ops.push_back({.kind = OpKind::kLoad,
-                        .reads = {},
-                        .writes = {activation(0, 0), target(0)},
-                        .block = 0,
-                        .micro_batch = 0,
-                        .axis = {}});
+    step.ops.push_back(
+        {.kind = OpKind::kLoad, .reads = {}, .writes = {activation(0, 0), target(0)}, .block = 0, .micro_batch = 0});
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
     std::vector<Value> of_loss = {loss(0)};
     if (last > first_) of_loss.insert(of_loss.begin(), activation_gradient(last, 0));
@@ -36,10 +32,8 @@ class PlainStep {
     }
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       if (frozen(g)) continue;
-      step.ops.push_back({.kind = OpKind::kStep,
-                          .reads = {gradient(g), weight(g), state(g)},
-                          .writes = {weight(g), state(g)},
-                          .axis = {}});
+      step.ops.push_back(
+          {.kind = OpKind::kStep, .reads = {gradient(g), weight(g), state(g)}, .writes = {weight(g), state(g)}});
     }
   }
 
@@ -78,12 +72,8 @@ class PlainStep {
   }
 
   Op forward(int b) const {
-    Op op{.kind = OpKind::kForward,
-          .reads = weights(b),
-          .writes = {activation(b + 1, 0)},
-          .block = b,
-          .micro_batch = 0,
-          .axis = {}};
+    Op op{
+        .kind = OpKind::kForward, .reads = weights(b), .writes = {activation(b + 1, 0)}, .block = b, .micro_batch = 0};
     if (b >= first_) op.writes.push_back(graph(b, 0));
     op.reads.push_back(activation(b, 0));
     return op;
@@ -91,7 +81,7 @@ class PlainStep {
 
   // The first op that touches a gradient writes it, later ones read it and add.
   Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& writes) {
-    Op op{.kind = kind, .reads = {}, .writes = writes, .block = b, .micro_batch = 0, .axis = {}};
+    Op op{.kind = kind, .reads = {}, .writes = writes, .block = b, .micro_batch = 0};
     if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
@@ -110,23 +100,6 @@ class PlainStep {
 
 }  // namespace
 
-std::map<std::string, int> axis_sizes(const spec::Layout& layout) {
-  std::map<std::string, int> sizes;
-  for (const spec::AxisSize& axis : spec::mesh_axes(layout)) {
-    if (axis.size > 1) sizes[axis.name] = axis.size;
-  }
-  return sizes;
-}
-
-std::map<std::string, int> coordinates(const spec::Layout& layout, int rank) {
-  std::map<std::string, int> out;
-  for (const spec::AxisSize& axis : spec::mesh_axes(layout)) {
-    if (axis.size > 1) out[axis.name] = rank % axis.size;
-    rank /= axis.size;
-  }
-  return out;
-}
-
 int64_t state_bytes_per_parameter(const spec::RunFile& run) {
   return static_cast<int64_t>(spec::state_bytes(run).states);
 }
@@ -135,8 +108,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   Program step;
   step.rank = rank;
   step.num_blocks = static_cast<int>(model.blocks.size());
-  step.mesh = axis_sizes(layout);
-  step.coordinate = coordinates(layout, rank);
+  step.mesh = layout.mesh;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStep(run, model).write(step);
   return step;

@@ -16,10 +16,6 @@ namespace herd::program {
 // Values carry the bytes of a full micro-batch; weights, states and losses are persistent.
 Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank);
 
-// The rank's index along each axis, axes of size 1 left out. Outermost first: pp, dp, fsdp, cp, tp.
-std::map<std::string, int> coordinates(const spec::Layout& layout, int rank);
-std::map<std::string, int> axis_sizes(const spec::Layout& layout);
-
 // Bytes of optimizer state per parameter (spec::state_bytes): moments, and what makes a 16-bit weight an fp32 one.
 int64_t state_bytes_per_parameter(const spec::RunFile& run);
 

@@ -15,7 +15,7 @@ Program add_releases(Program step) {
   };
   std::vector<Op> reversed;
   for (auto op = step.ops.rbegin(); op != step.ops.rend(); ++op) {
-    Op release{.kind = OpKind::kRelease, .lane = op->lane, .reads = {}, .writes = {}, .axis = {}};
+    Op release{.kind = OpKind::kRelease, .lane = op->lane, .reads = {}, .writes = {}};
     const std::set<Value> reads(op->reads.begin(), op->reads.end());
     std::set<Value> touched = reads;
     touched.insert(op->writes.begin(), op->writes.end());

@@ -31,7 +31,7 @@ BytesByUse by_use(const std::map<ValueKind, int64_t>& by_kind, int64_t total);
 // The most that is held while one op of the compute lane runs.
 struct OpMemory {
   int op = -1;       // index in Program::ops
-  std::string name;  // "backward block3 mb0"
+  std::string name;  // "backward of block3 mb0"
   double begin_us = 0, end_us = 0;
   BytesByUse bytes = {};
   int64_t total() const;

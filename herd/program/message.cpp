@@ -11,16 +11,15 @@ int64_t message_bytes(const Program& step, const Op& op) {
   return std::max(in, out);
 }
 
-bool scatters(const Op& op) {
-  return op.kind == OpKind::kReduce && !op.writes.empty() && op.reads[0].form == Form::kFull &&
-         op.writes[0].form == Form::kShard;
+bool is_collective(const Op& op) {
+  return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
 }
 
-std::string shard_axis(const Program& step) {
+int shard_axis(const Program& step) {
   for (const Op& op : step.ops) {
-    if (scatters(op)) return op.axis;
+    if (op.kind == OpKind::kReduceScatter) return op.axis;
   }
-  return "";
+  return kNoAxis;
 }
 
 }  // namespace herd::program

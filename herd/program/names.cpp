@@ -6,12 +6,13 @@
 namespace herd::program {
 namespace {
 
-constexpr std::string_view kOps[] = {"load", "forward", "loss", "recompute", "backward", "gather", "reduce", "norm",
-                                     "clip", "step",    "send", "receive",   "fetch",    "evict",  "release"};
+constexpr std::string_view kOps[] = {"load",       "forward",        "loss",  "recompute", "backward", "all_gather",
+                                     "all_reduce", "reduce_scatter", "norm",  "clip",      "step",     "send",
+                                     "receive",    "fetch",          "evict", "release"};
 constexpr std::string_view kLanes[] = {"compute", "gather",   "reduce", "peer-in", "peer-out",
                                        "copy-in", "copy-out", "host",   "io"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
-constexpr std::string_view kForms[] = {"", ".full", ".shard", ".host"};
+constexpr std::string_view kForms[] = {"", ".whole", ".shard", ".host"};
 
 struct ValueSpelling {
   std::string_view prefix, plural;
@@ -64,6 +65,11 @@ std::string value_name(const Value& value) {
   return text + std::string(kForms[static_cast<size_t>(value.form)]);
 }
 
+std::string axis_name(const Mesh& mesh, int axis) {
+  const bool known = axis >= 0 && axis < static_cast<int>(mesh.axes.size());
+  return known ? mesh.axes[static_cast<size_t>(axis)].name : "axis" + std::to_string(axis);
+}
+
 std::optional<OpKind> parse_op_kind(std::string_view text) { return find<OpKind>(kOps, text); }
 std::optional<Lane> parse_lane(std::string_view text) { return find<Lane>(kLanes, text); }
 std::optional<Tier> parse_tier(std::string_view text) { return find<Tier>(kTiers, text); }
@@ -101,7 +107,7 @@ std::optional<Value> parse_value(std::string_view text) {
   return value;
 }
 
-std::string subject(const Op& op) {
+std::string subject(const Program& step, const Op& op) {
   std::string out;
   if (op.block >= 0) append(out, "block" + std::to_string(op.block));
   if (op.micro_batch >= 0) append(out, "mb" + std::to_string(op.micro_batch));
@@ -114,9 +120,14 @@ std::string subject(const Op& op) {
       append(out, value_name(value));
     }
   }
-  if (!op.axis.empty()) append(out, "on " + op.axis);
+  if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
   if (op.peer >= 0) append(out, (op.kind == OpKind::kReceive ? "from " : "to ") + std::to_string(op.peer));
   return out;
+}
+
+std::string describe(const Program& step, const Op& op) {
+  const std::string of = subject(step, op);
+  return std::string(op_name(op.kind)) + (of.empty() ? "" : " of " + of);
 }
 
 Value weight(int group, Form form) { return {ValueKind::kWeight, group, -1, form}; }

@@ -13,7 +13,7 @@ std::string_view op_name(OpKind kind);       // "forward"
 std::string_view lane_name(Lane lane);       // "compute"
 std::string_view tier_name(Tier tier);       // "device"
 std::string_view kind_name(ValueKind kind);  // "weights", for tables and charts
-std::string value_name(const Value& value);  // "w7.full", "x3.0", "factor"
+std::string value_name(const Value& value);  // "w7.whole", "x3.0", "factor"
 
 // Nothing if the text names none.
 std::optional<OpKind> parse_op_kind(std::string_view text);
@@ -21,12 +21,17 @@ std::optional<Lane> parse_lane(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
 std::optional<Value> parse_value(std::string_view text);
 
-// What an op is of, without its kind: "block7 mb0", "g7 g6 on dp", "w7", "block3 mb0 to 1".
-std::string subject(const Op& op);
+// What an op is of, without its kind: "block7 mb0", "g7 g6 on dp", "w7", "block3 mb0 on pp to 1".
+std::string subject(const Program& step, const Op& op);
+
+// "all_gather of w7 on fsdp".
+std::string describe(const Program& step, const Op& op);
+
+std::string axis_name(const Mesh& mesh, int axis);
 
 // Short constructors of values.
-Value weight(int group, Form form = Form::kFull);
-Value gradient(int group, Form form = Form::kFull);
+Value weight(int group, Form form = Form::kWhole);
+Value gradient(int group, Form form = Form::kWhole);
 Value state(int group, Form form = Form::kNone);
 Value activation(int block, int micro_batch);
 Value activation_gradient(int block, int micro_batch);

@@ -12,7 +12,7 @@
 // gradient.
 //
 // Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
-// groups (gather, reduce, norm, clip, step, fetch, evict) leave both -1: their values say which groups. A release names
+// groups (collectives, norm, clip, step, fetch, evict) leave both -1: their values say which groups. A release names
 // what it releases as writes. The first op that touches a gradient in a step writes it; the others read it and add.
 // Threads: plain data.
 #pragma once
@@ -24,21 +24,23 @@
 #include <utility>
 #include <vector>
 
+#include "herd/topology/mesh.h"
+
 namespace herd::program {
 
 enum class OpKind : uint8_t {
-  kLoad,       // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
-  kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
-  kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
-  kRecompute,  // weights, x<b>.m -> graph<b>.m
-  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
-  kGather,     // w.shard -> w.full over an axis
-  kReduce,     // gradient over an axis: g.full -> g.full (all-reduce), or g.full [, g.shard so far] -> g.shard
-               // (reduce-scatter); sums
-  kNorm,       // gradients -> a norm each, or one of all of them; kReduce of it over ranks where sharded, then
-  kClip,       // norms -> factor (run-time choices are buffers that ops read)
-  kStep,       // gradient, state, [factor] -> weight, state
-  kSend,       // to a pipeline stage
+  kLoad,           // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
+  kForward,        // weights, x<b>.m -> x<b+1>.m, graph<b>.m
+  kLoss,           // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
+  kRecompute,      // weights, x<b>.m -> graph<b>.m
+  kBackward,       // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
+  kAllGather,      // w.shard -> w.whole over an axis
+  kAllReduce,      // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies of a shard, norms
+  kReduceScatter,  // sums over an axis: g.whole [, g.shard so far] -> g.shard
+  kNorm,           // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
+  kClip,           // norms -> factor (run-time choices are buffers that ops read)
+  kStep,           // gradient, state, [factor] -> weight, state
+  kSend,           // to a pipeline stage
   kReceive,
   kFetch,    // host -> device
   kEvict,    // device -> host
@@ -60,7 +62,7 @@ enum class ValueKind : uint8_t {
   kTarget,              // target.<micro-batch>: labels for the loss
 };
 
-enum class Form : uint8_t { kNone, kFull, kShard, kHost };  // where or how a value is held: "w7.full"
+enum class Form : uint8_t { kNone, kWhole, kShard, kHost };  // where or how a value is held: "w7.whole"
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
 struct Value {
@@ -78,8 +80,8 @@ struct Op {
   std::vector<Value> writes;
   int block = -1;
   int micro_batch = -1;
-  std::string axis;  // kGather, kReduce: mesh axis, "dp"
-  int peer = -1;     // kSend, kReceive: pipeline stage
+  int axis = kNoAxis;  // of Program::mesh: who takes part in a collective, along which a message goes
+  int peer = -1;       // kSend, kReceive: index on the axis
   bool operator==(const Op&) const = default;
 };
 
@@ -97,8 +99,7 @@ struct Program {
   int rank = 0;
   int num_blocks = 0;
   int micro_batches = 1;
-  std::map<std::string, int> mesh;             // axis -> size, axes of size 1 left out
-  std::map<std::string, int> coordinate;       // axis -> this rank's index
+  Mesh mesh;
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
   std::map<std::pair<OpKind, int>, int64_t>

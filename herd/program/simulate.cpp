@@ -127,13 +127,11 @@ class Simulator {
         const int before = position - position % n - d.distance * n + d.op;
         if (before >= 0) task.after.push_back(done[static_cast<size_t>(before)]);
       }
-      const bool shared = op.kind == OpKind::kGather || op.kind == OpKind::kReduce;
-      if (shared) {
+      if (is_collective(op)) {
         Meeting& meeting = meetings_[meeting_of(step, op, issued)];
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
-        const CollectivePrice price = cost_.price(scatters(op) ? OpKind::kGather : op.kind, message_bytes(step, op),
-                                                  op.axis, step.mesh.at(op.axis));
+        const CollectivePrice price = cost_.price(op.kind, message_bytes(step, op), step.mesh, op.axis);
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0)
@@ -170,32 +168,28 @@ class Simulator {
   void add_inner(const Op& op, const Program& step, const spec::BlockShape& block, PassWork& pass,
                  double& latency_us) const {
     for (const spec::InnerCollective& one : block.inner) {
-      const auto ranks = step.mesh.find(one.axis);
+      const int axis = step.mesh.find(one.axis);
       const int times =
           (op.kind == OpKind::kBackward ? one.backward : one.forward) + (op.kind == OpKind::kLoss ? one.backward : 0);
-      if (ranks == step.mesh.end() || times == 0) continue;
-      const OpKind kind = one.reduces ? OpKind::kReduce : OpKind::kGather;
-      const CollectivePrice price = cost_.price(kind, one.bytes, one.axis, ranks->second);
+      if (axis == kNoAxis || times == 0) continue;
+      const OpKind kind = one.reduces ? OpKind::kAllReduce : OpKind::kAllGather;
+      const CollectivePrice price = cost_.price(kind, one.bytes, step.mesh, axis);
       latency_us += times * price.latency_us;
       pass.work_us += times * price.work_us;
       pass.host_bytes += times * price.host_bytes;
     }
   }
 
-  static std::string others(const Program& step, const std::string& axis) {  // who meets along the axis
-    std::string out = axis;
-    for (const auto& [name, at] : step.coordinate) out += name == axis ? "" : "," + name + std::to_string(at);
-    return out;
-  }
+  // Who meets, and how often they have met before.
   static std::string meeting_of(const Program& step, const Op& op, std::map<std::string, int>& issued) {
-    const std::string key = others(step, op.axis) + "/" + std::string(lane_name(op.lane));
+    const std::string key = std::to_string(op.axis) + " of " + std::to_string(step.mesh.peer(op.axis, step.rank, 0)) +
+                            "/" + std::string(lane_name(op.lane));
     return key + "#" + std::to_string(issued[key]++);
   }
   static std::string message_of(const Program& step, const Op& op, bool sends, std::map<std::string, int>& issued) {
-    const auto stage = step.coordinate.find("pp");
-    const int here = stage == step.coordinate.end() ? 0 : stage->second;
-    const std::string key = others(step, "pp") + "/" + std::to_string(sends ? here : op.peer) + ">" +
-                            std::to_string(sends ? op.peer : here);
+    const std::string here = std::to_string(step.rank),
+                      there = std::to_string(step.mesh.peer(op.axis, step.rank, op.peer));
+    const std::string key = sends ? here + ">" + there : there + ">" + here;
     return key + "#" + std::to_string(issued[key]++);
   }
 
@@ -230,7 +224,7 @@ class Simulator {
         const sim::TaskTime time = time_of(r, i);
         if (op.kind == OpKind::kRelease || time.end_us <= time.start_us) continue;
         const std::string name(op_name(op.kind));
-        out.timeline.spans.push_back({rows.at({r, op.lane}), name + " " + subject(op), name,
+        out.timeline.spans.push_back({rows.at({r, op.lane}), name + " " + subject(programs_[r], op), name,
                                       std::max(0.0, time.start_us - shown_us_),
                                       std::max(0.0, time.end_us - shown_us_)});
       }
@@ -278,8 +272,8 @@ class Simulator {
   void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
     const Op& op = programs_[0].ops[index];
     const sim::TaskTime time = time_of(0, index);
-    out.memory.push_back({static_cast<int>(index), std::string(op_name(op.kind)) + " " + subject(op),
-                          std::max(0.0, time.start_us - shown_us_), std::max(0.0, time.end_us - shown_us_), bytes});
+    out.memory.push_back({static_cast<int>(index), describe(programs_[0], op), std::max(0.0, time.start_us - shown_us_),
+                          std::max(0.0, time.end_us - shown_us_), bytes});
   }
 
   const std::vector<Program>& programs_;
@@ -307,9 +301,9 @@ PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration&
   return {machine.op_overhead_us + (flops_us + bytes / machine.core_bytes_per_us) / machine.threads, bytes};
 }
 
-CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const std::string& /*axis*/, int num_ranks) const {
-  if (num_ranks < 2) return {};
-  const double traffic = (kind == OpKind::kGather ? 1.0 : 2.0) * static_cast<double>(bytes);
+CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
+  if (mesh.size(axis) < 2) return {};
+  const double traffic = (kind == OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
   const double measured = traffic / 2 * machine_.reduce_us_per_byte;
   return {.latency_us = 2,
           .work_us = measured > 0 ? measured : traffic / machine_.core_bytes_per_us,

@@ -46,17 +46,17 @@ struct CollectivePrice {
 class CollectiveCost {
  public:
   virtual ~CollectiveCost() = default;
-  // kGather or kReduce of a whole message of so many bytes, among the ranks of a mesh axis. A reduction that ends in
-  // shards is the first half of one, and costs what a gather does.
-  virtual CollectivePrice price(OpKind kind, int64_t bytes, const std::string& axis, int num_ranks) const = 0;
+  // kAllGather, kAllReduce or kReduceScatter of a whole message of so many bytes, among the ranks of an axis.
+  virtual CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const = 0;
 };
 
 // Ranks of one host reduce straight out of each other's memory. Of S bytes a rank reads S and writes S in an all-reduce
-// (its slice of n inputs, to n outputs), half of it in a gather. Time: as measured, else that of the traffic.
+// (its slice of n inputs, to n outputs), half of it in a gather or where each keeps its slice. Time: as measured, else
+// that of the traffic.
 class SharedMemoryCost final : public CollectiveCost {
  public:
   explicit SharedMemoryCost(const Calibration& machine) : machine_(machine) {}
-  CollectivePrice price(OpKind kind, int64_t bytes, const std::string& axis, int num_ranks) const override;
+  CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
  private:
   Calibration machine_;

@@ -107,7 +107,7 @@ class Assignment {
 
   void place_shard(const Value& value, ValueInfo& info) {
     Value whole = value;
-    whole.form = Form::kFull;
+    whole.form = Form::kWhole;
     const bool beside = on_device(whole) && !pooled(whole);
     if (value.kind == ValueKind::kGradient && !info.persistent) {
       info.slot = beside ? step_.values.at(whole).slot : next_slot_++;

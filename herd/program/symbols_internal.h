@@ -37,17 +37,11 @@ class Model {
   explicit Model(const Expectation& expected);
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
-  int data_rank(int rank) const;
-  int data_ranks() const;
-  std::set<int> groups_of(int rank) const;                       // of the rank's stage
-  std::set<int> trained_groups() const;                          // of all stages
-  int version(int group, int steps) const;                       // of its weights, after so many
-  bool along(const std::string& axis, int a, int b) const;       // data ranks that differ along this axis at most
-  std::set<Atom> contributions(int group, int data_rank) const;  // that a step of this group needs
-  std::vector<int> peers(int rank,
-                         const std::string& axis) const;         // in order of the axis; empty if there is no such axis
-  int peer(int rank, const std::string& axis, int index) const;  // -1 if there is none
-  int coordinate(int rank, const std::string& axis) const;       // 0 along an axis of size 1
+  int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
+  std::set<int> groups_of(int rank) const;                  // of the rank's stage
+  std::set<int> trained_groups() const;                     // of all stages
+  int version(int group, int steps) const;                  // of its weights, after so many
+  std::set<Atom> contributions(int group, int rank) const;  // that a step of this group needs on this rank
 
  private:
   const Expectation& expected_;

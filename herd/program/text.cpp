@@ -12,7 +12,7 @@
 namespace herd::program {
 namespace {
 
-constexpr std::string_view kTitle = "herd program 1";
+constexpr std::string_view kTitle = "herd program 2";
 constexpr int kLargest = 1 << 20;  // of counts and indices in a file
 
 using Row = std::vector<std::string>;
@@ -30,10 +30,16 @@ std::string values_text(const std::vector<Value>& values) {
   return out.empty() ? "-" : out;
 }
 
-std::string axes_text(const std::map<std::string, int>& axes) {
+// " dp=2@2 fsdp=2@1 dp*fsdp=2@2*2@1 pp{0,3}=4@4": size@stride of each factor.
+std::string mesh_text(const Mesh& mesh) {
   std::string out;
-  for (const auto& [axis, number] : axes) out += " " + axis + "=" + std::to_string(number);
-  return out.empty() ? " -" : out;
+  for (const Axis& axis : mesh.axes) {
+    out += " " + axis.name + "=";
+    for (size_t i = 0; i < axis.factors.size(); ++i) {
+      out += (i > 0 ? "*" : "") + std::to_string(axis.factors[i].size) + "@" + std::to_string(axis.factors[i].stride);
+    }
+  }
+  return out;
 }
 
 std::vector<std::string_view> words_of(std::string_view line) {
@@ -66,8 +72,7 @@ class Parser {
     step_.rank = number(field("rank"), kLargest);
     step_.num_blocks = number(field("blocks"), kLargest);
     step_.micro_batches = number(field("micro_batches"), kLargest);
-    axes(field("mesh"), step_.mesh);
-    axes(field("coordinate"), step_.coordinate);
+    mesh(field("mesh"));
     groups(field("groups"));
     section({"value", "bytes", "tier", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -115,13 +120,50 @@ class Parser {
     for (const auto word : words_of(cell)) out.push_back(value(word));
     return out;
   }
-  void axes(std::string_view text, std::map<std::string, int>& out) const {
-    if (text == "-") return;
-    for (const auto word : words_of(text)) {
-      const size_t equals = word.find('=');
-      if (equals == std::string_view::npos || equals == 0) refuse("must hold axis=number");
-      out[std::string(word.substr(0, equals))] = static_cast<int>(number(word.substr(equals + 1), kLargest));
+  // Ranks, then the axes.
+  void mesh(std::string_view text) {
+    const auto words = words_of(text);
+    if (words.empty()) refuse("must hold the number of ranks");
+    step_.mesh.world_size = static_cast<int>(number(words[0], kLargest));
+    for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
+  }
+  Axis axis(std::string_view word) const {
+    const size_t equals = word.find('=');
+    if (equals == std::string_view::npos || equals == 0) refuse("must hold axis=size@stride");
+    Axis out{std::string(word.substr(0, equals)), {}};
+    std::string_view rest = word.substr(equals + 1);
+    for (bool more = true; more;) {
+      const size_t end = rest.find('*'), at = rest.substr(0, end).find('@');
+      if (at == std::string_view::npos) refuse("must hold axis=size@stride");
+      const auto positive = [&](std::string_view digits) {
+        const auto value = static_cast<int>(number(digits, kLargest));
+        if (value == 0) refuse("must hold sizes and strides >= 1");
+        return value;
+      };
+      const int size = positive(rest.substr(0, at));
+      out.factors.push_back({positive(rest.substr(at + 1, end == std::string_view::npos ? end : end - at - 1)), size});
+      more = end != std::string_view::npos;
+      if (more) rest.remove_prefix(end + 1);
     }
+    out.members = members(out);
+    return out;
+  }
+  // "pp{0,3}" names places 0 and 3 of an axis.
+  std::vector<int> members(const Axis& axis) const {
+    std::vector<int> out;
+    const size_t open = axis.name.find('{');
+    if (open == std::string::npos) return out;
+    if (axis.name.back() != '}') refuse("must end the members of an axis with }");
+    std::string_view rest = std::string_view(axis.name).substr(open + 1, axis.name.size() - open - 2);
+    for (bool more = true; more;) {
+      const size_t end = rest.find(',');
+      out.push_back(static_cast<int>(number(rest.substr(0, end), kLargest)));
+      if (out.size() > 1 && out[out.size() - 2] >= out.back()) refuse("must list members in ascending order");
+      more = end != std::string_view::npos;
+      if (more) rest.remove_prefix(end + 1);
+    }
+    if (out.back() >= axis.places()) refuse("must list members that are places of the axis");
+    return out;
   }
   void groups(std::string_view text) {
     step_.block_groups.emplace_back();
@@ -168,7 +210,7 @@ class Parser {
     const auto kind = parse_op_kind(cells[0]);
     const auto lane = parse_lane(cells[2]);
     if (!kind || !lane) refuse("must name an op and a lane");
-    Op op{.kind = *kind, .lane = *lane, .reads = values(cells[3]), .writes = values(cells[4]), .axis = {}};
+    Op op{.kind = *kind, .lane = *lane, .reads = values(cells[3]), .writes = values(cells[4])};
     const auto words = words_of(cells[1]);
     for (size_t i = 0; i < words.size(); ++i) {
       const bool more = i + 1 < words.size();
@@ -176,12 +218,13 @@ class Parser {
         op.block = static_cast<int>(number(words[i].substr(5), kLargest));
       else if (words[i].starts_with("mb"))
         op.micro_batch = static_cast<int>(number(words[i].substr(2), kLargest));
-      else if (words[i] == "on" && more)
-        op.axis = words[++i];
-      else if ((words[i] == "to" || words[i] == "from") && more)
+      else if (words[i] == "on" && more) {
+        op.axis = step_.mesh.find(words[++i]);
+        if (op.axis == kNoAxis) refuse("must name an axis of the mesh after \"on\"");
+      } else if ((words[i] == "to" || words[i] == "from") && more)
         op.peer = static_cast<int>(number(words[++i], kLargest));
     }
-    const std::string expected = subject(op);
+    const std::string expected = subject(step_, op);
     if ((expected.empty() ? "-" : expected) != cells[1])
       refuse("must be of \"" + expected + "\", which is what its columns say");
     step_.ops.push_back(std::move(op));
@@ -197,7 +240,7 @@ class Parser {
 std::string to_text(const Program& step, const TextOptions& options) {
   std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
                     std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
-                    "\nmesh" + axes_text(step.mesh) + "\ncoordinate" + axes_text(step.coordinate) + "\ngroups";
+                    "\nmesh " + std::to_string(step.mesh.world_size) + mesh_text(step.mesh) + "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";
@@ -219,7 +262,7 @@ std::string to_text(const Program& step, const TextOptions& options) {
   }
   std::vector<Row> ops = {{"op", "of", "lane", "reads", "writes"}};
   for (const Op& op : step.ops) {
-    const std::string of = subject(op);
+    const std::string of = subject(step, op);
     ops.push_back({std::string(op_name(op.kind)), of.empty() ? "-" : of, std::string(lane_name(op.lane)),
                    values_text(op.reads), values_text(op.writes)});
   }

@@ -1,6 +1,7 @@
 #include "herd/program/verify.h"
 
 #include "herd/program/dependencies.h"
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/program/symbols_internal.h"
 
@@ -55,10 +56,10 @@ class Machine {
 
   bool shapes_fit() {
     const Expectation& expected = model_.expected();
-    if (programs_.size() != expected.ranks.size()) {
+    if (programs_.size() != static_cast<size_t>(expected.mesh.world_size)) {
       find(0, -1,
-           "there are " + std::to_string(programs_.size()) + " programs for " + std::to_string(expected.ranks.size()) +
-               " ranks");
+           "there are " + std::to_string(programs_.size()) + " programs for " +
+               std::to_string(expected.mesh.world_size) + " ranks");
     }
     for (size_t r = 0; r < programs_.size() && findings_.empty(); ++r) {
       const Program& p = programs_[r];
@@ -70,8 +71,7 @@ class Machine {
         find(
             rank, -1,
             "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
-      if (p.mesh != expected.mesh || p.coordinate != expected.ranks[r])
-        find(rank, -1, "is of another mesh or place in it");
+      if (p.mesh != expected.mesh) find(rank, -1, "is of another mesh");
       for (size_t i = 0; i < p.ops.size(); ++i) {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {
@@ -92,15 +92,13 @@ class Machine {
     state.done.assign(static_cast<size_t>(total), false);
     for (int position = 0; position < total; ++position) state.lanes[state.op(position).lane].push_back(position);
     for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
-    const std::string& axis = model_.expected().shard_axis;
+    const int axis = model_.expected().shard_axis;
+    const Mesh& mesh = model_.expected().mesh;
     for (const auto& [value, info] : state.step->values) {
       const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
       if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
-      const bool sharded = !axis.empty() && value.form != Form::kFull;
-      const auto size = model_.expected().mesh.find(axis);
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
-      if (sharded && size != model_.expected().mesh.end())
-        symbol.shard = model_.coordinate(rank, axis), symbol.shards = size->second;
+      if (value.form != Form::kWhole) symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
       state.memory[value] = {symbol, true};  // whatever came before the first step has been read
     }
     ranks_.push_back(std::move(state));
@@ -137,17 +135,17 @@ class Machine {
   // False if the op has to wait for another rank.
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
-    if (op.kind == OpKind::kGather || op.kind == OpKind::kReduce) return run_shared(rank, position);
-    if (op.kind == OpKind::kReceive && messages_[{model_.peer(rank, "pp", op.peer), rank}].empty()) return false;
+    if (is_collective(op)) return run_shared(rank, position);
+    if (op.kind == OpKind::kReceive && messages_[{other_end(rank, op), rank}].empty()) return false;
     OpContext context = read(rank, position);
     std::vector<Symbol> results;
     if (op.kind == OpKind::kRelease) {
       release(rank, position);
     } else if (op.kind == OpKind::kSend) {
       if (op.reads.size() != 1 || !op.writes.empty()) context.wrong.push_back("must read one value and write none");
-      for (const Symbol& symbol : context.reads) messages_[{rank, model_.peer(rank, "pp", op.peer)}].push_back(symbol);
+      for (const Symbol& symbol : context.reads) messages_[{rank, other_end(rank, op)}].push_back(symbol);
     } else if (op.kind == OpKind::kReceive) {
-      auto& box = messages_[{model_.peer(rank, "pp", op.peer), rank}];
+      auto& box = messages_[{other_end(rank, op), rank}];
       if (op.writes.size() != 1 || !op.reads.empty()) context.wrong.push_back("must write one value and read none");
       results.assign(op.writes.size(), box.front());
       box.erase(box.begin());
@@ -162,12 +160,16 @@ class Machine {
 
   bool run_shared(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
-    const std::vector<int> members = model_.peers(rank, op.axis);
-    if (members.empty()) {
-      find_at(rank, position, "is on axis \"" + op.axis + "\", which the mesh does not have");
+    const Mesh& mesh = model_.expected().mesh;
+    const bool known = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
+    if (!known || mesh.index(op.axis, rank) < 0) {
+      find_at(rank, position,
+              "is on " + axis_name(mesh, op.axis) +
+                  (known ? ", which this rank is no member of" : ", which the mesh does not have"));
       complete(rank, position);
       return true;
     }
+    const std::vector<int> members = mesh.ranks(op.axis, rank);
     auto& posted = posted_[{op.axis, members.front(), op.lane}];
     if (!posted.try_emplace(rank, position).second) return false;
     if (posted.size() < members.size()) return false;
@@ -180,7 +182,7 @@ class Machine {
       if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes) {
         find_at(rank, position,
                 "meets another collective on rank " + std::to_string(member) + ": " + std::string(op_name(other.kind)) +
-                    " " + subject(other));
+                    " " + subject(*ranks_[static_cast<size_t>(member)].step, other));
         for (const int m : members) complete(m, all.at(m));
         return true;
       }
@@ -193,6 +195,8 @@ class Machine {
     }
     return true;
   }
+
+  int other_end(int rank, const Op& op) const { return model_.expected().mesh.peer(op.axis, rank, op.peer); }
 
   OpContext read(int rank, int position) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
@@ -228,7 +232,7 @@ class Machine {
         const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
         if (in_slot && other->first.kind == value.kind && other->first.index == value.index) {
           // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other form.
-          if (op.kind != OpKind::kGather) other->second.symbol.version = kSpoiled;
+          if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
           ++other;
         } else if (in_slot) {
           find_at(rank, position,
@@ -302,8 +306,7 @@ class Machine {
   const std::vector<Program>& programs_;
   const Model model_;
   std::vector<RankState> ranks_;
-  std::map<std::tuple<std::string, int, Lane>, std::map<int, int>>
-      posted_;  // (axis, first member, lane): rank -> position
+  std::map<std::tuple<int, int, Lane>, std::map<int, int>> posted_;  // (axis, first member, lane): rank -> position
   std::map<std::pair<int, int>, std::vector<Symbol>> messages_;
   std::vector<Finding> findings_;
 };
@@ -321,7 +324,7 @@ std::string to_string(const std::vector<Finding>& findings, const std::vector<Pr
     const auto r = static_cast<size_t>(finding.rank);
     if (finding.op >= 0 && r < programs.size() && static_cast<size_t>(finding.op) < programs[r].ops.size()) {
       const Op& op = programs[r].ops[static_cast<size_t>(finding.op)];
-      const std::string of = subject(op);
+      const std::string of = subject(programs[r], op);
       out += "op " + std::to_string(finding.op) + " " + std::string(op_name(op.kind)) +
              (of.empty() ? "" : " of " + of) + " ";
     } else {

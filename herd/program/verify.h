@@ -13,7 +13,6 @@
 #pragma once
 
 #include <cstdint>
-#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -24,10 +23,10 @@ namespace herd::program {
 
 // How far the rewrites have come.
 struct Proof {
-  bool summed = true;            // gradients hold the contributions of all data ranks; if not, of their own rank,
-  std::string summed_over = {};  // or of all ranks along this axis
-  bool clipped = true;           // steps read a factor that has seen every group
-  bool released = true;          // nothing but persistent values is left at the end of a step
+  bool summed = true;         // gradients hold the contributions of all data ranks; if not, of their own rank,
+  int summed_over = kNoAxis;  // or of all ranks along this axis
+  bool clipped = true;        // steps read a factor that has seen every group
+  bool released = true;       // nothing but persistent values is left at the end of a step
 };
 
 // What the model and the layout ask for.
@@ -36,10 +35,11 @@ struct Expectation {
   std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
   std::set<int> frozen = {};                        // groups whose weights no step may change: they have no gradient
   int micro_batches = 1;
-  std::map<std::string, int> mesh;                // axis -> size
-  std::vector<std::map<std::string, int>> ranks;  // coordinates of each rank
-  std::vector<int> block_stage;                   // pipeline stage of each block; empty = all in stage 0
-  std::string shard_axis = {};                    // axis over which persistent shards are cut; empty = none
+  Mesh mesh = {};
+  int data = kNoAxis;                 // ranks along it work on samples of their own
+  int stage_axis = kNoAxis;           // of the pipeline's stages
+  std::vector<int> block_stage = {};  // pipeline stage of each block; empty = all in stage 0
+  int shard_axis = kNoAxis;           // over which persistent shards are cut
   Proof proof = {};
 };
 

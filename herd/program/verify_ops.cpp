@@ -85,7 +85,7 @@ class LocalOp {
           wrong("runs on " + value_name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(c_.step));
         }
-        if (symbol.shards != 1 || op.reads[i].form != Form::kFull)
+        if (symbol.shards != 1 || op.reads[i].form != Form::kWhole)
           wrong("needs whole weights, not " + value_name(op.reads[i]));
       } else if (kind == ValueKind::kGradient && differentiates) {
         continue;
@@ -144,7 +144,7 @@ class LocalOp {
   Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
     const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end() &&
                           !model_.expected().frozen.contains(value.index);
-    if (!fits || !of_block || value.form != Form::kFull)
+    if (!fits || !of_block || value.form != Form::kWhole)
       wrong("writes " + value_name(value) + ", which is no gradient of its block");
     Symbol symbol{ValueKind::kGradient, value.index, c_.step, 0, 1, {}};
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
@@ -163,7 +163,7 @@ class LocalOp {
     if (symbol.version != c_.step)
       wrong("reads " + value_name(value) + " of step " + std::to_string(symbol.version) + " in step " +
             std::to_string(c_.step));
-    const std::set<Atom> all = model_.contributions(symbol.index, c_.data_rank);
+    const std::set<Atom> all = model_.contributions(symbol.index, c_.rank);
     const std::set<Atom> missing = minus(all, symbol.atoms), surplus = minus(symbol.atoms, all);
     if (!missing.empty()) {
       wrong("reads " + value_name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
@@ -288,12 +288,18 @@ std::vector<Symbol> run_local(const Model& model, OpContext& context) { return L
 std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
   const int n = static_cast<int>(contexts.size());
-  const bool gather = op.kind == OpKind::kGather;
+  const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
+  // What each kind turns into what; of an all-reduce whole into whole, or shard into shard among copies of it.
+  const Form from_form = gather             ? Form::kShard
+                         : scatter          ? Form::kWhole
+                         : op.reads.empty() ? Form::kNone
+                                            : op.reads[0].form;
+  const Form to_form = gather ? Form::kWhole : scatter ? Form::kShard : from_form;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
   // A reduce-scatter may add to what its shards hold: then it reads them too, after the whole gradients.
   const bool adds =
-      !gather && op.reads.size() == 2 * op.writes.size() &&
+      scatter && op.reads.size() == 2 * op.writes.size() &&
       std::equal(op.writes.begin(), op.writes.end(), op.reads.begin() + static_cast<long>(op.writes.size()));
   if (op.reads.size() != op.writes.size() && !adds) {
     wrong.push_back("must write one value for each that it reads");
@@ -308,7 +314,8 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
       wrong.push_back("turns " + name + " into " + value_name(to));
     const Symbol& first = contexts[0].reads[i];
     Symbol sum = first;
-    const bool scatter = !gather && from.form == Form::kFull && to.form == Form::kShard;
+    if (!norms && (from.form != from_form || to.form != to_form))
+      wrong.push_back("turns " + name + " into " + value_name(to));
     for (int q = 0; q < n; ++q) {
       const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[i];
       if (symbol.index != first.index || symbol.version != first.version) {
@@ -338,8 +345,8 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
       if (adds) {
         const OpContext& own = contexts[static_cast<size_t>(q)];
         const Symbol& so_far = own.reads[op.writes.size() + i];
-        if (!scatter || so_far.version != result.version || so_far.shard != result.shard ||
-            so_far.shards != result.shards || so_far.index != result.index) {
+        if (so_far.version != result.version || so_far.shard != result.shard || so_far.shards != result.shards ||
+            so_far.index != result.index) {
           wrong.push_back("adds " + cut(result) + " of " + name + " to another: " + value_name(to) + " holds " +
                           cut(so_far) + " of step " + std::to_string(so_far.version));
         }

@@ -3,30 +3,29 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 
 namespace herd::runtime {
 
 AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : world_(world) {
-  std::set<std::pair<program::Lane, std::string>> used;
+  std::set<std::pair<program::Lane, int>> used;
   for (const program::Op& op : step.ops) {
-    if (op.kind == program::OpKind::kGather || op.kind == program::OpKind::kReduce) used.insert({op.lane, op.axis});
+    if (program::is_collective(op)) used.insert({op.lane, op.axis});
   }
   for (const auto& [lane, axis] : used) {
-    if (lane == program::Lane::kReduce && step.mesh.at(axis) == world.size()) continue;
-    int color = 0;  // the place along all other axes
-    for (const auto& [other, size] : step.mesh) {
-      if (other != axis) color = color * size + step.coordinate.at(other);
-    }
-    const std::string name = std::string(program::lane_name(lane)) + " on " + axis;
-    groups_.emplace(std::pair(lane, axis), world.split(color, step.coordinate.at(axis), name));
+    if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
+    const int first = step.mesh.peer(axis, step.rank, 0);  // names the group
+    const std::string name = std::string(program::lane_name(lane)) + " on " + program::axis_name(step.mesh, axis);
+    groups_.emplace(std::pair(lane, axis), world.split(first, step.mesh.index(axis, step.rank), name));
   }
 }
 
-Communicator& AxisGroups::of(program::Lane lane, const std::string& axis) const {
+Communicator& AxisGroups::of(program::Lane lane, int axis) const {
   if (const auto group = groups_.find({lane, axis}); group != groups_.end()) return group->second;
   if (lane == program::Lane::kReduce) return world_;
-  throw Error(Code::kBug, "no group of lane " + std::string(program::lane_name(lane)) + " on axis " + axis);
+  throw Error(Code::kBug,
+              "no group of lane " + std::string(program::lane_name(lane)) + " on axis " + std::to_string(axis));
 }
 
 void AxisGroups::set_deadline(std::chrono::milliseconds deadline) {

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <map>
-#include <string>
 #include <utility>
 
 #include "herd/comm/communicator.h"
@@ -19,14 +18,14 @@ class AxisGroups {
   // groups that are split off.
   AxisGroups(Communicator& world, const program::Program& step);
   // Throws kBug where the step has no collective there.
-  Communicator& of(program::Lane lane, const std::string& axis) const;
+  Communicator& of(program::Lane lane, int axis) const;
   Communicator& world() const { return world_; }
   void set_deadline(std::chrono::milliseconds deadline);  // of all of them
   std::vector<AlgorithmUse> algorithms_used() const;      // of all of them, the world's included
 
  private:
   Communicator& world_;
-  mutable std::map<std::pair<program::Lane, std::string>, Communicator> groups_;
+  mutable std::map<std::pair<program::Lane, int>, Communicator> groups_;
 };
 
 }  // namespace herd::runtime

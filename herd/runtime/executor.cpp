@@ -44,10 +44,6 @@ class NamedEvent final : public Event {
 
 }  // namespace
 
-std::string describe(const program::Op& op) {
-  return std::string(program::op_name(op.kind)) + " of " + program::subject(op);
-}
-
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
   switch (lane) {
     case program::Lane::kCompute:
@@ -118,8 +114,8 @@ struct Executor::State {
   void hand_over(int index, Queue& queue, int64_t step) {
     Slot& slot = slots[index];
     const program::Op& op = program.ops[index];
-    const std::string where =
-        "step " + std::to_string(step) + ": " + describe(op) + " on rank " + std::to_string(program.rank);
+    const std::string where = "step " + std::to_string(step) + ": " + herd::program::describe(program, op) +
+                              " on rank " + std::to_string(program.rank);
     std::vector<EventPtr> before = events_before(slot);
     const double submitted = now_us();
     slot.begin_us = std::make_shared<std::atomic<double>>(submitted);
@@ -167,7 +163,7 @@ Executor::Executor(program::Program program, BindingTable bindings, const LaneFa
   state_->slots.resize(ops.size());
   for (size_t i = 0; i < ops.size(); ++i) {
     auto binding = bindings.find(ops[i].kind);
-    HERD_CHECK(binding != bindings.end(), "no binding for " + describe(ops[i]));
+    HERD_CHECK(binding != bindings.end(), "no binding for " + herd::program::describe(state_->program, ops[i]));
     state_->slots[i].after = after[i];
     state_->slots[i].binding = binding->second;
     auto& queue = state_->queues[ops[i].lane];
@@ -199,14 +195,16 @@ void Executor::State::run(int64_t step) {
     State::Queue& queue = compute->second;
     while (queue.next < queue.ops.size()) {
       const int index = queue.ops[queue.next];
-      HERD_CHECK(s.submittable(s.slots[index]), describe(s.program.ops[index]) + " waits for an op that waits for it");
+      HERD_CHECK(s.submittable(s.slots[index]),
+                 herd::program::describe(s.program, s.program.ops[index]) + " waits for an op that waits for it");
       s.hand_over(index, queue, step);
       s.advance_others(step);
     }
   }
   for (auto& [lane, queue] : s.queues)
     HERD_CHECK(queue.next == queue.ops.size(),
-               describe(s.program.ops[queue.ops[queue.next]]) + " waits for an op that waits for it");
+               herd::program::describe(s.program, s.program.ops[queue.ops[queue.next]]) +
+                   " waits for an op that waits for it");
   s.runs++;
 }
 

@@ -49,7 +49,4 @@ class Executor {
   std::unique_ptr<State> state_;
 };
 
-// "backward of block3 mb1", "reduce of g4 g5 on dp".
-std::string describe(const program::Op& op);
-
 }  // namespace herd::runtime

@@ -42,8 +42,17 @@ program::Program whole_step(const Groups& groups) {
   return step;
 }
 
+// Ranks whose shards are those of `rank`, ascending.
+std::vector<int> holders_of_shard(const Mesh& mesh, int axis, int rank) {
+  std::vector<int> out;
+  for (int other = 0; other < mesh.world_size; ++other) {
+    if (mesh.index(axis, other) == mesh.index(axis, rank)) out.push_back(other);
+  }
+  return out;
+}
+
 Value whole_of(Value value) {
-  value.form = Form::kFull;
+  value.form = Form::kWhole;
   return value;
 }
 
@@ -61,13 +70,11 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
       HERD_CHECK(type_of(*group, kind) == type_of(*groups_.front(), kind),
                  group->name() + " has another dtype than the first group");
-  const std::string axis = program::shard_axis(step);
-  if (!axis.empty()) shards_ = step.mesh.at(axis), shard_ = step.coordinate.at(axis);
-  for (const auto& [name, index] : step.coordinate) {
-    if (name == axis) continue;
-    copy_ = copy_ * step.mesh.at(name) + index;
-    copies_ *= step.mesh.at(name);
-  }
+  const int axis = program::shard_axis(step);
+  shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
+  const std::vector<int> same = holders_of_shard(step.mesh, axis, step.rank);
+  copies_ = static_cast<int>(same.size());
+  copy_ = static_cast<int>(std::find(same.begin(), same.end(), step.rank) - same.begin());
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
   allocate(weights_, ValueKind::kWeight, comm.size() > 1 && shards_ > 1, comm);
@@ -119,7 +126,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   };
   std::map<int, int64_t> pool;  // slot -> bytes
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind || value.form != Form::kFull) continue;
+    if (value.kind != kind || value.form != Form::kWhole) continue;
     const int64_t bytes = bytes_of(group(value.index), kind);
     HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
                program::value_name(value) + " of the program has no room for " + group(value.index).name());
@@ -207,7 +214,7 @@ Part FlatParameters::saved_part(int index) const {
 }
 
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
-  const Value value{kind, group, -1, cut(group) ? Form::kShard : Form::kFull};
+  const Value value{kind, group, -1, cut(group) ? Form::kShard : Form::kWhole};
   return memory(value).narrow(0, 0, part(group).count);
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }

@@ -75,8 +75,9 @@ BindingTable ModelBindings::table() {
   table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
   table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
   table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
-  table[OpKind::kGather] = [this](const Op& op, int64_t) { return gather(op); };
-  table[OpKind::kReduce] = [this](const Op& op, int64_t) { return reduce(op); };
+  table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
+  for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
+    table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
@@ -164,7 +165,7 @@ void ModelBindings::backward(const Op& op) {
   hold(op);
   begin_gradients(op);
   auto graph = graphs_.extract({op.block, op.micro_batch});
-  HERD_CHECK(!graph.empty(), "no graph for " + describe(op));
+  HERD_CHECK(!graph.empty(), "no graph for block " + std::to_string(op.block));
   nn::Tuple dx = nn::run_backward(std::move(graph.mapped()), activation_gradients_.at({op.block + 1, op.micro_batch}));
   if (lists(op.writes, ValueKind::kActivationGradient, op.block))
     activation_gradients_[{op.block, op.micro_batch}] = std::move(dx);
@@ -183,7 +184,7 @@ EventPtr ModelBindings::gather(const Op& op) {
 EventPtr ModelBindings::reduce(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
-                            : program::scatters(op)                      ? reduce_to_shards(op, comm)
+                            : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
                             : op.writes[0].form == program::Form::kShard ? reduce_shards(op, comm)
                                                                          : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works));
@@ -228,7 +229,8 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   const std::vector<int> groups = indices(op.writes, ValueKind::kNorm);
   const auto count = static_cast<size_t>(groups.back() - groups.front() + 1);
   for (int group = groups.front(); group <= groups.back(); ++group)  // what lies between them is summed, too
-    HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(), describe(op));
+    HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(),
+               "a norm that is not summed");
   const auto sums = std::span(squares_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
   works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));

@@ -9,26 +9,26 @@
 namespace herd::spec {
 namespace {
 
-struct Axis {
-  const char* name;
+struct Size {
+  const char* axis;
   int64_t size;
 };
 
-std::string product_text(const std::vector<Axis>& axes, int64_t product) {
+std::string product_text(const std::vector<Size>& axes, int64_t product) {
   std::string text;
   int terms = 0;
-  for (const Axis& axis : axes) {
+  for (const Size& axis : axes) {
     if (axis.size == 1) continue;
-    text += (terms++ > 0 ? " * " : "") + std::string(axis.name) + " " + std::to_string(axis.size);
+    text += (terms++ > 0 ? " * " : "") + std::string(axis.axis) + " " + std::to_string(axis.size);
   }
-  if (terms == 0) return std::string(axes.front().name) + " 1 = 1";
+  if (terms == 0) return std::string(axes.front().axis) + " 1 = 1";
   return text + " = " + std::to_string(product);
 }
 
-std::string sized(const Axis& axis, int64_t size) { return std::string(axis.name) + " " + std::to_string(size); }
+std::string sized(const Size& axis, int64_t size) { return std::string(axis.axis) + " " + std::to_string(size); }
 
 // The last axis that alone can make the product equal the world, then dp with a smaller axis.
-std::string mesh_fix(const std::vector<Axis>& axes, int64_t product, int64_t world) {
+std::string mesh_fix(const std::vector<Size>& axes, int64_t product, int64_t world) {
   std::vector<std::string> fixes;
   for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) {
     const int64_t others = product / axis->size;
@@ -53,11 +53,25 @@ std::string mesh_fix(const std::vector<Axis>& axes, int64_t product, int64_t wor
   return text;
 }
 
-}  // namespace
-
-std::array<AxisSize, 5> mesh_axes(const Layout& layout) {
-  return {{{"tp", layout.tp}, {"cp", layout.cp}, {"fsdp", layout.fsdp}, {"dp", layout.dp}, {"pp", layout.pp}}};
+// The table of axes, from the sizes that the layout has.
+void fill_mesh(Layout& layout) {
+  const std::pair<const char*, int> nested[] = {
+      {"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
+  layout.mesh.world_size = layout.world_size;
+  int stride = layout.world_size;
+  for (const auto& [name, size] : nested) {
+    stride /= size;
+    if (size > 1) layout.mesh.axes.push_back({name, {{stride, size}}});
+  }
+  const int replicas = layout.mesh.find("dp"), shards = layout.mesh.find("fsdp");
+  layout.data = replicas == kNoAxis ? shards : replicas;
+  if (replicas == kNoAxis || shards == kNoAxis) return;
+  const auto& axes = layout.mesh.axes;
+  layout.mesh.axes.push_back(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
+  layout.data = static_cast<int>(axes.size()) - 1;
 }
+
+}  // namespace
 
 Layout resolve_mesh(const RunFile& run, int world_size) {
   if (world_size < 1) {
@@ -65,10 +79,10 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                 "the number of ranks must be >= 1, got " + std::to_string(world_size) + "\n  fix: --ranks 2");
   }
   const auto& mesh = run.mesh;
-  const std::vector<Axis> axes = {
+  const std::vector<Size> axes = {
       {"dp", std::max<int64_t>(mesh.dp, 1)}, {"fsdp", mesh.fsdp}, {"tp", mesh.tp}, {"pp", mesh.pp}, {"cp", mesh.cp}};
   int64_t product = 1;
-  for (const Axis& axis : axes) {
+  for (const Size& axis : axes) {
     if (axis.size > world_size) {
       throw Error(Code::kBadConfig, "mesh does not cover the world: " + sized(axis, axis.size) +
                                         " alone is more than world_size = " + std::to_string(world_size) +
@@ -98,6 +112,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                                       std::to_string(layout.ep) + " = " + std::to_string(experts_over % layout.ep) +
                                       "\n  fix: mesh.ep = " + std::to_string(experts_over));
   }
+  fill_mesh(layout);
   const int64_t n = layout.data_ranks();
   layout.batch = run.train.batch;
   layout.samples_min = layout.batch / n;
@@ -128,8 +143,8 @@ int stated_zero_stage(const RunFile& run) {
 std::string summary(const Layout& layout) {
   std::string out = std::to_string(layout.world_size) + (layout.world_size == 1 ? " rank = dp " : " ranks = dp ") +
                     std::to_string(layout.dp);
-  for (const Axis& axis :
-       {Axis{"fsdp", layout.fsdp}, Axis{"tp", layout.tp}, Axis{"pp", layout.pp}, Axis{"cp", layout.cp}}) {
+  for (const Size& axis :
+       {Size{"fsdp", layout.fsdp}, Size{"tp", layout.tp}, Size{"pp", layout.pp}, Size{"cp", layout.cp}}) {
     if (axis.size > 1) out += " * " + sized(axis, axis.size);
   }
   if (layout.ep > 1) out += ", ep " + std::to_string(layout.ep);

@@ -1,16 +1,19 @@
 // The numbers of a run that follow from its file and the number of ranks. Threads: pure.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <string>
 
 #include "herd/spec/run_file.h"
+#include "herd/topology/mesh.h"
 
 namespace herd::spec {
 
 struct Layout {
   int world_size = 1;
+  Mesh mesh = {};  // the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose
+                   // ranks are neighbours; then dp*fsdp where both are there
+  int data = kNoAxis;  // of `mesh`: ranks along it work on samples of their own
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max
@@ -20,13 +23,6 @@ struct Layout {
   int64_t tokens = 0;     // per optimizer step, over all ranks
   int data_ranks() const { return dp * fsdp; }
 };
-
-struct AxisSize {
-  const char* name;
-  int size;
-};
-// The axes of the mesh from the innermost, whose ranks are neighbours, to the outermost: tp, cp, fsdp, dp, pp.
-std::array<AxisSize, 5> mesh_axes(const Layout& layout);
 
 // Throws kBadConfig if the mesh does not cover the world or asks for what this version lacks (supported.h).
 Layout resolve(const RunFile& run, int world_size);

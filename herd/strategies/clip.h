@@ -13,12 +13,12 @@ namespace herd::strategies {
 
 class Clip final : public Strategy {
  public:
-  explicit Clip(std::string shard_axis = "") : shard_axis_(std::move(shard_axis)) {}  // empty = gradients are whole
+  explicit Clip(int shard_axis = kNoAxis) : shard_axis_(shard_axis) {}  // kNoAxis: gradients are whole
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string shard_axis_;
+  int shard_axis_;
 };
 
 }  // namespace herd::strategies

@@ -10,8 +10,7 @@ using program::OpKind;
 using program::Value;
 using program::ValueKind;
 
-DataParallel::DataParallel(std::string axis, int64_t bucket_bytes)
-    : axis_(std::move(axis)), bucket_bytes_(bucket_bytes) {
+DataParallel::DataParallel(int axis, int64_t bucket_bytes) : axis_(axis), bucket_bytes_(bucket_bytes) {
   if (bucket_bytes < 1) {
     throw Error(Code::kBadConfig,
                 "strategy.bucket must be >= 1 byte, got " + std::to_string(bucket_bytes) + "\n  fix: \"25MiB\"");
@@ -19,7 +18,7 @@ DataParallel::DataParallel(std::string axis, int64_t bucket_bytes)
 }
 
 std::string DataParallel::name() const {
-  return "data_parallel on " + axis_ + ", buckets of " + format_bytes(static_cast<double>(bucket_bytes_));
+  return "data_parallel, buckets of " + format_bytes(static_cast<double>(bucket_bytes_));
 }
 
 program::Program DataParallel::rewrite(program::Program step) const {
@@ -44,8 +43,11 @@ program::Program DataParallel::rewrite(program::Program step) const {
       held += step.values.at(value).bytes;
     }
     if (!bucket.empty() && (held >= bucket_bytes_ || i == last_backward)) {
-      ops.push_back(
-          {.kind = OpKind::kReduce, .lane = program::Lane::kReduce, .reads = bucket, .writes = bucket, .axis = axis_});
+      ops.push_back({.kind = OpKind::kAllReduce,
+                     .lane = program::Lane::kReduce,
+                     .reads = bucket,
+                     .writes = bucket,
+                     .axis = axis_});
       bucket.clear();
       held = 0;
     }

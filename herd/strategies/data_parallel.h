@@ -14,12 +14,12 @@ namespace herd::strategies {
 
 class DataParallel final : public Strategy {
  public:
-  DataParallel(std::string axis, int64_t bucket_bytes);  // throws kBadConfig if bucket_bytes < 1
+  DataParallel(int axis, int64_t bucket_bytes);  // throws kBadConfig if bucket_bytes < 1
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string axis_;
+  int axis_;
   int64_t bucket_bytes_;
 };
 

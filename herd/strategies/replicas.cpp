@@ -10,12 +10,12 @@ using program::Op;
 using program::OpKind;
 using program::Value;
 
-std::string Replicas::name() const { return "replicas on " + axis_; }
+std::string Replicas::name() const { return "replicas"; }
 
 program::Program Replicas::rewrite(program::Program step) const {
   std::map<Value, size_t> completes;  // shard -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
-    if (!scatters(step.ops[i])) continue;
+    if (step.ops[i].kind != OpKind::kReduceScatter) continue;
     for (const Value& value : step.ops[i].writes) completes[value] = i;
   }
   std::vector<Op> ops;
@@ -27,7 +27,7 @@ program::Program Replicas::rewrite(program::Program step) const {
     }
     ops.push_back(std::move(step.ops[i]));
     if (complete.empty()) continue;
-    ops.push_back({.kind = OpKind::kReduce,
+    ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
                    .reads = complete,
                    .writes = complete,

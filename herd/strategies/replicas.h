@@ -10,12 +10,12 @@ namespace herd::strategies {
 
 class Replicas final : public Strategy {
  public:
-  explicit Replicas(std::string axis) : axis_(std::move(axis)) {}  // of the copies
+  explicit Replicas(int axis) : axis_(axis) {}  // of the copies
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string axis_;
+  int axis_;
 };
 
 }  // namespace herd::strategies

@@ -30,8 +30,8 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
   }
-  expected.mesh = program::axis_sizes(layout);
-  for (int rank = 0; rank < layout.world_size; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
+  expected.mesh = layout.mesh;
+  expected.data = layout.data;
   return expected;
 }
 
@@ -75,9 +75,9 @@ int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
   return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
 }
 
-std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
-  if (zero_stage(run, layout) == 0) return "";
-  return layout.fsdp > 1 ? "fsdp" : "dp";
+int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
+  if (zero_stage(run, layout) == 0) return kNoAxis;
+  return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
 }
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout) {
@@ -90,22 +90,23 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& lay
   if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers))) {
     rows.push_back({std::make_unique<Recompute>(every), {.summed = alone, .clipped = false, .released = false}});
   }
-  const bool hybrid = layout.fsdp > 1 && layout.dp > 1;
+  const int axis = shard_axis(run, layout);
   // Of copies of shards, gradients are summed over the shards first.
-  const program::Proof summed = {
-      .summed = !hybrid, .summed_over = hybrid ? "fsdp" : "", .clipped = false, .released = false};
-  const std::string axis = shard_axis(run, layout);
-  if (layout.dp > 1 || layout.fsdp > 1)
-    rows.push_back({std::make_unique<DataParallel>(axis.empty() ? "dp" : axis, run.strategy.bucket), summed});
-  if (!axis.empty()) {
+  const bool hybrid = axis != kNoAxis && axis != layout.data;
+  const program::Proof summed = {.summed = !hybrid, .summed_over = axis, .clipped = false, .released = false};
+  if (!alone)
+    rows.push_back({std::make_unique<DataParallel>(axis == kNoAxis ? layout.data : axis, run.strategy.bucket), summed});
+  if (axis != kNoAxis) {
     const int stage = zero_stage(run, layout);
     rows.push_back({std::make_unique<Zero1>(axis), summed, true});
     if (stage >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
     if (stage >= 3) rows.push_back({std::make_unique<Zero3>(axis, groups_kept_whole(run)), summed, true});
   }
   if (hybrid)
-    rows.push_back({std::make_unique<Replicas>("dp"), {.summed = true, .clipped = false, .released = false}, true});
-  rows.push_back({std::make_unique<Clip>(axis), {.summed = true, .clipped = true, .released = false}, !axis.empty()});
+    rows.push_back({std::make_unique<Replicas>(layout.mesh.find("dp")),
+                    {.summed = true, .clipped = false, .released = false},
+                    true});
+  rows.push_back({std::make_unique<Clip>(axis), {.summed = true, .clipped = true, .released = false}, axis != kNoAxis});
   return rows;
 }
 

@@ -26,8 +26,8 @@ struct Row {
 // ranks share.
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 
-// The axis that ZeRO cuts over: fsdp where there is one, else dp; empty where nothing is cut.
-std::string shard_axis(const spec::RunFile& run, const spec::Layout& layout);
+// The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
+int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
 // How many buffers pools have. A prefetch that is left to herd counts 1 here: who knows the machines settles it first
 // (planner/rewrites.h).

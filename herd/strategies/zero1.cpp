@@ -22,17 +22,17 @@ void to_shard(std::vector<Value>& values, ValueKind kind) {
   }
 }
 
-bool sums_gradients(const Op& op, const std::string& axis) {
-  return op.kind == OpKind::kReduce && op.axis == axis && !op.writes.empty() &&
+bool sums_gradients(const Op& op, int axis) {
+  return op.kind == OpKind::kAllReduce && op.axis == axis && !op.writes.empty() &&
          op.writes[0].kind == ValueKind::kGradient;
 }
 
 }  // namespace
 
-std::string Zero1::name() const { return "zero1 on " + axis_; }
+std::string Zero1::name() const { return "zero1"; }
 
 program::Program Zero1::rewrite(program::Program step) const {
-  const int ranks = step.mesh.at(axis_);
+  const int ranks = step.mesh.size(axis_);
   std::map<int, int64_t> whole;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
     const bool trained = step.values.contains(program::gradient(value.index));
@@ -58,7 +58,10 @@ program::Program Zero1::rewrite(program::Program step) const {
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    if (sums_gradients(op, axis_)) to_shard(op.writes, ValueKind::kGradient);
+    if (sums_gradients(op, axis_)) {
+      op.kind = OpKind::kReduceScatter;
+      to_shard(op.writes, ValueKind::kGradient);
+    }
     const bool steps = op.kind == OpKind::kStep;
     if (steps) {
       to_shard(op.reads, ValueKind::kGradient);
@@ -68,7 +71,7 @@ program::Program Zero1::rewrite(program::Program step) const {
     const int group = steps ? op.reads[0].index : -1;
     ops.push_back(std::move(op));
     if (!steps) continue;
-    ops.push_back({.kind = OpKind::kGather,
+    ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
                    .reads = {program::weight(group, Form::kShard)},
                    .writes = {program::weight(group)},

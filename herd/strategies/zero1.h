@@ -1,7 +1,7 @@
 // ZeRO-1 over one axis of n ranks: optimizer states in shards; weights and gradients whole.
 //   Bytes per rank: weights + gradients + states/n.   Sent: reduce-scatter and all-gather, 2(n-1)/n * psi elements.
-//   Rewrites  reduce(g.full) -> reduce(g.full -> g.shard);  step(w.full) -> step(w.shard), then gather(w.shard ->
-//   w.full). A group's shards are cut alike (spec::shard_bytes); the whole is n of them, so its bytes grow by the
+//   Rewrites  reduce(g.whole) -> reduce(g.whole -> g.shard);  step(w.whole) -> step(w.shard), then gather(w.shard ->
+//   w.whole). A group's shards are cut alike (spec::shard_bytes); the whole is n of them, so its bytes grow by the
 //   padding. Shards lie at their place in the whole and take no memory of their own (slots.h). Gathers run on a lane of
 //   their own: the next forward waits for the gather of its own block only. Frozen weights have no states, so they stay
 //   as they are.
@@ -14,12 +14,12 @@ namespace herd::strategies {
 
 class Zero1 final : public Strategy {
  public:
-  explicit Zero1(std::string axis) : axis_(std::move(axis)) {}  // REQUIRES gradients that are reduced over the axis
+  explicit Zero1(int axis) : axis_(axis) {}  // REQUIRES gradients that are reduced over the axis
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string axis_;
+  int axis_;
 };
 
 }  // namespace herd::strategies

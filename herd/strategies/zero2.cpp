@@ -1,6 +1,5 @@
 #include "herd/strategies/zero2.h"
 
-#include <algorithm>
 #include <map>
 #include <set>
 
@@ -21,14 +20,11 @@ bool is_whole_gradient(const Value& value) { return is_whole(value, ValueKind::k
 
 }  // namespace
 
-std::string Zero2::name() const { return "zero2 on " + axis_; }
+std::string Zero2::name() const { return "zero2"; }
 
 program::Program Zero2::rewrite(program::Program step) const {
   for (auto& [value, info] : step.values) info.pooled = info.pooled || is_whole_gradient(value);
-  std::erase_if(step.ops, [&](const Op& op) {
-    return op.kind == OpKind::kReduce && op.axis == axis_ &&
-           std::all_of(op.reads.begin(), op.reads.end(), is_whole_gradient);
-  });
+  std::erase_if(step.ops, [&](const Op& op) { return op.kind == OpKind::kReduceScatter && op.axis == axis_; });
   std::map<std::pair<Value, int>, size_t> completes;  // gradient, micro-batch -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
     for (const Value& value : step.ops[i].writes) {
@@ -48,7 +44,8 @@ program::Program Zero2::rewrite(program::Program step) const {
     }
     ops.push_back(std::move(op));
     for (const bool adds : {false, true}) {  // an op adds to all of its shards, or to none
-      Op reduce{.kind = OpKind::kReduce, .lane = program::Lane::kReduce, .reads = {}, .writes = {}, .axis = axis_};
+      Op reduce{
+          .kind = OpKind::kReduceScatter, .lane = program::Lane::kReduce, .reads = {}, .writes = {}, .axis = axis_};
       for (const Value& value : complete) {
         if (held.contains(value.index) != adds) continue;
         reduce.reads.push_back(value);

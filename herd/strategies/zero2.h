@@ -14,12 +14,12 @@ namespace herd::strategies {
 
 class Zero2 final : public Strategy {
  public:
-  explicit Zero2(std::string axis) : axis_(std::move(axis)) {}  // REQUIRES what Zero1 wrote
+  explicit Zero2(int axis) : axis_(axis) {}  // REQUIRES what Zero1 wrote
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string axis_;
+  int axis_;
 };
 
 }  // namespace herd::strategies

@@ -47,7 +47,7 @@ std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count) {
 }
 
 std::string Zero3::name() const {
-  return "zero3 on " + axis_ + (whole_ > 0 ? ", " + std::to_string(whole_) + " groups whole" : "");
+  return "zero3" + (whole_ > 0 ? ", " + std::to_string(whole_) + " groups whole" : std::string());
 }
 
 program::Program Zero3::rewrite(program::Program step) const {
@@ -55,7 +55,7 @@ program::Program Zero3::rewrite(program::Program step) const {
   each_pass(
       step.ops, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
   const std::set<int> kept = kept_whole(gathers, whole_);
-  const int ranks = step.mesh.at(axis_);
+  const int ranks = step.mesh.size(axis_);
   std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
   for (auto& [value, info] : step.values) {
     if (!is_whole_weight(value) || kept.contains(value.index)) continue;
@@ -69,12 +69,12 @@ program::Program Zero3::rewrite(program::Program step) const {
   }
   step.values.merge(shards);
   std::erase_if(step.ops, [&](const Op& op) {
-    return op.kind == OpKind::kGather && op.axis == axis_ && !kept.contains(op.writes[0].index);
+    return op.kind == OpKind::kAllGather && op.axis == axis_ && !kept.contains(op.writes[0].index);
   });
   std::vector<Op> ops;
   const auto gather = [&](const Value& value) {
     if (kept.contains(value.index)) return;
-    ops.push_back({.kind = OpKind::kGather,
+    ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
                    .reads = {program::weight(value.index, Form::kShard)},
                    .writes = {value},

@@ -23,12 +23,12 @@ namespace herd::strategies {
 class Zero3 final : public Strategy {
  public:
   // REQUIRES what Zero1 wrote. `whole` groups are kept whole, kept_whole() of them.
-  explicit Zero3(std::string axis, int64_t whole = 0) : axis_(std::move(axis)), whole_(whole) {}
+  explicit Zero3(int axis, int64_t whole = 0) : axis_(axis), whole_(whole) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::string axis_;
+  int axis_;
   int64_t whole_;
 };
 

@@ -78,8 +78,7 @@ std::vector<program::OpMemory> MeasuredMemory::step(const runtime::Executor& exe
     const auto time =
         std::find_if(times.begin(), times.end(), [&](const runtime::OpTime& at) { return at.op == index; });
     if (time == times.end()) continue;
-    const std::string name = std::string(program::op_name(one.op->kind)) + " " + program::subject(*one.op);
-    out.push_back({index, name, time->begin_us, time->end_us, one.bytes});
+    out.push_back({index, program::describe(executor.program(), *one.op), time->begin_us, time->end_us, one.bytes});
   }
   const double begin = out.empty() ? 0 : out.front().begin_us;
   for (program::OpMemory& one : out) one.begin_us -= begin, one.end_us -= begin;

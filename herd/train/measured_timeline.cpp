@@ -23,7 +23,7 @@ void append_step(const runtime::Executor& executor, sim::Timeline& timeline) {
     const program::Op& op = step.ops[static_cast<size_t>(time.op)];
     if (op.kind == program::OpKind::kRelease) continue;
     timeline.spans.push_back({.row = row_of(group, std::string(program::lane_name(op.lane)), timeline),
-                              .name = runtime::describe(op),
+                              .name = program::describe(step, op),
                               .category = std::string(program::op_name(op.kind)),
                               .start_us = time.begin_us,
                               .end_us = time.end_us});

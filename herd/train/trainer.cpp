@@ -159,7 +159,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
-    s.predicted = planner::simulate_on(programs, table, s.layout, cluster, machine);
+    s.predicted = planner::simulate_on(programs, table, cluster, machine);
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   } else {

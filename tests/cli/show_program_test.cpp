@@ -33,7 +33,7 @@ TEST(HerdShowProgram, PrintsAStepThatCanBeReadAgain_AndWhatItIsPredictedToTake) 
   EXPECT_EQ(show.wait(60), 0) << show.output();
   const program::Program step = program::parse_program(show.output());
   EXPECT_EQ(step.rank, 1);
-  EXPECT_EQ(step.mesh.at("dp"), 2);
+  EXPECT_EQ(step.mesh.size(step.mesh.find("dp")), 2);
   ChildProcess words({"sh", "-c", "exec \"$0\" show program \"$1\" --ranks 2 2>&1 >/dev/null", kHerd, kRun});
   EXPECT_EQ(words.wait(60), 0) << words.output();
   EXPECT_THAT(words.output(), HasSubstr("proved on all ranks"));

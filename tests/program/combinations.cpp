@@ -27,12 +27,12 @@ Op make(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> wri
           .reads = std::move(reads),
           .writes = std::move(writes),
           .block = block,
-          .micro_batch = mb,
-          .axis = {}};
+          .micro_batch = mb};
 }
 
 // Keeps this stage's blocks, orders forwards and backwards 1F1B, and adds sends and receives at its ends.
-void pipeline(Program& step, const std::vector<int>& block_stage, int stage, int stages) {
+void pipeline(Program& step, const std::vector<int>& block_stage, int axis) {
+  const int stage = step.mesh.index(axis, step.rank), stages = step.mesh.size(axis);
   const auto mine = [&](int b) { return block_stage[static_cast<size_t>(b)] == stage; };
   int first = 0, last = step.num_blocks - 1;
   while (!mine(first)) ++first;
@@ -57,7 +57,7 @@ void pipeline(Program& step, const std::vector<int>& block_stage, int stage, int
       const bool send = kind == OpKind::kSend;
       Op op = make(kind, send ? Lane::kPeerOut : Lane::kPeerIn, {}, {}, block, m);
       (send ? op.reads : op.writes) = {value};
-      op.peer = peer;
+      op.axis = axis, op.peer = peer;
       ops.push_back(op);
     };
     if (!backward && stage > 0) message(OpKind::kReceive, activation(first, m), first, stage - 1);
@@ -91,7 +91,7 @@ void to_form(std::vector<Value>& values, ValueKind kind, Form form) {
   }
 }
 
-void zero(Program& step, int stage, const std::string& axis) {
+void zero(Program& step, int stage, int axis) {
   step = strategies::Zero1(axis).rewrite(std::move(step));
   if (stage >= 2) step = strategies::Zero2(axis).rewrite(std::move(step));
   if (stage >= 3) step = strategies::Zero3(axis).rewrite(std::move(step));
@@ -102,7 +102,7 @@ void offload(Program& step, Form form) {
   Ops ops, steps;  // every gradient leaves before the first step, so that clipping finds its place between
   for (Op op : step.ops) {
     if (op.kind != OpKind::kStep) {
-      (op.kind == OpKind::kGather && !steps.empty() ? steps : ops).push_back(op);  // ZeRO 1 gathers after each step
+      (op.kind == OpKind::kAllGather && !steps.empty() ? steps : ops).push_back(op);  // ZeRO 1 gathers after each step
       continue;
     }
     const int g = op.reads[0].index;
@@ -137,17 +137,17 @@ Op whole_norm(const Program& step) {
 }
 
 // Norms of one stage's groups are summed over the stages, as one number.
-void reduce_norms(Program& step, const std::string& axis) {
+void reduce_norms(Program& step, int axis) {
   Ops ops;
   bool made = false;
   for (Op op : step.ops) {
-    if (op.kind == OpKind::kReduce && op.writes[0].kind == ValueKind::kNorm) op.writes = op.reads = {norm(0)};
+    if (op.kind == OpKind::kAllReduce && op.writes[0].kind == ValueKind::kNorm) op.writes = op.reads = {norm(0)};
     if (op.kind == OpKind::kNorm) {
       if (std::exchange(made, true)) continue;
       op = whole_norm(step);
     }
     if (op.kind == OpKind::kClip) {
-      ops.push_back(make(OpKind::kReduce, Lane::kReduce, {norm(0)}, {norm(0)}));
+      ops.push_back(make(OpKind::kAllReduce, Lane::kReduce, {norm(0)}, {norm(0)}));
       ops.back().axis = axis;
       op.reads = {norm(0)};
     }
@@ -180,22 +180,23 @@ Compiled compile(const Combination& c) {
     out.expected.backward_without_weights.push_back(!block.backward_reads_weights);
   }
   out.expected.micro_batches = c.micro_batches;
-  out.expected.mesh = axis_sizes(layout);
+  out.expected.mesh = layout.mesh;
+  out.expected.data = layout.data;
+  out.expected.stage_axis = layout.mesh.find("pp");
   const int blocks = static_cast<int>(model.blocks.size());
   for (int b = 0; b < blocks; ++b) out.expected.block_stage.push_back(b * c.pp / blocks);
   const int zero_stage = c.dp > 1 ? c.zero : 0;
-  out.expected.shard_axis = zero_stage > 0 ? "dp" : "";
+  const int stage_axis = out.expected.stage_axis, shards = zero_stage > 0 ? layout.data : kNoAxis;
+  out.expected.shard_axis = shards;
   for (int rank = 0; rank < layout.world_size; ++rank) {
-    out.expected.ranks.push_back(coordinates(layout, rank));
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
-    const auto stage = out.expected.ranks.back().find("pp");
-    if (c.pp > 1) pipeline(step, out.expected.block_stage, stage->second, c.pp);
+    if (c.pp > 1) pipeline(step, out.expected.block_stage, stage_axis);
     if (c.recompute > 0) step = strategies::Recompute(c.recompute).rewrite(std::move(step));
-    if (c.dp > 1) step = strategies::DataParallel("dp", c.bucket).rewrite(std::move(step));
-    if (zero_stage > 0) zero(step, zero_stage, "dp");
-    if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kFull);
-    step = strategies::Clip(zero_stage > 0 ? "dp" : "").rewrite(std::move(step));
-    if (c.pp > 1) reduce_norms(step, "pp");
+    if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
+    if (zero_stage > 0) zero(step, zero_stage, shards);
+    if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kWhole);
+    step = strategies::Clip(shards).rewrite(std::move(step));
+    if (c.pp > 1) reduce_norms(step, stage_axis);
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "herd/program/dependencies.h"
+#include "herd/program/message.h"
 
 namespace herd::program::testing {
 namespace {
@@ -41,7 +42,7 @@ struct Rank {
   // A shard in the slot of its whole is a part of the same numbers.
   bool inside(const Value& value) const {
     Value whole = value;
-    whole.form = Form::kFull;
+    whole.form = Form::kWhole;
     const auto info = step->values.find(whole);
     const int slot = step->values.at(value).slot;
     return value.form == Form::kShard && slot >= 0 && info != step->values.end() && info->second.slot == slot;
@@ -50,13 +51,13 @@ struct Rank {
     const size_t size = whole.size() / static_cast<size_t>(count);
     return {whole.begin() + static_cast<long>(size) * index, whole.begin() + static_cast<long>(size) * (index + 1)};
   }
-  std::optional<Numbers> get(const Value& value, const std::string& axis) {
+  std::optional<Numbers> get(const Value& value, int axis) {
     if (!live.contains(value)) return std::nullopt;
     const auto& cell = at(value);
     if (!inside(value) || !cell || cell->size() < kElements) return cell;
-    return part(*cell, coordinate(axis), step->mesh.at(axis));
+    return part(*cell, coordinate(axis), step->mesh.size(axis));
   }
-  void set(const Value& value, Numbers numbers, const std::string& axis) {
+  void set(const Value& value, Numbers numbers, int axis) {
     live.insert(value);
     auto& cell = at(value);
     if (!inside(value)) {
@@ -64,18 +65,16 @@ struct Rank {
       return;
     }
     if (!cell || cell->size() < kElements) cell = Numbers(kElements);
-    const size_t begin = static_cast<size_t>(coordinate(axis)) * (kElements / static_cast<size_t>(step->mesh.at(axis)));
+    const size_t begin =
+        static_cast<size_t>(coordinate(axis)) * (kElements / static_cast<size_t>(step->mesh.size(axis)));
     for (size_t i = 0; i < numbers.size() && begin + i < kElements; ++i) (*cell)[begin + i] = numbers[i];
   }
-  int coordinate(const std::string& axis) const {
-    const auto found = step->coordinate.find(axis);
-    return found == step->coordinate.end() ? 0 : found->second;
-  }
+  int coordinate(int axis) const { return step->mesh.index(axis, step->rank); }
 };
 
 class Interpreter {
  public:
-  Interpreter(const std::vector<Program>& programs, const std::string& shard_axis, int steps, uint64_t seed)
+  Interpreter(const std::vector<Program>& programs, int shard_axis, int steps, uint64_t seed)
       : shard_axis_(shard_axis), random_(seed), shuffle_(seed != 0) {
     for (const Program& program : programs) {
       Rank rank{.step = &program,
@@ -95,8 +94,8 @@ class Interpreter {
         Numbers whole(kElements);
         for (size_t i = 0; i < kElements; ++i)
           whole[i] = mix(static_cast<uint64_t>(value.kind) * 100 + static_cast<uint64_t>(value.index), i);
-        const bool sharded = !shard_axis.empty() && value.form != Form::kFull && program.mesh.contains(shard_axis);
-        rank.set(value, sharded ? Rank::part(whole, rank.coordinate(shard_axis), program.mesh.at(shard_axis)) : whole,
+        const bool sharded = shard_axis != kNoAxis && value.form != Form::kWhole;
+        rank.set(value, sharded ? Rank::part(whole, rank.coordinate(shard_axis), program.mesh.size(shard_axis)) : whole,
                  shard_axis);
       }
       ranks_.push_back(std::move(rank));
@@ -149,14 +148,9 @@ class Interpreter {
       if (before >= 0 && !rank.done[static_cast<size_t>(before)]) return false;
     }
     const Op& op = rank.op(position);
-    if (op.kind == OpKind::kGather || op.kind == OpKind::kReduce) return meet(r, position);
+    if (is_collective(op)) return meet(r, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) {
-      auto place = rank.step->coordinate;
-      place["pp"] = op.peer;
-      int peer = -1;
-      for (int q = 0; q < static_cast<int>(ranks_.size()); ++q) {
-        if (ranks_[static_cast<size_t>(q)].step->coordinate == place) peer = q;
-      }
+      const int peer = rank.step->mesh.peer(op.axis, r, op.peer);
       if (op.kind == OpKind::kSend) {
         for (const Value& value : op.reads) messages_[{r, peer}].push_back(get(rank, value));
       } else {
@@ -180,22 +174,13 @@ class Interpreter {
   bool meet(int r, int position) {
     Rank& me = ranks_[static_cast<size_t>(r)];
     const Op& op = me.op(position);
-    std::vector<int> members;
-    for (int q = 0; q < static_cast<int>(ranks_.size()); ++q) {
-      auto theirs = ranks_[static_cast<size_t>(q)].step->coordinate, mine = me.step->coordinate;
-      theirs.erase(op.axis);
-      mine.erase(op.axis);
-      if (theirs == mine) members.push_back(q);
-    }
+    const std::vector<int> members = me.step->mesh.ranks(op.axis, r);
     auto& posted = posted_[{op.axis, members.front(), op.lane}];
     if (!posted.try_emplace(r, position).second) return false;
     if (posted.size() < members.size()) return true;
     const auto all = posted;
     posted.clear();
-    std::sort(members.begin(), members.end(), [&](int a, int b) {
-      return ranks_[static_cast<size_t>(a)].coordinate(op.axis) < ranks_[static_cast<size_t>(b)].coordinate(op.axis);
-    });
-    const bool adds = op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size();
+    const bool adds = op.kind == OpKind::kReduceScatter && op.reads.size() == 2 * op.writes.size();
     std::vector<std::vector<Numbers>> in(op.reads.size());
     for (const int q : members) {
       Rank& rank = ranks_[static_cast<size_t>(q)];
@@ -210,14 +195,13 @@ class Interpreter {
     for (size_t i = 0; i < op.writes.size(); ++i) {
       Numbers sum = in[i][0];
       for (size_t q = 1; q < in[i].size(); ++q) {
-        if (op.kind == OpKind::kGather) {
+        if (op.kind == OpKind::kAllGather) {
           sum.insert(sum.end(), in[i][q].begin(), in[i][q].end());
         } else {
           for (size_t k = 0; k < std::min(sum.size(), in[i][q].size()); ++k) sum[k] += in[i][q][k];
         }
       }
-      const bool scatter =
-          op.kind == OpKind::kReduce && op.reads[i].form == Form::kFull && op.writes[i].form == Form::kShard;
+      const bool scatter = op.kind == OpKind::kReduceScatter;
       for (size_t q = 0; q < members.size(); ++q) {
         Numbers result = scatter ? Rank::part(sum, static_cast<int>(q), static_cast<int>(members.size())) : sum;
         for (size_t k = 0; adds && k < result.size(); ++k) {
@@ -255,7 +239,8 @@ class Interpreter {
       Numbers out;
       switch (op.kind) {
         case OpKind::kLoad:
-          out = Numbers{mix(static_cast<uint64_t>(rank.coordinate("dp")) * 100 + static_cast<uint64_t>(op.micro_batch),
+          out = Numbers{mix(static_cast<uint64_t>(rank.coordinate(rank.step->mesh.find("dp"))) * 100 +
+                                static_cast<uint64_t>(op.micro_batch),
                             static_cast<uint64_t>(iteration))};
           break;
         case OpKind::kNorm: {
@@ -306,9 +291,9 @@ class Interpreter {
     }
   }
 
-  const std::string shard_axis_;
+  const int shard_axis_;
   std::vector<Rank> ranks_;
-  std::map<std::tuple<std::string, int, Lane>, std::map<int, int>> posted_;
+  std::map<std::tuple<int, int, Lane>, std::map<int, int>> posted_;
   std::map<std::pair<int, int>, std::vector<Numbers>> messages_;
   std::mt19937_64 random_;
   const bool shuffle_;
@@ -317,7 +302,7 @@ class Interpreter {
 
 }  // namespace
 
-Result interpret(const std::vector<Program>& programs, const std::string& shard_axis, int steps, uint64_t seed) {
+Result interpret(const std::vector<Program>& programs, int shard_axis, int steps, uint64_t seed) {
   return Interpreter(programs, shard_axis, steps, seed).run();
 }
 

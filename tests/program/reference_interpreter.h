@@ -17,6 +17,6 @@ struct Result {
 };
 
 // seed 0 runs each rank's ops as early as possible in the order of the program.
-Result interpret(const std::vector<Program>& programs, const std::string& shard_axis, int steps, uint64_t seed);
+Result interpret(const std::vector<Program>& programs, int shard_axis, int steps, uint64_t seed);
 
 }  // namespace herd::program::testing

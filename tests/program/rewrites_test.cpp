@@ -15,7 +15,7 @@ namespace herd::program::testing {
 namespace {
 
 Op op(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> writes) {
-  return {.kind = kind, .lane = lane, .reads = std::move(reads), .writes = std::move(writes), .axis = {}};
+  return {.kind = kind, .lane = lane, .reads = std::move(reads), .writes = std::move(writes)};
 }
 
 Program gather_before_use() {  // two weights, each gathered, used once
@@ -23,7 +23,7 @@ Program gather_before_use() {  // two weights, each gathered, used once
   for (int g = 0; g < 2; ++g) {
     step.values[weight(g)] = {100, Tier::kDevice, false, -1};
     step.values[weight(g, Form::kShard)] = {50, Tier::kDevice, true, -1};
-    step.ops.push_back(op(OpKind::kGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
+    step.ops.push_back(op(OpKind::kAllGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
     step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {weight(g)}, {}));
     step.ops.back().block = g;
   }
@@ -36,7 +36,7 @@ TEST(Names, OfEveryValueComeBack) {
     EXPECT_EQ(parse_value(value_name(value)), value) << value_name(value);
   }
   for (const char* wrong :
-       {"", "w", "w7.half", "w07.full", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1"}) {
+       {"", "w", "w7.half", "w07.whole", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1"}) {
     EXPECT_EQ(parse_value(wrong), std::nullopt) << wrong;
   }
 }
@@ -75,7 +75,7 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
   std::set<int> gathered, gradients;
   for (const auto& [value, info] : step.values) {
     if (value.kind == ValueKind::kWeight && !info.persistent) gathered.insert(info.slot);
-    if (value.kind == ValueKind::kGradient && value.form == Form::kFull) gradients.insert(info.slot);
+    if (value.kind == ValueKind::kGradient && value.form == Form::kWhole) gradients.insert(info.slot);
   }
   EXPECT_EQ(gathered.size(), 3u);  // two that blocks take in turn, one for embedding and loss block, which are smaller
   EXPECT_FALSE(gathered.contains(-1));
@@ -83,7 +83,7 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
   std::set<int> whole;
   const Compiled zero1 = compile({.layers = 4, .dp = 2, .zero = 1});
   for (const auto& [value, info] : zero1.programs[0].values) {
-    if (value.kind == ValueKind::kGradient && value.form == Form::kFull) whole.insert(info.slot);
+    if (value.kind == ValueKind::kGradient && value.form == Form::kWhole) whole.insert(info.slot);
   }
   EXPECT_EQ(whole.size(), 6u);
 }
@@ -124,7 +124,7 @@ TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
     return std::string("parsed");
   };
   EXPECT_EQ(refusal(good), "parsed");
-  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 1\""));
+  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 2\""));
   EXPECT_THAT(refusal(good.substr(0, 60)), ::testing::HasSubstr("line "));
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string text = good;
@@ -134,7 +134,14 @@ TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
   EXPECT_THAT(replaced("blocks 4", "blocks 5"), ::testing::HasSubstr("must list the groups of every block"));
   EXPECT_THAT(replaced("forward  ", "foreward "), ::testing::HasSubstr("must begin with the name of an op"));
   EXPECT_THAT(replaced("block0 mb0", "block0 mbx"), ::testing::HasSubstr("must hold a number"));
-  EXPECT_THAT(replaced("reduce    g3 on dp", "reduce    g2 on dp"), ::testing::HasSubstr("must be of \"g3 on dp\""));
+  EXPECT_THAT(replaced("all_reduce  g3 on dp", "all_reduce  g2 on dp"),
+              ::testing::HasSubstr("must be of \"g3 on dp\""));
+  EXPECT_THAT(replaced("dp=2@1", "dp=2"), ::testing::HasSubstr("must hold axis=size@stride"));
+  EXPECT_THAT(replaced("dp=2@1", "dp=0@1"), ::testing::HasSubstr("must hold sizes and strides >= 1"));
+  EXPECT_THAT(replaced("dp=2@1", "dp=2@1 dp{1,0}=2@1"), ::testing::HasSubstr("in ascending order"));
+  EXPECT_THAT(replaced("dp=2@1", "dp=2@1 dp{0,2}=2@1"), ::testing::HasSubstr("places of the axis"));
+  EXPECT_THAT(replaced("dp=2@1", "dp=2@1 dp{0,1}=2@1"), "parsed");
+  EXPECT_THAT(replaced("g3 on dp", "g3 on tp"), ::testing::HasSubstr("must name an axis of the mesh"));
 }
 
 TEST(Text, ShowsHazardsOnRequest) {

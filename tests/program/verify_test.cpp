@@ -1,4 +1,5 @@
 #include "herd/program/verify.h"
+#include "herd/program/message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -88,8 +89,7 @@ Mutation mutate(const Compiled& compiled, std::mt19937_64& random) {
   const size_t r = below(out.programs.size());
   Program& step = out.programs[r];
   const size_t i = below(step.ops.size());
-  const std::string of = "rank " + std::to_string(r) + " op " + std::to_string(i) + " " +
-                         std::string(op_name(step.ops[i].kind)) + " " + subject(step.ops[i]);
+  const std::string of = "rank " + std::to_string(r) + " op " + std::to_string(i) + " " + describe(step, step.ops[i]);
   switch (below(5)) {
     case 0:
       step.ops.erase(step.ops.begin() + static_cast<long>(i));
@@ -175,9 +175,9 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
   };
   const auto drop = [](auto& ops, auto op) { ops.erase(op); };
   using ::testing::HasSubstr;
-  EXPECT_THAT(broken(1, OpKind::kReduce, drop), HasSubstr("meets another collective on rank"));
+  EXPECT_THAT(broken(1, OpKind::kAllReduce, drop), HasSubstr("meets another collective on rank"));
   EXPECT_THAT(broken(0, OpKind::kLoad, drop), HasSubstr("reads x0.0, which holds nothing"));
-  EXPECT_THAT(broken(0, OpKind::kStep, drop), HasSubstr("runs on w0.full of version 0 in step 1"));
+  EXPECT_THAT(broken(0, OpKind::kStep, drop), HasSubstr("runs on w0.whole of version 0 in step 1"));
   EXPECT_THAT(broken(1, OpKind::kClip, [](auto&, auto op) { op->reads.pop_back(); }),
               HasSubstr("has not seen the whole norm of group 3"));
   EXPECT_THAT(broken(0, OpKind::kRelease, drop), HasSubstr("never released"));
@@ -195,7 +195,7 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
       for (Value& value : *side) {
         if (value.kind != ValueKind::kState) continue;
         Value whole = value;
-        whole.form = Form::kFull;
+        whole.form = Form::kWhole;
         if (auto moved = program.values.extract(value)) {
           moved.key() = whole;
           program.values.insert(std::move(moved));
@@ -206,7 +206,7 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
   }
   EXPECT_THAT(first_finding(cut.programs, cut.expected), HasSubstr("other than its gradient"));
   auto one = compiled.programs;
-  for (auto& program : one) std::erase_if(program.ops, [](const Op& op) { return op.kind == OpKind::kReduce; });
+  for (auto& program : one) std::erase_if(program.ops, [](const Op& op) { return is_collective(op); });
   EXPECT_THAT(first_finding(one, compiled.expected), HasSubstr("with 2 of 4 contributions"));
 }
 

@@ -9,13 +9,15 @@
 
 #include "herd/base/error.h"
 
+#include "herd/program/names.h"
+
 namespace herd::runtime {
 namespace {
 
 using namespace program;
 
-Value weight(int g) { return {ValueKind::kWeight, g, -1, Form::kFull}; }
-Value gradient(int g) { return {ValueKind::kGradient, g, -1, Form::kFull}; }
+Value weight(int g) { return {ValueKind::kWeight, g, -1, Form::kWhole}; }
+Value gradient(int g) { return {ValueKind::kGradient, g, -1, Form::kWhole}; }
 Value activation(int b) { return {ValueKind::kActivation, b, 0}; }
 
 // Two blocks, one micro-batch, data parallel: forward 0, 1, backward 1, reduce 1, backward 0, reduce 0, step 0, 1.
@@ -27,7 +29,7 @@ Program tiny() {
                  std::vector<Value> writes) {
     Op op;
     op.kind = kind, op.lane = lane, op.block = block, op.reads = reads, op.writes = writes;
-    if (kind == OpKind::kReduce || kind == OpKind::kStep) op.block = -1;
+    if (kind == OpKind::kAllReduce || kind == OpKind::kStep) op.block = -1;
     op.micro_batch = kind == OpKind::kForward || kind == OpKind::kBackward ? 0 : -1;
     p.ops.push_back(op);
   };
@@ -36,9 +38,9 @@ Program tiny() {
   add(OpKind::kForward, L::kCompute, 0, {weight(0), activation(0)}, {activation(1)});
   add(OpKind::kForward, L::kCompute, 1, {weight(1), activation(1)}, {activation(2)});
   add(OpKind::kBackward, L::kCompute, 1, {weight(1), activation(2)}, {gradient(1)});
-  add(OpKind::kReduce, L::kReduce, 1, {gradient(1)}, {gradient(1)});
+  add(OpKind::kAllReduce, L::kReduce, 1, {gradient(1)}, {gradient(1)});
   add(OpKind::kBackward, L::kCompute, 0, {weight(0), activation(1)}, {gradient(0)});
-  add(OpKind::kReduce, L::kReduce, 0, {gradient(0)}, {gradient(0)});
+  add(OpKind::kAllReduce, L::kReduce, 0, {gradient(0)}, {gradient(0)});
   add(OpKind::kStep, L::kCompute, 0, {gradient(0)}, {weight(0)});
   add(OpKind::kStep, L::kCompute, 1, {gradient(1)}, {weight(1)});
   return p;
@@ -58,13 +60,13 @@ struct Recorder {
     BindingTable table;
     for (OpKind kind : {OpKind::kLoad, OpKind::kForward, OpKind::kBackward, OpKind::kStep})
       table[kind] = [this](const Op& op, int64_t) -> EventPtr {
-        note(describe(op));
+        note(herd::program::describe({}, op));
         return nullptr;
       };
-    table[OpKind::kReduce] = [this](const Op& op, int64_t) -> EventPtr {
+    table[OpKind::kAllReduce] = [this](const Op& op, int64_t) -> EventPtr {
       return network->submit({}, [this, op]() -> EventPtr {
         std::this_thread::sleep_for(std::chrono::milliseconds(reduce_ms));
-        note(describe(op));
+        note(herd::program::describe({}, op));
         return nullptr;
       });
     };
@@ -85,9 +87,9 @@ TEST(Executor, WaitsForExactlyTheHazards_WhenReducesAreSlow) {
   executor.drain();
   ASSERT_EQ(recorder.seen.size(), 27u);
   for (int64_t step = 0; step < 3; ++step) {
-    EXPECT_LT(recorder.position("reduce of g0", step), recorder.position("step of w0", step));
-    EXPECT_LT(recorder.position("reduce of g1", step), recorder.position("step of w1", step));
-    EXPECT_LT(recorder.position("backward of block0 mb0", step), recorder.position("reduce of g1", step))
+    EXPECT_LT(recorder.position("all_reduce of g0", step), recorder.position("step of w0", step));
+    EXPECT_LT(recorder.position("all_reduce of g1", step), recorder.position("step of w1", step));
+    EXPECT_LT(recorder.position("backward of block0 mb0", step), recorder.position("all_reduce of g1", step))
         << "backward 0 does not depend on reduce 1 and must not wait for it";
   }
 }
@@ -95,29 +97,29 @@ TEST(Executor, WaitsForExactlyTheHazards_WhenReducesAreSlow) {
 // A gradient reduced over two axes in turn, and then released: three ops of one lane, each of which touches what the
 // one before has only started to write.
 TEST(Executor, WaitsForTheEndOfAnOperationOfTheSameLane_WhereBothTouchOneValue) {
+  constexpr int copies = 0, shards = 1;  // axes
   Program p;
-  auto add = [&](OpKind kind, herd::program::Lane lane, const std::string& axis, std::vector<Value> reads,
-                 std::vector<Value> writes) {
+  auto add = [&](OpKind kind, herd::program::Lane lane, int axis, std::vector<Value> reads, std::vector<Value> writes) {
     Op op;
     op.kind = kind, op.lane = lane, op.axis = axis, op.reads = reads, op.writes = writes;
     p.ops.push_back(op);
   };
   using L = herd::program::Lane;
-  add(OpKind::kLoad, L::kCompute, "", {}, {gradient(0)});
-  add(OpKind::kReduce, L::kReduce, "fsdp", {gradient(0)}, {gradient(0)});
-  add(OpKind::kReduce, L::kReduce, "dp", {gradient(0)}, {gradient(0)});
-  add(OpKind::kRelease, L::kReduce, "", {}, {gradient(0)});
+  add(OpKind::kLoad, L::kCompute, kNoAxis, {}, {gradient(0)});
+  add(OpKind::kAllReduce, L::kReduce, shards, {gradient(0)}, {gradient(0)});
+  add(OpKind::kAllReduce, L::kReduce, copies, {gradient(0)}, {gradient(0)});
+  add(OpKind::kRelease, L::kReduce, kNoAxis, {}, {gradient(0)});
 
   std::atomic<int64_t> value = 0, released = 0;
-  std::map<std::string, std::unique_ptr<Lane>> networks;  // one a group: they progress independently
-  for (const char* axis : {"fsdp", "dp"}) networks[axis] = thread_lane(axis);
+  std::map<int, std::unique_ptr<Lane>> networks;  // one a group: they progress independently
+  for (const int axis : {copies, shards}) networks[axis] = thread_lane("axis" + std::to_string(axis));
   BindingTable table;
   table[OpKind::kLoad] = [&](const Op&, int64_t step) -> EventPtr {
     value = step;
     return nullptr;
   };
-  table[OpKind::kReduce] = [&](const Op& op, int64_t) -> EventPtr {
-    const bool slow = op.axis == "fsdp";
+  table[OpKind::kAllReduce] = [&](const Op& op, int64_t) -> EventPtr {
+    const bool slow = op.axis == shards;
     return networks[op.axis]->submit({}, [&value, slow]() -> EventPtr {
       std::this_thread::sleep_for(std::chrono::milliseconds(slow ? 10 : 0));
       value = slow ? value * 10 : value + 1;
@@ -161,7 +163,8 @@ TEST(Executor, RecordsWhenEachOpRan_AndHowLongComputeStoodStill) {
   executor.drain();
   const auto times = executor.times();
   ASSERT_EQ(times.size(), 9u);
-  for (const OpTime& t : times) EXPECT_GE(t.end_us, t.begin_us) << describe(executor.program().ops[t.op]);
+  for (const OpTime& t : times)
+    EXPECT_GE(t.end_us, t.begin_us) << herd::program::describe(executor.program(), executor.program().ops[t.op]);
   EXPECT_GE(times[7].begin_us, times[6].end_us - 1000);
   EXPECT_GE(executor.waited_us(), 25e3);
 }
@@ -185,7 +188,7 @@ TEST(Executor, NamesStepOpBlockMicroBatchAndRank_WhenAnOpThrows) {
 TEST(Executor, KeepsTheCodeOfAnError_ThatAnotherLaneThrew) {
   Recorder recorder;
   BindingTable table = recorder.table();
-  table[OpKind::kReduce] = [&](const Op& op, int64_t) -> EventPtr {
+  table[OpKind::kAllReduce] = [&](const Op& op, int64_t) -> EventPtr {
     return recorder.network->submit({}, [op]() -> EventPtr {
       if (op.reads[0].index == 1) throw Error(Code::kPeerLost, "rank 1 is gone");
       return nullptr;
@@ -198,7 +201,7 @@ TEST(Executor, KeepsTheCodeOfAnError_ThatAnotherLaneThrew) {
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kPeerLost);
-    EXPECT_EQ(error.message(), "step 0: reduce of g1 on rank 3: rank 1 is gone");
+    EXPECT_EQ(error.message(), "step 0: all_reduce of g1 on rank 3: rank 1 is gone");
   }
 }
 

@@ -104,10 +104,10 @@ TEST(FrozenMutants, AreFound) {
   mutants = steps;  // it is not gathered before a pass
   for (Program& step : mutants) {
     step.ops.erase(std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) {
-      return op.kind == OpKind::kGather && op.writes[0] == program::weight(2);
+      return op.kind == OpKind::kAllGather && op.writes[0] == program::weight(2);
     }));
   }
-  EXPECT_THAT(finding(mutants, run), HasSubstr("w2.full, which holds nothing"));
+  EXPECT_THAT(finding(mutants, run), HasSubstr("w2.whole, which holds nothing"));
   mutants = steps;  // it has a state, which nobody needs
   for (Program& step : mutants) step.values[program::state(2)] = step.values.at(program::state(1));
   EXPECT_THAT(finding(mutants, run), HasSubstr("keeps a state of frozen group 2"));

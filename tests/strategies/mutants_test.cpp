@@ -54,9 +54,7 @@ std::vector<Case> cases() {
 
 using Steps = std::vector<Program>;
 
-std::string text_of(const Op& op) { return std::string(op_name(op.kind)) + " " + subject(op); }
-
-bool communicates(const Op& op) { return !op.axis.empty(); }
+bool communicates(const Op& op) { return op.axis != kNoAxis; }
 
 // All mutants of one kind, by what was done: those that prove, and how many there were.
 struct Outcome {
@@ -84,7 +82,7 @@ class Mutator {
         changed = change(mutant[rank].ops, i) || changed;
       if (!changed) continue;
       ++out.mutants;
-      if (first_finding(mutant, expected_).empty()) out.proved.push_back(text_of(ops()[i]));
+      if (first_finding(mutant, expected_).empty()) out.proved.push_back(describe(steps_[0], ops()[i]));
     }
     return out;
   }
@@ -178,18 +176,18 @@ TEST(Mutants, OfReplicasAreFound) {
     spec::RunFile run = run_of(3, 4, zero);
     run.mesh.fsdp = 2;
     const Mutator mutator({"replicas", run, 4});
-    const auto gradient = [](const Op& op) {
-      return op.kind == OpKind::kReduce && op.writes[0].kind == ValueKind::kGradient;
-    };
-    const auto among_copies = [&](const Op& op) { return gradient(op) && op.axis == "dp"; };
-    const auto other_axis = [](std::vector<Op>& ops, size_t i) {
-      ops[i].axis = ops[i].axis == "dp" ? "fsdp" : "dp";
+    const auto gradient = [](const Op& op) { return is_collective(op) && op.writes[0].kind == ValueKind::kGradient; };
+    const Mesh mesh = spec::resolve(run, 4).mesh;
+    const int copies = mesh.find("dp"), shards = mesh.find("fsdp");
+    const auto among_copies = [&](const Op& op) { return gradient(op) && op.axis == copies; };
+    const auto other_axis = [&](std::vector<Op>& ops, size_t i) {
+      ops[i].axis = ops[i].axis == copies ? shards : copies;
       return true;
     };
     // Before the op that completes the shard, so that what that one adds stays this copy's own.
     const auto before_complete = [](std::vector<Op>& ops, size_t i) {
       for (size_t other = i; other-- > 0;) {
-        if (!scatters(ops[other]) || ops[other].writes != ops[i].writes) continue;
+        if (ops[other].kind != OpKind::kReduceScatter || ops[other].writes != ops[i].writes) continue;
         std::rotate(ops.begin() + static_cast<long>(other), ops.begin() + static_cast<long>(i),
                     ops.begin() + static_cast<long>(i) + 1);
         return true;
@@ -199,7 +197,7 @@ TEST(Mutants, OfReplicasAreFound) {
     // After every reduce-scatter that adds to the shard, so that the sum of the earlier ones is summed again.
     const auto each_time = [](std::vector<Op>& ops, size_t i) {
       for (size_t other = 0; other < i; ++other) {
-        if (!scatters(ops[other]) || ops[other].writes != ops[i].writes) continue;
+        if (ops[other].kind != OpKind::kReduceScatter || ops[other].writes != ops[i].writes) continue;
         const Op copy = ops[i];
         ops.insert(ops.begin() + static_cast<long>(other) + 1, copy);
         return true;

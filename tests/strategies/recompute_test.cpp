@@ -93,10 +93,10 @@ TEST(Recompute, LetsNoMutantThrough) {
     if (op.kind != OpKind::kForward && op.kind != OpKind::kRecompute) continue;
     auto dropped = steps;
     dropped[0].ops.erase(dropped[0].ops.begin() + static_cast<long>(i));
-    EXPECT_FALSE(verify(dropped, expected).empty()) << "dropped " << op_name(op.kind) << " " << subject(op);
+    EXPECT_FALSE(verify(dropped, expected).empty()) << "dropped " << describe(steps[0], op);
     auto doubled = steps;
     doubled[0].ops.insert(doubled[0].ops.begin() + static_cast<long>(i), op);
-    EXPECT_FALSE(verify(doubled, expected).empty()) << "doubled " << op_name(op.kind) << " " << subject(op);
+    EXPECT_FALSE(verify(doubled, expected).empty()) << "doubled " << describe(steps[0], op);
     mutants += 2;
     if (op.kind != OpKind::kRecompute) continue;
     for (const int other : {op.block - 1, op.block + 1}) {

@@ -35,8 +35,8 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
     if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
   expected.micro_batches = layout.micro_batches;
-  expected.mesh = program::axis_sizes(layout);
-  for (int rank = 0; rank < ranks; ++rank) expected.ranks.push_back(program::coordinates(layout, rank));
+  expected.mesh = layout.mesh;
+  expected.data = layout.data;
   expected.shard_axis = shard_axis(run, layout);
   return expected;
 }

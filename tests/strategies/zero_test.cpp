@@ -96,10 +96,10 @@ TEST(Zero, KeepsTheStatesThatTheEquationsState) {
 double sent(const Program& step) {  // bytes of weights and gradients
   double bytes = 0;
   for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
+    if (!is_collective(op)) continue;
     if (op.writes[0].kind == ValueKind::kNorm) continue;
-    const double n = step.mesh.at(op.axis), whole = static_cast<double>(message_bytes(step, op));
-    bytes += (op.kind == OpKind::kReduce && !scatters(op) ? 2 : 1) * whole * (n - 1) / n;
+    const double n = step.mesh.size(op.axis), whole = static_cast<double>(message_bytes(step, op));
+    bytes += (op.kind == OpKind::kAllReduce ? 2 : 1) * whole * (n - 1) / n;
   }
   return bytes;
 }
@@ -135,7 +135,7 @@ TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
           const auto steps = compile_and_verify(run, model, spec::resolve(run, fsdp * dp));
           int among_copies = 0;
           for (const Op& op : steps[0].ops) {
-            if (op.kind != OpKind::kReduce || op.axis != "dp") continue;
+            if (op.kind != OpKind::kAllReduce || op.axis != steps[0].mesh.find("dp")) continue;
             for (const Value& value : op.writes) {
               EXPECT_EQ(value.form, Form::kShard);
               ++among_copies;
@@ -172,7 +172,7 @@ TEST(Zero3, GathersAGroupThatItKeepsWholeOnceAStep_AndHoldsAndSendsWhatTheEquati
     const std::set<int> kept(order.begin(), order.begin() + std::min<int64_t>(keep_whole, 6));
     std::map<int, int> gathers;
     for (const Op& op : step.ops)
-      if (op.kind == OpKind::kGather) ++gathers[op.writes[0].index];
+      if (op.kind == OpKind::kAllGather) ++gathers[op.writes[0].index];
     double gathered = 0, whole = 0;  // elements
     for (int group = 0; group < 6; ++group) {
       EXPECT_EQ(gathers[group], kept.contains(group) ? 1 : group % 5 == 0 ? 3 : 6) << group << " of " << keep_whole;
@@ -223,10 +223,10 @@ TEST(ZeroMutants, AMissingGatherIsFound) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage, .micro_batches = 2};
     auto steps = zero_steps(shape);
-    for (Program& step : steps) step.ops.erase(find_op(step, OpKind::kGather, ValueKind::kWeight));
+    for (Program& step : steps) step.ops.erase(find_op(step, OpKind::kAllGather, ValueKind::kWeight));
     EXPECT_THAT(finding(steps, shape), testing::AnyOf(HasSubstr("of version -1"), HasSubstr("holds nothing"))) << stage;
     steps = zero_steps(shape);
-    steps[1].ops.erase(find_op(steps[1], OpKind::kGather, ValueKind::kWeight));
+    steps[1].ops.erase(find_op(steps[1], OpKind::kAllGather, ValueKind::kWeight));
     EXPECT_THAT(finding(steps, shape),
                 testing::AnyOf(HasSubstr("meets another"), HasSubstr("of version -1"), HasSubstr("holds nothing")));
   }
@@ -236,7 +236,7 @@ TEST(ZeroMutants, AGroupKeptWholeThatIsNotGathered_OrBeforeItsUpdate_OrTwice_IsF
   const Shape shape{.stage = 3, .micro_batches = 2, .keep_whole = 2};
   const auto gather_of_kept = [](Program& step) {
     return std::find_if(step.ops.begin(), step.ops.end(), [&](const Op& op) {
-      return op.kind == OpKind::kGather && step.values.at(op.writes[0]).persistent;
+      return op.kind == OpKind::kAllGather && step.values.at(op.writes[0]).persistent;
     });
   };
   auto steps = zero_steps(shape);
@@ -266,7 +266,7 @@ TEST(ZeroMutants, ADoubleReduceIsFound) {
     const Shape shape{.stage = stage};
     auto steps = zero_steps(shape);
     for (Program& step : steps) {
-      const auto reduce = find_op(step, OpKind::kReduce, ValueKind::kGradient);
+      const auto reduce = find_op(step, OpKind::kReduceScatter, ValueKind::kGradient);
       const Op copy = *reduce;
       step.ops.insert(reduce, copy);
     }
@@ -277,7 +277,7 @@ TEST(ZeroMutants, ADoubleReduceIsFound) {
   auto steps = zero_steps(shape);
   for (Program& step : steps) {
     const auto reduce = std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) {
-      return op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size();
+      return op.kind == OpKind::kReduceScatter && op.reads.size() == 2 * op.writes.size();
     });
     ASSERT_NE(reduce, step.ops.end());
     const Op copy = *reduce;
@@ -291,7 +291,8 @@ TEST(ZeroMutants, AReduceThatForgetsWhatTheShardHoldsIsFound) {
   auto steps = zero_steps(shape);
   for (Program& step : steps) {
     for (Op& op : step.ops) {
-      if (op.kind == OpKind::kReduce && op.reads.size() == 2 * op.writes.size()) op.reads.resize(op.writes.size());
+      if (op.kind == OpKind::kReduceScatter && op.reads.size() == 2 * op.writes.size())
+        op.reads.resize(op.writes.size());
     }
   }
   EXPECT_NE(finding(steps, shape), "");
@@ -321,8 +322,8 @@ TEST(ZeroMutants, AnotherOrderOfCollectivesOnOneRankIsFound) {
   for (const int stage : {1, 2, 3}) {
     const Shape shape{.stage = stage};
     auto steps = zero_steps(shape);
-    std::iter_swap(find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 1),
-                   find_op(steps[1], OpKind::kGather, ValueKind::kWeight, 2));
+    std::iter_swap(find_op(steps[1], OpKind::kAllGather, ValueKind::kWeight, 1),
+                   find_op(steps[1], OpKind::kAllGather, ValueKind::kWeight, 2));
     EXPECT_THAT(finding(steps, shape), HasSubstr("meets another collective")) << stage;
   }
 }

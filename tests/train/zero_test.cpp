@@ -285,9 +285,9 @@ TEST(Zero, HoldsAndSendsWhatItsProgramStates) {
                                                                      stated(trained.step, ValueKind::kGradient, true)));
         int64_t sent = 0, most = 0;
         for (const program::Op& op : trained.step.ops) {
-          if (op.kind != OpKind::kGather && op.kind != OpKind::kReduce) continue;
+          if (!is_collective(op)) continue;
           const int64_t message = message_bytes(trained.step, op), whole = message * (ranks - 1) / ranks;
-          const bool everywhere = op.kind == OpKind::kReduce && !scatters(op);
+          const bool everywhere = op.kind == OpKind::kAllReduce;
           sent += everywhere ? 2 * whole : whole;
           // Of a short bucket everybody may read all that the others have, to wait only once.
           most += everywhere ? (ranks - 1) * message : whole;
