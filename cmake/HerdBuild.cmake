@@ -8,7 +8,9 @@ set(CMAKE_RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR})
 set(CMAKE_LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 set(CMAKE_ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
 include(GNUInstallDirs)
-set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/../${CMAKE_INSTALL_LIBDIR}")
+# An installed tree finds its own libraries wherever it is moved to.
+file(RELATIVE_PATH herd_libraries_from_programs ${CMAKE_INSTALL_FULL_BINDIR} ${CMAKE_INSTALL_FULL_LIBDIR})
+set(CMAKE_INSTALL_RPATH "$ORIGIN;$ORIGIN/${herd_libraries_from_programs}")
 
 if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
   set(CMAKE_BUILD_TYPE Release CACHE STRING "" FORCE)
@@ -84,6 +86,12 @@ function(herd_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_options(${name} PRIVATE LINKER:-Bsymbolic-functions)
   target_link_libraries(${name} PRIVATE $<BUILD_INTERFACE:herd_warnings> $<BUILD_INTERFACE:herd_optimization>)
+endfunction()
+
+# herd_finds_libtorch(TARGET): once installed, the target loads libtorch from where it was built with, without help from
+# the environment. libtorch's own link flags name folders that do not exist, so only its folder is taken.
+function(herd_finds_libtorch target)
+  set_target_properties(${target} PROPERTIES INSTALL_RPATH "${CMAKE_INSTALL_RPATH};$<TARGET_FILE_DIR:c10>")
 endfunction()
 
 # herd_sources(TARGET [HEADERS a.h ...] [SOURCES a.cpp a_internal.h ...]): files of the current folder.

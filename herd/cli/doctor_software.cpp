@@ -10,7 +10,9 @@
 #include <fstream>
 
 #include "herd/base/error.h"
+#include "herd/base/version.h"
 #include "herd/cli/doctor_checks_internal.h"
+#include "herd/cli/run_program.h"
 #include "herd/comm/connect_world.h"
 #include "herd/launch/environment.h"
 #include "herd/transport/network_interface.h"
@@ -73,9 +75,23 @@ Finding asynchronous_io() {
 Finding trainer() {
   const std::filesystem::path folder = own_folder();
   const std::filesystem::path path = folder / "herd-trainer";
-  if (access(path.c_str(), X_OK) == 0) return {"torch", "the trainer is at " + path.string()};
-  return {"torch", "no trainer beside " + (folder / "herd").string() + ": herd train and generate can't run",
-          Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
+  if (access(path.c_str(), X_OK) != 0) {
+    return {"torch", "no trainer beside " + (folder / "herd").string() + ": herd train and generate can't run",
+            Health::kNote, "scripts/setup builds it with libtorch (preset release)"};
+  }
+  const ProgramEnd end = run_program({path.string(), "--version"});
+  const std::string said = end.output.substr(0, end.output.find('\n'));
+  if (end.status != 0) {
+    return {"torch", path.string() + " does not start (status " + std::to_string(end.status) + "): " + said,
+            Health::kMissing,
+            "keep libtorch where herd was built with it, name its folder in LD_LIBRARY_PATH, or build and install herd "
+            "again with the Torch_DIR of the libtorch that is there"};
+  }
+  if (!said.starts_with(std::string("herd ") + version() + ",")) {
+    return {"torch", path.string() + " is of \"" + said + "\", this command of herd " + version(), Health::kMissing,
+            "install both from one build"};
+  }
+  return {"torch", "the trainer " + path.string() + " starts: " + said};
 }
 
 Finding transports() {

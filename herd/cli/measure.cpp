@@ -6,6 +6,7 @@
 
 #include "herd/base/error.h"
 #include "herd/cli/bench_operation.h"
+#include "herd/cli/run_program.h"
 #include "herd/collectives/registry.h"
 #include "herd/schedule/names.h"
 
@@ -45,15 +46,9 @@ void check_measurable(const CollectiveRequest& request) {
 }
 
 std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
-  const std::string self = std::filesystem::read_symlink("/proc/self/exe");
-  std::string command = "exec '" + self + "'";
-  for (const std::string& argument : bench_arguments(request, algorithm, seconds)) command += " " + argument;
-  command += " 2>&1";
-  FILE* pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string output;
-  for (int c = std::fgetc(pipe); c != EOF; c = std::fgetc(pipe)) output += static_cast<char>(c);
-  const int status = pclose(pipe);
+  std::vector<std::string> command = bench_arguments(request, algorithm, seconds);
+  command.insert(command.begin(), std::filesystem::read_symlink("/proc/self/exe"));
+  const auto [status, output] = run_program(command);
   const size_t brace = output.find('{');
   const auto row =
       brace == std::string::npos ? nlohmann::json() : nlohmann::json::parse(output.substr(brace), nullptr, false);

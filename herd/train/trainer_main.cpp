@@ -1,14 +1,18 @@
 // herd-trainer: what `herd train` and `herd generate` run, since it needs libtorch.
 //   herd-trainer train FILE.toml [section.key=value ...]      one rank; who it is comes from the launcher's environment
 //   herd-trainer generate CHECKPOINT --prompt TEXT ...
+//   herd-trainer --version                                     herd's and libtorch's; herd doctor asks
 // Exit status: 0, 2 for a request that can't be met, 1 for everything else that ends a run.
 #include <CLI/CLI.hpp>
+
+#include <torch/version.h>
 
 #include <cstdio>
 #include <string>
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/version.h"
 #include "herd/train/generate.h"
 #include "herd/train/train_rank.h"
 
@@ -48,6 +52,7 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
 int main(int argc, char** argv) {
   CLI::App app("The part of the herd command that needs libtorch", "herd");
   app.require_subcommand(1);
+  app.set_version_flag("--version", std::string("herd ") + herd::version() + ", libtorch " + TORCH_VERSION);
   TrainOptions train_options;
   add_train(app, train_options);
   herd::train::GenerateOptions generate_options;

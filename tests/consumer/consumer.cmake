@@ -1,24 +1,66 @@
-# cmake -DBUILD= -DSOURCE= -DWITH_TORCH= -DTorch_DIR= -P consumer.cmake
+# cmake -DBUILD= -DSOURCE= -DWITH_TORCH= -P consumer.cmake
+# Installs a build, runs what was installed, builds examples/consumer against it and runs that; then all of it again
+# where the installed tree was moved to.
 set(work ${BUILD}/tests/consumer-work)
 file(REMOVE_RECURSE ${work})
+unset(ENV{LD_LIBRARY_PATH})  # what was installed finds its libraries alone
+unset(ENV{Torch_DIR})
 
 # run(PATTERN COMMAND...): fails unless the command succeeds and prints the pattern.
 function(run pattern)
   execute_process(COMMAND ${ARGN} OUTPUT_VARIABLE out ERROR_VARIABLE err RESULT_VARIABLE status)
-  if(NOT status EQUAL 0 OR NOT out MATCHES "${pattern}")
+  if(NOT status EQUAL 0 OR NOT "${out}${err}" MATCHES "${pattern}")
     message(FATAL_ERROR "${ARGN}: status ${status}, expected \"${pattern}\"\n${out}\n${err}")
   endif()
 endfunction()
 
+# use_command(PREFIX): the installed command, with the trainer where there is one.
+function(use_command prefix)
+  set(herd ${prefix}/bin/herd)
+  if(NOT WITH_TORCH)
+    run("no trainer beside ${prefix}/bin/herd" ${herd} doctor --no-measure)
+    return()
+  endif()
+  run("the trainer ${prefix}/bin/herd-trainer starts: herd [0-9.]+, libtorch [0-9]" ${herd} doctor --no-measure)
+  get_filename_component(name ${prefix} NAME)
+  run("step 2/2" ${herd} train ${work}/run.toml --ranks 2 log.name=${name})
+  run("^5 6 [0-9]+\n$" ${herd} generate ${work}/runs/${name} --ids 5,6 --tokens 1)
+endfunction()
+
+# use_library(PREFIX): a project of its own.
+function(use_library prefix)
+  get_filename_component(name ${prefix} NAME)
+  set(build ${work}/build-${name})
+  run("Build files" ${CMAKE_COMMAND} -S ${SOURCE}/examples/consumer -B ${build} -G Ninja
+    -DCMAKE_PREFIX_PATH=${prefix} -DWITH_TORCH=${WITH_TORCH})
+  run("" ${CMAKE_COMMAND} --build ${build})
+  run("rank 0 of 1: sum 1" ${build}/consumer_core)
+  run("rank 1 of 2: sum 3" ${prefix}/bin/herd run -n 2 -- ${build}/consumer_core)
+  if(WITH_TORCH)
+    run("rank 0 of 1: gradient 1" ${build}/consumer_torch)
+    run("rank 1 of 2: gradient 1.5" ${prefix}/bin/herd run -n 2 -- ${build}/consumer_torch)
+    run("^36864 weights" ${build}/consumer_herd_torch)
+  endif()
+endfunction()
+
+file(WRITE ${work}/run.toml "[model]\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 50\n"
+  "[data]\nkind = \"random\"\n[train]\nsteps = 2\nbatch = 2\nmicro_batch = 1\neval_every = 0\n"
+  "[log]\ndir = \"${work}/runs\"\n")
 run("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
-run("Build files" ${CMAKE_COMMAND} -S ${SOURCE}/examples/consumer -B ${work}/build -G Ninja
-  -DCMAKE_PREFIX_PATH=${work}/prefix -DWITH_TORCH=${WITH_TORCH})
-run("" ${CMAKE_COMMAND} --build ${work}/build)
-run("rank 0 of 1: sum 1" ${work}/build/consumer_core)
-run("rank 1 of 2: sum 3" ${work}/prefix/bin/herd run -n 2 -- ${work}/build/consumer_core)
+use_command(${work}/prefix)
+use_library(${work}/prefix)
+file(RENAME ${work}/prefix ${work}/moved)
+use_command(${work}/moved)
+use_library(${work}/moved)
+
+# A trainer that can't load its libraries is found by doctor, which says why.
 if(WITH_TORCH)
-  run("rank 0 of 1: gradient 1" ${work}/build/consumer_torch)
-  run("rank 1 of 2: gradient 1.5" ${work}/prefix/bin/herd run -n 2 -- ${work}/build/consumer_torch)
+  file(GLOB libraries ${work}/moved/*/libherd_torch*)
+  file(REMOVE ${libraries})
+  execute_process(COMMAND ${work}/moved/bin/herd doctor --no-measure OUTPUT_VARIABLE out RESULT_VARIABLE status)
+  if(NOT status EQUAL 1 OR NOT out MATCHES "missing +torch +[^\n]*does not start[^\n]*libherd_torch[^\n]*\n +fix: ")
+    message(FATAL_ERROR "doctor without libherd_torch: status ${status}\n${out}")
+  endif()
 endif()
 
 # Another minor version is refused, and so is a component that does not exist.
@@ -26,7 +68,7 @@ foreach(request "0.2 REQUIRED" "0.1 REQUIRED COMPONENTS nothing")
   file(WRITE ${work}/refused/CMakeLists.txt
     "cmake_minimum_required(VERSION 3.25)\nproject(refused LANGUAGES CXX)\nfind_package(herd ${request})\n")
   execute_process(COMMAND ${CMAKE_COMMAND} -S ${work}/refused -B ${work}/refused/build -G Ninja
-    -DCMAKE_PREFIX_PATH=${work}/prefix RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
+    -DCMAKE_PREFIX_PATH=${work}/moved RESULT_VARIABLE status OUTPUT_QUIET ERROR_QUIET)
   if(status EQUAL 0)
     message(FATAL_ERROR "find_package(herd ${request}) was accepted")
   endif()
