@@ -6,13 +6,9 @@
 
 Contenders take turns, each once a round: two runs of one rank side by side (alone), data parallel, ZeRO-1 to 3, full and
 selective recompute (the latter with dropout), bf16, frozen (the embeddings and half of the blocks), four micro-batches.
-After every step the machine's pace is looked at (health.pace_every = 1): the passes over blocks that the prediction is
-made of, timed again. So a step that takes longer than predicted is the machine's (its pace is above 1) or the
-prediction's (the step is off at the machine's pace, too). A run's step is the median of those after the first, its pace
-the mean of the middle half of the looks, as herd says it; "at that pace" is the median of the steps, each over what was
-predicted before the first one times the mean of the looks before and after it. Each run goes to --out as a JSON object:
-contender, predicted_ms, ms, pace; with --add the runs that the file holds count too. The table goes to standard output:
-over the runs the middle, and the smallest and largest.
+A run's step is the median of those after the first. Each run goes to --out as a JSON object: contender, predicted_ms, ms;
+with --add the runs that the file holds count too. The table goes to standard output: over the runs the middle, and the
+smallest and largest.
 """
 import argparse
 import json
@@ -53,7 +49,7 @@ if args.only:
 MODEL = f"{os.path.dirname(os.path.abspath(__file__))}/../../share/herd/models/gpt-162m.toml"
 SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
             f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}",
-            f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "health.pace_every=1", "checkpoint.every=-1",
+            f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "checkpoint.every=-1",
             "checkpoint.resume=none"]
 
 
@@ -73,12 +69,7 @@ def run(contender, overrides):
             with open(f"{folder}/{i}/metrics.jsonl") as lines:
                 steps = [row for row in map(json.loads, lines) if "step_ms" in row]
             yield {"contender": contender, "ranks": args.ranks, "predicted_ms": steps[0]["predicted_step_ms"],
-                   "ms": [row["step_ms"] for row in steps[1:]], "pace": [row["pace"] for row in steps]}
-
-
-def midmean(values):
-    cut = len(values) // 4
-    return statistics.mean(sorted(values)[cut:len(values) - cut])
+                   "ms": [row["step_ms"] for row in steps[1:]]}
 
 
 rows = []
@@ -97,11 +88,7 @@ def spread(values, unit):
     return f"{statistics.median(values):{unit}} ({min(values):{unit}} to {max(values):{unit}})"
 
 
-print("| | runs | of predicted | machine's pace | of predicted at that pace |\n|---|---|---|---|---|")
+print("| | runs | of predicted |\n|---|---|---|")
 for contender in dict.fromkeys(row["contender"] for row in rows):
-    own = [row for row in rows if row["contender"] == contender]
-    shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in own]
-    paces = [midmean(row["pace"]) for row in own]
-    paced = [statistics.median(ms / row["predicted_ms"] / ((before + after) / 2)
-                               for ms, before, after in zip(row["ms"], row["pace"], row["pace"][1:])) for row in own]
-    print(f"| {contender} | {len(own)} | {spread(shares, '.0%')} | {spread(paces, '.2f')} | {spread(paced, '.0%')} |")
+    shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in rows if row["contender"] == contender]
+    print(f"| {contender} | {len(shares)} | {spread(shares, '.0%')} |")

@@ -109,6 +109,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.rank = rank;
   step.num_blocks = static_cast<int>(model.blocks.size());
   step.mesh = layout.mesh;
+  step.data = layout.data;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStep(run, model).write(step);
   return step;

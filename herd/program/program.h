@@ -76,8 +76,8 @@ struct Value {
 struct Op {
   OpKind kind = OpKind::kForward;
   Lane lane = Lane::kCompute;
-  std::vector<Value> reads;
-  std::vector<Value> writes;
+  std::vector<Value> reads = {};
+  std::vector<Value> writes = {};
   int block = -1;
   int micro_batch = -1;
   int axis = kNoAxis;  // of Program::mesh: who takes part in a collective, along which a message goes
@@ -100,6 +100,7 @@ struct Program {
   int num_blocks = 0;
   int micro_batches = 1;
   Mesh mesh;
+  int data = kNoAxis;                          // ranks along it work on samples of their own
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
   std::map<std::pair<OpKind, int>, int64_t>

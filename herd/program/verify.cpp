@@ -71,7 +71,7 @@ class Machine {
         find(
             rank, -1,
             "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
-      if (p.mesh != expected.mesh) find(rank, -1, "is of another mesh");
+      if (p.mesh != expected.mesh || p.data != expected.data) find(rank, -1, "is of another mesh");
       for (size_t i = 0; i < p.ops.size(); ++i) {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {

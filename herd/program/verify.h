@@ -35,6 +35,7 @@ struct Expectation {
   std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
   std::set<int> frozen = {};                        // groups whose weights no step may change: they have no gradient
   int micro_batches = 1;
+  bool trains = true;  // else losses alone are wanted: no version changes
   Mesh mesh = {};
   int data = kNoAxis;                 // ranks along it work on samples of their own
   int stage_axis = kNoAxis;           // of the pipeline's stages

@@ -23,7 +23,9 @@ std::set<int> Model::trained_groups() const {
   return out;
 }
 
-int Model::version(int group, int steps) const { return expected_.frozen.contains(group) ? 0 : steps; }
+int Model::version(int group, int steps) const {
+  return expected_.trains && !expected_.frozen.contains(group) ? steps : 0;
+}
 
 std::set<Atom> Model::contributions(int group, int rank) const {
   const int over = expected_.proof.summed ? expected_.data : expected_.proof.summed_over;

@@ -176,10 +176,6 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 }
 
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
-bool FlatParameters::keeps_whole_weights() const {
-  return std::find(keeps_whole_.begin(), keeps_whole_.end(), false) == keeps_whole_.end();
-}
-
 at::Tensor FlatParameters::memory(const Value& value) const {
   const Region& region = value.kind == ValueKind::kWeight ? weights_ : gradients_;
   const auto place = region.places.find(value);

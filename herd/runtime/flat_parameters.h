@@ -58,7 +58,6 @@ class FlatParameters {
 
   bool sharded() const { return shards_ > 1; }
   bool keeps_whole(int group) const;  // weights, from step to step
-  bool keeps_whole_weights() const;   // of all groups
   // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
   // shard, or all of it. Such a one has weights alone.
   Part part(int group) const;

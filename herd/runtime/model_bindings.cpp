@@ -94,9 +94,20 @@ void ModelBindings::begin_step(StepInput input) {
   output_ = {};
 }
 
+const nn::Tuple* ModelBindings::find(const program::Value& value) const {
+  const auto& held = value.kind == ValueKind::kActivation ? activations_ : activation_gradients_;
+  const auto at = held.find({value.index, value.micro_batch});
+  return at == held.end() ? nullptr : &at->second;
+}
+
+void ModelBindings::put(const program::Value& value, nn::Tuple tensors) {
+  auto& held = value.kind == ValueKind::kActivation ? activations_ : activation_gradients_;
+  held[{value.index, value.micro_batch}] = std::move(tensors);
+}
+
 nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   nn::Context context;
-  context.training = true;
+  context.training = options_.training;
   context.seed = options_.seed;
   context.step = step;
   context.samples = input_.micro_batches.at(op.micro_batch).samples;
@@ -147,13 +158,12 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   hold(op);
   begin_gradients(op);
   auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
-  nn::LossResult result = block.loss(activations_.at({op.block, op.micro_batch}),
-                                     input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), true);
-  const bool may_overflow = options_.loss_scale && options_.loss_scale->can_shrink();
-  if (options_.stop_on_nonfinite && !may_overflow && !std::isfinite(result.sum)) {
-    output_.nonfinite = StepOutput::NonFinite::kLoss;
-    throw Error(Code::kBadConfig, "the loss is " + std::to_string(result.sum));
-  }
+  const bool differentiates = std::any_of(op.writes.begin(), op.writes.end(), [](const program::Value& value) {
+    return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
+  });
+  nn::LossResult result =
+      block.loss(activations_.at({op.block, op.micro_batch}), input_.micro_batches.at(op.micro_batch).targets_BT,
+                 context(op, step), differentiates);
   output_.loss_sum += result.sum;
   output_.count += result.count;
   if (lists(op.writes, ValueKind::kActivationGradient, op.block))
@@ -262,7 +272,7 @@ void ModelBindings::clip(const Op&) {
   output_.norm = clip.norm;
   output_.factor = static_cast<float>(clip.factor / scale);
   if (options_.stop_on_nonfinite && !std::isfinite(output_.norm)) {
-    output_.nonfinite = StepOutput::NonFinite::kNorm;
+    output_.nonfinite = true;
     throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.norm));
   }
 }

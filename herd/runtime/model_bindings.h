@@ -36,13 +36,12 @@ struct StepInput {
   double weight = 1;  // 1 / tokens that count, over all ranks
 };
 struct StepOutput {
-  double loss_sum = 0;  // of this rank's tokens, in nats
-  int64_t count = 0;    // this rank's tokens
-  double norm = 0;      // of the global gradient, before clipping
-  float factor = 1;     // what the gradient was multiplied with; negative = it overflowed, nothing is updated
-  // What is NaN or infinite; then the op that met it throws kBadConfig. The loss is this rank's own, the gradient's
-  // norm is the same on all ranks. train/nonfinite.h finds the block.
-  enum class NonFinite { kNone, kLoss, kNorm } nonfinite = NonFinite::kNone;
+  double loss_sum = 0;     // of this rank's tokens, in nats
+  int64_t count = 0;       // this rank's tokens
+  double norm = 0;         // of the global gradient, before clipping
+  float factor = 1;        // what the gradient was multiplied with; negative = it overflowed, nothing is updated
+  bool nonfinite = false;  // the norm is NaN or infinite, on all ranks; then clipping throws kBadConfig, on all of
+                           // them, and no weight is changed. train/nonfinite.h finds the block
 };
 
 // Updates the weights of one group with gradient * *factor; `step` counts updates from 0.
@@ -51,6 +50,7 @@ using GroupUpdate = std::function<void(int group, const float* factor, int64_t s
 class ModelBindings {
  public:
   struct Options {
+    bool training = true;  // else dropout is off
     uint64_t seed = 0;
     double clip = 0;  // largest global norm; 0 = none
     bool stop_on_nonfinite = true;
@@ -64,6 +64,9 @@ class ModelBindings {
   BindingTable table();
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
+  // The tensors of an activation or its gradient; null where it holds nothing.
+  const nn::Tuple* find(const program::Value& value) const;
+  void put(const program::Value& value, nn::Tuple tensors);
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 

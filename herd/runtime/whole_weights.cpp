@@ -11,30 +11,15 @@ WholeWeights::WholeWeights(FlatParameters& parameters, const AxisGroups& groups,
   if (parameters.sharded()) gather_ = &groups.of(program::Lane::kGather, program::shard_axis(step));
 }
 
-void WholeWeights::gather(int group) {
-  gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
-                      parameters_.memory(program::weight(group)), {.name = "weights"});
-}
-
-void WholeWeights::take(const nn::Block& block) {
-  for (const auto& group : block.groups()) {
-    const int index = parameters_.index_of(*group);
-    if (!parameters_.keeps_whole(index)) gather(index);
-    parameters_.attach(index);
-  }
-}
-
 void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
     const bool frozen = parameters_.group(group).frozen();
     if (const at::Tensor master = parameters_.own_master(group); master.defined())
       parameters_.own_weights(group).copy_(master);
-    if (parameters_.sharded() && parameters_.keeps_whole(group) && !frozen) gather(group);
+    if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
+    gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
+                        parameters_.memory(program::weight(group)), {.name = "weights"});
   }
-}
-
-void WholeWeights::give_back(const nn::Block& block) {
-  for (const auto& group : block.groups()) parameters_.detach(parameters_.index_of(*group));
 }
 
 }  // namespace herd::runtime

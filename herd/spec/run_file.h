@@ -81,7 +81,6 @@ struct RunFile {
   struct Health {
     bool check_finite = true;
     int64_t replica_hash_every = 100;  // steps; 0 = off
-    int64_t pace_every = kAuto;        // steps; 0 = off
     bool operator==(const Health&) const = default;
   } health;
   struct Log {

@@ -162,15 +162,6 @@ std::vector<Key> make_keys() {
            "stop at a loss or gradient that is no finite number, naming block, rank and step"),
       integer("health", "replica_hash_every", HERD_FIELD(health.replica_hash_every), 0,
               "steps between comparisons of what ranks hold in common; 0 = never"),
-      Key{"health",
-          "pace_every",
-          AutoField{HERD_FIELD(health.pace_every)},
-          0,
-          kMany,
-          false,
-          {},
-          "steps between looks at how fast the machine is beside when the step was predicted; 0 = never; auto = after "
-          "the steps 1, 2, 4, 8, ... and then so many that looks take 1 % of the time"},
 
       text("log", "dir", HERD_FIELD(log.dir), {}, "folder of all runs"),
       text("log", "name", HERD_FIELD(log.name), {}, "folder of this run in it"),

@@ -57,7 +57,6 @@ class LineParser {
     metrics.device_bytes_peak = whole(json, "device_bytes_peak");
     metrics.predicted_step_ms = number(json, "predicted_step_ms");
     metrics.predicted_device_bytes_peak = whole(json, "predicted_device_bytes_peak");
-    if (json.contains("pace")) metrics.pace = number(json, "pace");
     if (json.contains("val_loss")) metrics.val_loss = number(json, "val_loss");
     return metrics;
   }
@@ -81,7 +80,6 @@ std::string format_metrics(const StepMetrics& m) {
                                  {"device_bytes_peak", m.device_bytes_peak},
                                  {"predicted_step_ms", m.predicted_step_ms},
                                  {"predicted_device_bytes_peak", m.predicted_device_bytes_peak}};
-  if (m.pace) json["pace"] = *m.pace;
   if (m.val_loss) json["val_loss"] = *m.val_loss;
   return json.dump();
 }

@@ -27,7 +27,6 @@ struct StepMetrics {
   int64_t device_bytes_peak = 0;
   double predicted_step_ms = 0;
   int64_t predicted_device_bytes_peak = 0;
-  std::optional<double> pace = {};      // of the machine, where it was looked at after this step
   std::optional<double> val_loss = {};  // where this step was followed by a validation
 };
 

@@ -3,6 +3,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/program/build.h"
+#include "herd/program/excerpts.h"
 #include "herd/program/lifetimes.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/names.h"
@@ -143,6 +144,11 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
   }
   for (Program& step : steps) step = assign_slots(add_releases(std::move(step)), slot_rules(run));
   prove(steps, expected, {}, "releases and slots");
+  std::vector<Program> forward;
+  for (const Program& step : steps) forward.push_back(program::forward_only(step));
+  program::Expectation losses = expected;
+  losses.trains = false;
+  prove(forward, losses, {}, "leaving all but the losses out");
   for (const Program& step : steps) {
     const bool like_rank_0 = step.rank > 0 && step.ops == steps[0].ops && step.values == steps[0].values;
     if (!like_rank_0) check_budgets(step, run);

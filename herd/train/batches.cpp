@@ -12,11 +12,11 @@ at::Tensor matrix(const std::vector<int64_t>& values, int64_t rows, int64_t colu
 }  // namespace
 
 std::vector<runtime::Batch> read_batches(const SampleSource& source, int64_t first, int64_t batch, int64_t micro_batch,
-                                         Rank rank, int ranks) {
-  const auto range = samples_of_rank(first, batch, rank, ranks);
+                                         const program::Program& step) {
+  const auto range = samples_of_rank(first, batch, step.mesh.index(step.data, step.rank), step.mesh.size(step.data));
   std::vector<runtime::Batch> batches;
   MicroBatch rows;
-  for (int64_t m = 0; m < num_micro_batches(batch, micro_batch, ranks); ++m) {
+  for (int64_t m = 0; m < step.micro_batches; ++m) {
     read_micro_batch(source, range, micro_batch, m, rows);
     batches.push_back({matrix(rows.inputs_BT, rows.rows, rows.context),
                        matrix(rows.targets_BT, rows.rows, rows.context), rows.samples_B});

@@ -52,7 +52,7 @@ class Measurements {
         comm_(comm),
         ranks_here_(ranks_here) {}
 
-  program::Calibration run(BlockPasses& passes) {
+  program::Calibration run(TimedPasses& passes) {
     const int threads = at::get_num_threads();
     program::Calibration machine;
     machine.cores = launch::usable_cores();
@@ -67,7 +67,9 @@ class Measurements {
     machine.host_bytes_per_us = stream * ranks_here_;
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
-    for (const auto& [op, us] : passes.figures()) machine.measured_us[op] = us * alone * passes.slowest();
+    const auto figures = passes.figures();
+    const double slowest = passes.slowest(figures);
+    for (const auto& [op, us] : figures) machine.measured_us[op] = us * alone * slowest;
     machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * alone;
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * alone;
     machine.reduce_us_per_byte = comm_.size() > 1 ? mean_over_ranks(midmean(reduce_), comm_) * alone : 0;
@@ -83,7 +85,7 @@ class Measurements {
 
   // Everything that a step has, in turn, so that each figure is of all the seconds that this takes: the speed of a
   // shared machine changes within one. The first round wakes pages, libraries and thread pools.
-  void rounds(BlockPasses& passes) {
+  void rounds(TimedPasses& passes) {
     round(passes);
     passes.forget();
     for (auto* times : {&update_, &norm_, &reduce_}) times->clear();
@@ -92,7 +94,7 @@ class Measurements {
     const int times = std::clamp(static_cast<int>(kRoundsSeconds / seconds), kFewestRounds, most);
     for (int i = 1; i < times; ++i) round(passes);
   }
-  double round(BlockPasses& passes) {
+  double round(TimedPasses& passes) {
     const auto begin = Clock::now();
     passes.run();
     update_.push_back(update_us_per_element());
@@ -181,7 +183,7 @@ class Measurements {
 
 }  // namespace
 
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockPasses& passes,
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, TimedPasses& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here) {
   return Measurements(run, layout, parameters, optimizer, comm, ranks_here).run(passes);

@@ -7,7 +7,7 @@
 #include "herd/runtime/flat_parameters.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/run_file.h"
-#include "herd/train/block_passes.h"
+#include "herd/train/timed_passes.h"
 
 namespace herd::train {
 
@@ -17,7 +17,7 @@ namespace herd::train {
 // ranks that meet in a step wait for it. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards
 // and states are zero, as before the first step. Collective. Takes no more memory than a step does. Uses torch's
 // threads.
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockPasses& passes,
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, TimedPasses& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here);
 

@@ -42,10 +42,6 @@ double median_of(const std::vector<StepMetrics>& metrics, double StepMetrics::*m
   return median(std::move(values));
 }
 
-bool was_paced(const std::vector<StepMetrics>& metrics) {
-  return std::any_of(metrics.begin(), metrics.end(), [](const auto& one) { return one.pace.has_value(); });
-}
-
 // "102 %" of a prediction; "-" where there is none.
 std::string share_of(double measured, double predicted) {
   return predicted > 0 ? number(100 * measured / predicted, 0) + " %" : "-";
@@ -78,16 +74,8 @@ draw::Section predictions(const RunReport& report) {
     predicted_peak = std::max(predicted_peak, one.predicted_device_bytes_peak);
   }
   draw::Table table{{{"", false}, {"predicted", true}, {"measured", true}, {"measured / predicted", true}}, {}};
-  table.rows.push_back({"step, before the first one", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
+  table.rows.push_back({"step, the median", predicted_ms > 0 ? format_us(predicted_ms * 1e3) : "-",
                         format_us(step_ms * 1e3), share_of(step_ms, predicted_ms)});
-  if (was_paced(metrics)) {
-    std::vector<double> shares;  // of each step in what was predicted of it
-    for (const auto& one : metrics)
-      if (one.predicted_step_ms > 0) shares.push_back(one.step_ms / one.predicted_step_ms);
-    table.rows.push_back({"step, at the machine's latest pace",
-                          format_us(median_of(metrics, &StepMetrics::predicted_step_ms) * 1e3),
-                          format_us(step_ms * 1e3), share_of(median(std::move(shares)), 1)});
-  }
   table.rows.push_back({"peak of device memory",
                         predicted_peak > 0 ? format_bytes(static_cast<double>(predicted_peak)) : "-",
                         format_bytes(static_cast<double>(peak)),
@@ -109,10 +97,6 @@ draw::Section speed(const RunReport& report) {
   chart.series.push_back({"measured", points_of(report.metrics, [](const auto& m) { return m.step_ms; })});
   chart.series.push_back(
       {"waiting for communication", points_of(report.metrics, [](const auto& m) { return m.comm_wait_ms; })});
-  if (was_paced(report.metrics)) {
-    chart.series.push_back({"predicted, at the machine's latest pace",
-                            points_of(report.metrics, [](const auto& m) { return m.predicted_step_ms; })});
-  }
   chart.limit = report.predicted_step_ms;
   if (chart.limit > 0) {
     chart.limit_name = "predicted before the first step";

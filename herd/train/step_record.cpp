@@ -29,7 +29,6 @@ std::string step_line(const StepRecord& r) {
   if (r.peak_gflops > 0) line += print(", %.0f %% of matmul", 100 * r.gflops / r.peak_gflops);
   line += " | " + format_us(m.step_ms * 1e3);
   if (m.predicted_step_ms > 0) line += ", predicted " + format_us(m.predicted_step_ms * 1e3);
-  if (r.pace > 0) line += print(" at pace %.2f", r.pace);
   if (m.val_loss) line += print(" | val_loss %.4f", *m.val_loss);
   return line + " | left " + format_us(r.left_s * 1e6);
 }

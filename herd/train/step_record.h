@@ -14,13 +14,12 @@ struct StepRecord {
   int64_t device_budget = 0;  // bytes; 0 = none
   double gflops = 0;          // GFLOP/s of this rank
   double peak_gflops = 0;     // what a matmul reaches here, GFLOP/s
-  double pace = 0;            // of the machine, as it was last looked at (machine_pace.h); 0 = not yet
   double left_s = 0;          // expected
 };
 
 // "step 120/2000 | loss 4.8123 | norm 0.912 | lr 3.00e-04 | 256 MiB, 25 % of 1 GiB | 5321 tokens/s | 42.0 GFLOP/s,
-// 50 % of matmul | 98.1 ms, predicted 95.4 ms at pace 1.04 | val_loss 4.9000 | left 3 min 4 s", on one line, what is
-// not known left out. Pure.
+// 50 % of matmul | 98.1 ms, predicted 95.4 ms | val_loss 4.9000 | left 3 min 4 s", on one line, what is not known left
+// out. Pure.
 std::string step_line(const StepRecord& record);
 
 }  // namespace herd::train

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdio>
 #include <filesystem>
 #include <map>
 #include <optional>
@@ -33,12 +34,10 @@
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
 #include "herd/train/batches.h"
-#include "herd/train/block_passes.h"
 #include "herd/train/calibrate.h"
 #include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
-#include "herd/train/machine_pace.h"
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/nonfinite.h"
@@ -51,6 +50,7 @@
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
+#include "herd/train/timed_passes.h"
 
 namespace herd::train {
 namespace {
@@ -62,6 +62,13 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
+}
+
+// "predicted 304 ms a step, measured 310 ms, 102 %"
+std::string beside_prediction(double predicted_us, double measured_us) {
+  char share[32];
+  std::snprintf(share, sizeof share, "%.0f %%", 100 * measured_us / predicted_us);
+  return "predicted " + format_us(predicted_us) + " a step, measured " + format_us(measured_us) + ", " + share;
 }
 
 }  // namespace
@@ -77,11 +84,10 @@ struct Trainer::State {
   std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
   std::unique_ptr<runtime::WholeWeights> weights;
-  std::unique_ptr<BlockPasses> passes;
-  std::unique_ptr<MachinePace> pace;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
+  std::unique_ptr<Evaluation> evaluation;  // null where the run has none
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
   double flops_per_step = 0;  // of this rank
@@ -104,6 +110,7 @@ struct Trainer::State {
   void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
   // The position in the data before a step: batches of an earlier process may have been of another size.
   int64_t samples_before(int64_t step) const { return first.sample + (step - first.step) * layout.batch; }
+  runtime::ModelBindings::Options options() const;
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
@@ -152,9 +159,10 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
-  s.passes = std::make_unique<BlockPasses>(run, s.layout, s.model.blocks, *s.parameters, *s.weights, comm);
-  const program::Calibration machine =
-      calibrate(run, s.layout, *s.passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
+  const program::Calibration machine = [&] {
+    TimedPasses passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
+    return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
+  }();
   s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
   planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
@@ -165,15 +173,12 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   } else {
     s.say("not predicted: " + why);
   }
-  s.pace = std::make_unique<MachinePace>(*s.passes, run.health.pace_every, s.predicted.step_us);
-  s.bindings = std::make_unique<runtime::ModelBindings>(
-      s.model.blocks, *s.parameters, *s.groups, runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
-      runtime::ModelBindings::Options{.seed = seed,
-                                      .clip = run.optimizer.clip,
-                                      .stop_on_nonfinite = run.health.check_finite,
-                                      .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm});
+  s.bindings = std::make_unique<runtime::ModelBindings>(s.model.blocks, *s.parameters, *s.groups,
+                                                        runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
+                                                        s.options());
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
+  if (s.validation) s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups);
 
   if (s.root()) {
     fs::create_directories(s.folder);
@@ -189,30 +194,34 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
 
 Trainer::~Trainer() = default;
 
+runtime::ModelBindings::Options Trainer::State::options() const {
+  return {.seed = static_cast<uint64_t>(run.train.seed),
+          .clip = run.optimizer.clip,
+          .stop_on_nonfinite = run.health.check_finite,
+          .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm};
+}
+
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
-  return {read_batches(*data, samples_before(step), layout.batch, layout.micro_batch, comm.rank(), comm.size()),
+  return {read_batches(*data, samples_before(step), layout.batch, layout.micro_batch, executor->program()),
           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
 }
 
-// Runs the step's program. Where a NaN stops it: a loss is this rank's own, so nobody is waited for; the norm is the
-// same on all ranks, which then tell each other what they found.
+// Runs the step's program. Where the norm of the gradient is NaN, as it is on all ranks, they look for where it came
+// from together.
 void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
-  using NonFinite = runtime::StepOutput::NonFinite;
   bindings->begin_step(input);
   try {
     executor->run(step);
   } catch (const Error& error) {
-    const NonFinite met = bindings->output().nonfinite;
-    if (met == NonFinite::kNone) throw;
-    std::string found = parameters->keeps_whole_weights()
-                            ? find_nonfinite(model.blocks, input, static_cast<uint64_t>(run.train.seed), step)
-                            : find_nonfinite_shard(*parameters);
-    if (met == NonFinite::kNorm) found = gather_findings(found, comm);
-    const std::string where = "\n  first seen in " + (found.empty() ? "no block that repeats it" : found) +
-                              "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of this step";
-    if (met == NonFinite::kLoss) throw Error(error.code(), error.message() + where);
+    if (!bindings->output().nonfinite) throw;
+    const program::Program again = executor->program();
+    executor.reset();  // drains it
+    const std::string found = find_nonfinite(again, model.blocks, *parameters, *groups, options(), input, step, comm);
     throw SharedError(error.code(), "step " + std::to_string(step) + ": the norm of the gradient is " +
-                                        std::to_string(bindings->output().norm) + where);
+                                        std::to_string(bindings->output().norm) + "\n  first seen by " +
+                                        (found.empty() ? "nobody when the step was repeated" : found) +
+                                        "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
+                                        "this step");
   }
 }
 
@@ -236,7 +245,6 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   record.steps = run.train.steps;
   record.device_budget = run.memory.device_budget;
   record.peak_gflops = peak_gflops;
-  if (pace->looked()) record.pace = pace->recent();
   StepMetrics& metrics = record.metrics;
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
@@ -248,7 +256,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
   metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
-  metrics.predicted_step_ms = pace->predicted_us() / 1e3;
+  metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
   record.gflops = flops_per_step / metrics.step_ms / 1e6;
   return record;
@@ -256,11 +264,11 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
 
 std::optional<double> Trainer::State::validate() {
   executor->drain();
-  return evaluate(model.blocks, *weights, *validation, comm,
-                  {.batches = run.train.eval_batches,
-                   .batch = layout.batch,
-                   .micro_batch = layout.micro_batch,
-                   .stop_requested = StopSignal::requested});
+  return evaluation->run(*validation, comm,
+                         {.batches = run.train.eval_batches,
+                          .batch = layout.batch,
+                          .micro_batch = layout.micro_batch,
+                          .stop_requested = StopSignal::requested});
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -348,10 +356,6 @@ TrainResult Trainer::State::train() {
       record.metrics.val_loss = s.validate();
       result.stopped = !record.metrics.val_loss;
     }
-    if (!result.stopped && s.pace->due(done - s.first.step, last)) {
-      s.executor->drain();
-      record.metrics.pace = s.pace->look();
-    }
     if (metrics) metrics->write(record.metrics);
     if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
     if (!result.stopped && due(run.health.replica_hash_every)) {
@@ -362,7 +366,7 @@ TrainResult Trainer::State::train() {
   }
   s.checkpoints->wait();
   if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
-  if (s.pace->looked() && !steps_us.empty()) s.say(s.pace->summary(median(steps_us)));
+  if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");

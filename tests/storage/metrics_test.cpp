@@ -24,7 +24,6 @@ StepMetrics at_step(int64_t step) {
   metrics.predicted_step_ms = 400;
   metrics.predicted_device_bytes_peak = 123000000;
   if (step % 2 == 0) metrics.val_loss = 7.5;
-  if (step % 3 == 0) metrics.pace = 1.18;
   return metrics;
 }
 
@@ -42,7 +41,6 @@ TEST(Metrics, ReadsTheSameNumbersThatWereWritten) {
     EXPECT_EQ(format_metrics(metrics), format_metrics(at_step(step)));
     EXPECT_EQ(metrics.loss, at_step(step).loss) << "to the last bit";
     EXPECT_EQ(metrics.val_loss, at_step(step).val_loss);
-    EXPECT_EQ(metrics.pace, at_step(step).pace);
   }
 }
 

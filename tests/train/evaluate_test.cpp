@@ -7,6 +7,9 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/strategies/table.h"
 
 namespace herd::train {
 namespace {
@@ -15,16 +18,20 @@ constexpr int64_t kVocabulary = 12, kContext = 8;
 
 std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options, int64_t layers = 1,
                               int64_t* taken = nullptr) {
-  spec::RunFile::Model shape;
-  shape.layers = layers, shape.width = 16, shape.heads = 2, shape.context = kContext, shape.vocab = kVocabulary;
-  const models::Model model = models::make_model(shape);
-  const program::Program step;  // nothing is sharded
-  runtime::FlatParameters parameters(model.groups, comm, {}, 1);
+  spec::RunFile run;
+  run.model.layers = layers, run.model.width = 16, run.model.heads = 2;
+  run.model.context = kContext, run.model.vocab = kVocabulary;
+  run.train.batch = options.batch, run.train.micro_batch = options.micro_batch;
+  const spec::Layout layout = spec::resolve(run, comm.size());
+  const models::Model model = models::make_model(run.model);
+  const program::Program step =
+      strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
+  runtime::FlatParameters parameters(model.groups, step, comm, {}, 1);
   const runtime::AxisGroups groups(comm, step);
-  runtime::WholeWeights weights(parameters, groups, step);
+  Evaluation evaluation(step, model.blocks, parameters, groups);
   const int64_t before = DeviceMemory::live_bytes();
   DeviceMemory::reset_peak();
-  const auto loss = evaluate(model.blocks, weights, *random_samples(kVocabulary, kContext, 3), comm, options);
+  const auto loss = evaluation.run(*random_samples(kVocabulary, kContext, 3), comm, options);
   if (taken != nullptr) *taken = DeviceMemory::peak_bytes() - before;
   return loss;
 }

@@ -15,7 +15,6 @@
 #include "herd/models/gpt.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
-#include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
@@ -73,7 +72,6 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
-    runtime::WholeWeights weights(parameters, groups, step);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate),
@@ -81,7 +79,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {
       const uint64_t before = comm.bytes_sent();
-      bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, comm.rank(), ranks),
+      bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
                            1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
       executor.run(s);
       executor.drain();
@@ -104,8 +102,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     if (ranks == 1) {
       for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
-    const double loss = *evaluate(model.blocks, weights, *validation, comm,
-                                  {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
+    const double loss =
+        *Evaluation(step, model.blocks, parameters, groups)
+             .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;
   });
   return out;

@@ -182,7 +182,7 @@ TEST(ZeroCommand, NamesTheGroup_WhenAGradientIsNotFinite) {
   const Ended ended = folder.train("run", 2, zero(3, {"optimizer.lr=1e9", "optimizer.warmup_steps=0"}));
   EXPECT_NE(ended.status, 0);
   EXPECT_THAT(ended.output, testing::AnyOf(HasSubstr("the norm of the gradient is"), HasSubstr("the loss is")));
-  EXPECT_THAT(ended.output, HasSubstr("first seen in"));
+  EXPECT_THAT(ended.output, HasSubstr("first seen by rank"));
 }
 
 }  // namespace

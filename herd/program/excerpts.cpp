@@ -1,0 +1,94 @@
+#include "herd/program/excerpts.h"
+
+#include <algorithm>
+
+#include "herd/program/lifetimes.h"
+#include "herd/program/message.h"
+#include "herd/program/names.h"
+
+namespace herd::program {
+namespace {
+
+bool is_pass(const Op& op) {
+  return op.kind == OpKind::kForward || op.kind == OpKind::kLoss || op.kind == OpKind::kRecompute ||
+         op.kind == OpKind::kBackward;
+}
+
+bool backward_needs(const Value& value) {
+  return value.kind == ValueKind::kGraph || value.kind == ValueKind::kActivationGradient ||
+         value.kind == ValueKind::kGradient;
+}
+
+// Puts a gather before each pass whose weights are whole for as long as they are used only; passes over one block that
+// follow each other share it.
+std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
+  std::map<Value, const Op*> gathers;
+  for (const Op& op : step.ops) {
+    if (op.kind != OpKind::kAllGather) continue;
+    for (const Value& value : op.writes) gathers[value] = &op;
+  }
+  std::vector<Op> out;
+  std::set<Value> held;  // by the pass before
+  for (const Op& op : kept) {
+    std::set<Value> used;
+    for (const Value& value : op.reads) {
+      if (!is_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
+      if (!held.contains(value) && used.insert(value).second) out.push_back(*gathers.at(value));
+      used.insert(value);
+    }
+    if (is_pass(op)) held = std::move(used);
+    out.push_back(op);
+  }
+  return out;
+}
+
+Program of_ops(const Program& step, const std::vector<Op>& kept) {
+  Program out = step;
+  out.ops = with_gathers(step, kept);
+  out = add_releases(std::move(out));
+  std::set<Value> named;
+  for (const Op& op : out.ops) {
+    for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+  }
+  std::erase_if(out.values,
+                [&](const auto& entry) { return !entry.second.persistent && !named.contains(entry.first); });
+  return out;
+}
+
+}  // namespace
+
+Program forward_only(const Program& step) {
+  std::vector<Op> kept;
+  std::set<std::pair<int, int>> forwarded;  // block, micro-batch: recompute runs some a second time
+  for (Op op : step.ops) {
+    const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) &&
+                         (op.reads.empty() ? op.writes : op.reads)[0].kind == ValueKind::kActivation;
+    const bool first = op.kind == OpKind::kForward && forwarded.insert({op.block, op.micro_batch}).second;
+    if (op.kind != OpKind::kLoad && op.kind != OpKind::kLoss && !message && !first) continue;
+    std::erase_if(op.reads, backward_needs);
+    std::erase_if(op.writes, backward_needs);
+    kept.push_back(std::move(op));
+  }
+  return of_ops(step, kept);
+}
+
+Program passes_over(const Program& step, const std::set<int>& blocks) {
+  std::vector<Op> kept;
+  std::set<Value> written;
+  for (Op op : step.ops) {
+    if (op.micro_batch != 0 || !(is_pass(op) || op.kind == OpKind::kLoad)) continue;
+    if (op.kind != OpKind::kLoad && !blocks.contains(op.block)) continue;
+    for (const Value& value : op.reads) {
+      const bool made_up = (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) &&
+                           written.insert(value).second;
+      if (!made_up) continue;
+      kept.push_back(
+          {.kind = OpKind::kReceive, .lane = op.lane, .writes = {value}, .block = op.block, .micro_batch = 0});
+    }
+    written.insert(op.writes.begin(), op.writes.end());
+    kept.push_back(std::move(op));
+  }
+  return of_ops(step, kept);
+}
+
+}  // namespace herd::program

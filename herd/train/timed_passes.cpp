@@ -1,0 +1,147 @@
+#include "herd/train/timed_passes.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/full.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "herd/base/midmean.h"
+#include "herd/program/excerpts.h"
+
+namespace herd::train {
+namespace {
+
+using program::OpKind;
+
+constexpr int kBlocks = 2;  // in turn, so that the weights of one don't stay in the cache
+constexpr double kActivation = 1e-2, kWeight = 1e-3;
+
+std::set<int> chosen_blocks(const program::Program& step) {
+  const int last = step.num_blocks - 1;
+  std::set<int> own;
+  for (const program::Op& op : step.ops) {
+    if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss) own.insert(op.block);
+  }
+  std::set<int> chosen;
+  int between = 0;
+  for (auto block = own.rbegin(); block != own.rend(); ++block) {
+    const bool end = *block == 0 || *block == last;
+    if (end || between++ < kBlocks) chosen.insert(*block);
+  }
+  return chosen;
+}
+
+// Figures are of forward; a graph that is computed again takes as long.
+OpKind timed_as(OpKind kind) { return kind == OpKind::kRecompute ? OpKind::kForward : kind; }
+
+bool is_timed(OpKind kind) {
+  return kind == OpKind::kForward || kind == OpKind::kRecompute || kind == OpKind::kLoss || kind == OpKind::kBackward;
+}
+
+runtime::StepInput made_up_tokens(const spec::RunFile& run, int64_t rows) {
+  const at::Tensor ids =
+      at::arange(rows * run.model.context, at::kLong).mul_(7919).remainder_(run.model.vocab).view({rows, -1});
+  std::vector<int64_t> samples(static_cast<size_t>(rows));
+  std::iota(samples.begin(), samples.end(), 0);
+  return {.micro_batches = {{ids, ids, samples}}, .weight = kWeight};
+}
+
+}  // namespace
+
+TimedPasses::TimedPasses(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
+                         const runtime::Chain& chain, runtime::FlatParameters& parameters,
+                         const runtime::AxisGroups& groups, Communicator& comm)
+    : run_(run),
+      layout_(layout),
+      table_(spec::model_table(run, layout.micro_batch)),
+      comm_(comm),
+      type_(parameters.weights().scalar_type()),
+      bindings_(chain, parameters, groups, {}, {}),
+      executor_(program::passes_over(step, chosen_blocks(step)), bindings()) {}
+
+runtime::BindingTable TimedPasses::bindings() {
+  runtime::BindingTable table = bindings_.table();
+  table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
+    bindings_.put(op.writes[0], made_up());
+    return nullptr;
+  };
+  return table;
+}
+
+nn::Tuple TimedPasses::made_up() const {
+  return {at::full({layout_.micro_batch, run_.model.context, run_.model.width}, kActivation, type_)};
+}
+
+void TimedPasses::run() {
+  bindings_.begin_step(made_up_tokens(run_, layout_.micro_batch));
+  comm_.barrier({.name = "calibration"});
+  executor_.run(0);
+  executor_.drain();
+  totals_.push_back(0);
+  for (const runtime::OpTime& time : executor_.times()) {
+    const program::Op& op = executor_.program().ops[static_cast<size_t>(time.op)];
+    if (!is_timed(op.kind)) continue;
+    times_[{timed_as(op.kind), op.block}].push_back(time.end_us - time.begin_us);
+    totals_.back() += time.end_us - time.begin_us;
+  }
+}
+
+void TimedPasses::forget() {
+  times_.clear();
+  totals_.clear();
+}
+
+double TimedPasses::arithmetic(Op op) const {
+  const auto& shape = table_.blocks[static_cast<size_t>(op.second)];
+  const spec::Cost& cost = op.first == OpKind::kBackward ? shape.backward : shape.forward;
+  return cost.matmul_flops + cost.attention_flops;
+}
+
+// Over what ranks timed of blocks [first, last]: microseconds, for each flop where these do any.
+double TimedPasses::mean_of(OpKind kind, int first, int last) {
+  std::vector<double> sums = {0, 0, 0};  // microseconds, flops, blocks
+  for (int b = first; b <= last; ++b) {
+    const auto timed = times_.find({kind, b});
+    if (timed == times_.end()) continue;
+    sums[0] += midmean(timed->second);
+    sums[1] += arithmetic(timed->first);
+    sums[2] += 1;
+  }
+  comm_.all_reduce(sums, {.name = "calibration"});
+  const double over = sums[1] > 0 ? sums[1] : sums[2];
+  return over > 0 ? sums[0] / over : 0;
+}
+
+std::map<TimedPasses::Op, double> TimedPasses::figures() {
+  std::map<Op, double> figures;
+  const int last = static_cast<int>(table_.blocks.size()) - 1;
+  const auto fill = [&](OpKind kind, int from, int to) {
+    const double mean = mean_of(kind, from, to);
+    for (int b = from; b <= to; ++b) {
+      const double flops = arithmetic({kind, b});
+      figures[{kind, b}] = mean * (flops > 0 ? flops : 1);
+    }
+  };
+  for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+    fill(kind, 0, 0);
+    fill(kind, 1, last - 1);
+  }
+  fill(OpKind::kLoss, last, last);
+  return figures;
+}
+
+double TimedPasses::slowest(const std::map<Op, double>& figures) {
+  double expected = 0;
+  for (const auto& [op, times] : times_)
+    expected += figures.at(op) * static_cast<double>(times.size()) / static_cast<double>(totals_.size());
+  std::vector<double> longest;
+  for (const double total : totals_) longest.push_back(expected > 0 ? total / expected : 0);
+  std::vector<double> sum = longest, ratios;
+  comm_.all_reduce(longest, {.op = ReduceOp::kMax, .name = "calibration"});
+  comm_.all_reduce(sum, {.name = "calibration"});
+  for (size_t i = 0; i < sum.size(); ++i) ratios.push_back(longest[i] * comm_.size() / sum[i]);
+  return midmean(ratios);
+}
+
+}  // namespace herd::train
