@@ -14,6 +14,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_writer.h"
+#include "herd/storage/run_id.h"
 
 namespace herd {
 namespace {
@@ -178,8 +179,9 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   manifest.samples = state.samples;
   manifest.config = state.config;
   manifest.notes = state.notes;
+  if (!options_.run.empty()) manifest.notes[kRunNote] = options_.run;
   commit_checkpoint(folder, std::move(manifest), manifests, files_);
-  for (const auto& path : keep_newest(options_.root, options_.keep, files_)) {
+  for (const auto& path : keep_newest(options_.root, {options_.keep, options_.run, folder}, files_)) {
     log::warning("could not delete the old checkpoint " + path.string());
   }
 }

@@ -35,8 +35,9 @@ class CheckpointSaver {
  public:
   struct Options {
     std::filesystem::path root;  // folder of the run's checkpoints
-    int keep = 2;                // newest checkpoints that stay
+    int keep = 2;                // newest checkpoints of the run that stay
     std::string herd_version = {};
+    std::string run = {};  // id, which each checkpoint says; keep deletes none that says another
   };
   // Borrows `peers` and `files`.
   CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files = FileSystem::system());

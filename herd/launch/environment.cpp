@@ -180,11 +180,12 @@ void read_meeting(const Reader& read, Environment& env) {
   }
 }
 
+std::string torchrun_launch(const Reader& read) {
+  return "torchrun-" + read.text("TORCHELASTIC_RUN_ID", "none") + "-" + read.text("MASTER_PORT", "0");
+}
+
 std::string foreign_job_id(const Reader& read, const std::string& source) {
-  if (source == "torchrun") {
-    return "torchrun-" + read.text("TORCHELASTIC_RUN_ID", "none") + "-" + read.text("MASTER_PORT", "0") + "-" +
-           read.text("TORCHELASTIC_RESTART_COUNT", "0");
-  }
+  if (source == "torchrun") return torchrun_launch(read) + "-" + read.text("TORCHELASTIC_RESTART_COUNT", "0");
   if (source == "mpirun") return "mpirun-" + read.text("PMIX_NAMESPACE", read.text("OMPI_MCA_ess_base_jobid", "0"));
   return "srun-" + read.text("SLURM_JOB_ID", "0") + "-" + read.text("SLURM_STEP_ID", "0");
 }
@@ -209,6 +210,7 @@ Environment parse_environment(const Variables& variables) {
     read_numbers(read, kHerdRun, env);
     env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.restart = read.number("HERD_RESTART").value_or(0);
+    env.launch = read.text("HERD_LAUNCH");
     env.token = read_token(read);
     env.rendezvous = read.text("HERD_RENDEZVOUS");
     env.job_id = read.text("HERD_JOB_ID");
@@ -227,6 +229,7 @@ Environment parse_environment(const Variables& variables) {
   if (!names) return env;
   read_numbers(read, *names, env);
   env.job_id = foreign_job_id(read, env.source);
+  env.launch = env.source == "torchrun" ? torchrun_launch(read) : env.job_id;
   if (env.source == "torchrun") env.restart = read.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
   read_meeting(read, env);
   return env;

@@ -88,10 +88,11 @@ class Folder {
   std::string log_path(int rank, int attempt) const {
     return path_ + "/rank" + std::to_string(rank) + (attempt ? ".restart" + std::to_string(attempt) : "") + ".log";
   }
-  int open_log(int rank, int attempt) const {  // -1 without --log-dir
+  // -1 without --log-dir. What earlier starts have printed stays.
+  int open_log(int rank, int attempt) const {
     if (!logs_) return -1;
     const std::string file = log_path(rank, attempt);
-    const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0644);
+    const int fd = open(file.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
     if (fd < 0) throw_errno(Code::kStorage, "write " + file, errno);
     return fd;
   }
@@ -109,6 +110,7 @@ class Job {
         world_(options.ranks_per_node * options.num_nodes),
         folder_(options.log_dir),
         token_(options.token.empty() ? make_token() : options.token),
+        launch_(make_token().substr(0, 16)),
         coordinator_(options, token_) {}
   int run();
 
@@ -135,6 +137,7 @@ class Job {
   Guardian guardian_;  // forks: before the coordinator starts ZeroMQ
   Folder folder_;
   std::string token_;
+  const std::string launch_;  // no secret: tells this start from all others
   Coordinator coordinator_;
 
   std::vector<Local> ranks_;
@@ -167,6 +170,7 @@ Variables Job::variables(int local_rank, int number) const {
   result["HERD_RENDEZVOUS"] = coordinator_.rendezvous();
   result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();
   result["HERD_TOKEN"] = token_;
+  result["HERD_LAUNCH"] = launch_;
   result["HERD_MEMORY_TABLE"] = folder_.memory_table(rank);
   if (!options_.topology.empty()) result["HERD_TOPOLOGY"] = options_.topology;
   const int threads = options_.threads_per_rank;

@@ -76,6 +76,7 @@ struct RunFile {
   struct Checkpoint {
     int64_t every = 100, keep = 2;
     std::string resume = "auto";
+    std::string used_folder = "refuse";  // by a new run: refuse, set_aside
     bool operator==(const Checkpoint&) const = default;
   } checkpoint;
   struct Health {

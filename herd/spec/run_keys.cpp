@@ -155,8 +155,12 @@ std::vector<Key> make_keys() {
       integer("checkpoint", "every", HERD_FIELD(checkpoint.every), -1,
               "steps between checkpoints; 0 = only the last, -1 = none"),
       integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept"),
-      text("checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
-           "auto = the newest whole one of this run; none = start afresh; else the folder of a checkpoint"),
+      text(
+          "checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
+          "auto = go on at the newest whole one of the folder's run; none = a new run; else the folder of a checkpoint "
+          "that a new run begins with. A restart goes on with its own run"),
+      text("checkpoint", "used_folder", HERD_FIELD(checkpoint.used_folder), {"refuse", "set_aside"},
+           "what a new run does with a run that is in its folder; set_aside = moves it to set_aside/<its id> in it"),
 
       flag("health", "check_finite", HERD_FIELD(health.check_finite),
            "stop at a loss or gradient that is no finite number, naming block, rank and step"),

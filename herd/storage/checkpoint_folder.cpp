@@ -8,6 +8,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/run_id.h"
 
 namespace herd {
 namespace {
@@ -42,6 +43,12 @@ bool lengths_hold(const std::filesystem::path& folder) {
   }
 }
 
+bool is_of_another_run(const std::filesystem::path& folder, const std::string& run) {
+  if (run.empty()) return false;
+  const auto its = run_of_checkpoint(folder);
+  return its && !its->empty() && *its != run;
+}
+
 bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
   if (has_manifest(folder) && (files.remove(folder / kManifestName) < 0 || files.sync_folder(folder) < 0)) return false;
   std::error_code ignored;
@@ -66,9 +73,20 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root)
   return found;
 }
 
+std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder) {
+  try {
+    const Manifest manifest = read_manifest(folder);
+    const auto note = manifest.notes.find(kRunNote);
+    return note == manifest.notes.end() ? "" : note->second;
+  } catch (const Error&) {
+    return {};
+  }
+}
+
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
-                                                       std::vector<std::string>& passed_over) {
+                                                       std::vector<std::string>& passed_over, const std::string& run) {
   for (const auto& one : list_checkpoints(root)) {
+    if (is_of_another_run(one.folder, run)) continue;
     try {
       CheckpointReader(one.folder).verify();
       return one;
@@ -91,12 +109,13 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
                                     "\n  fix: name a run, its folder checkpoints, or one of the folders in it");
 }
 
-std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, int keep, FileSystem& files) {
-  HERD_CHECK_GE(keep, 1);
-  int kept = 0;
+std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, const Keep& keep, FileSystem& files) {
+  HERD_CHECK_GE(keep.newest, 1);
+  int kept = keep.written.empty() ? 0 : 1;
   std::vector<std::filesystem::path> remaining;
   for (const auto& one : list_folders(root)) {
-    if (kept >= keep) {
+    if (one.folder == keep.written || is_of_another_run(one.folder, keep.run)) continue;
+    if (kept >= keep.newest) {
       if (!remove_folder(one.folder, files)) remaining.push_back(one.folder);
     } else if (has_manifest(one.folder) && lengths_hold(one.folder)) {
       ++kept;

@@ -24,20 +24,29 @@ std::string checkpoint_folder_name(int64_t step, int attempt = 1);  // "step-000
 // Folders with a manifest, newest first; none if `root` is not there. The manifest itself is not read.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root);
 
+// The id of the run that saved a checkpoint, "" where it does not say; nothing if its manifest can't be read.
+std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder);
+
 // The newest checkpoint whose manifest and checksums all hold. Appends to `passed_over` what is wrong with each newer
-// one.
+// one. With `run`, those that say that they are of another run are left out.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
-                                                       std::vector<std::string>& passed_over);
+                                                       std::vector<std::string>& passed_over,
+                                                       const std::string& run = "");
 
 // `path` itself if it is a checkpoint, else the newest whole one in it or in its folder "checkpoints". Throws
 // kBadConfig if there is none; kCorruptFile if there are only broken ones, naming what is wrong with the newest.
 std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 
-// Deletes all but the newest `keep` (>= 1) checkpoints whose manifest and lengths hold, and saves cut short that are
-// older than those. Broken ones don't count, so the last good one is never deleted. A checkpoint loses its manifest
-// first: one that is half deleted is no checkpoint. Failing to delete is not an error: returns what remains to be
-// deleted.
-std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, int keep,
+struct Keep {
+  int newest = 2;                      // >= 1
+  std::string run = {};                // whose checkpoints; those that say that they are of another run stay
+  std::filesystem::path written = {};  // the one just written: it stays and counts, whatever steps others are of
+};
+
+// Deletes all but the newest checkpoints whose manifest and lengths hold, and saves cut short that are older than
+// those. Broken ones don't count, so the last good one is never deleted. A checkpoint loses its manifest first: one
+// that is half deleted is no checkpoint. Failing to delete is not an error: returns what remains to be deleted.
+std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, const Keep& keep,
                                                FileSystem& files = FileSystem::system());
 
 }  // namespace herd

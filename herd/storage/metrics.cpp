@@ -65,6 +65,12 @@ class LineParser {
   std::string where_;
 };
 
+std::string header_of(const std::string& run) {
+  nlohmann::ordered_json header = nlohmann::ordered_json::parse(kHeader);
+  if (!run.empty()) header["run"] = run;
+  return header.dump();
+}
+
 }  // namespace
 
 std::string format_metrics(const StepMetrics& m) {
@@ -116,8 +122,9 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   return parse_metrics({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
 }
 
-MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step) : path_(std::move(path)) {
-  std::string text = std::string(kHeader) + "\n";
+MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run)
+    : path_(std::move(path)) {
+  std::string text = header_of(run) + "\n";
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
     for (const auto& metrics : read_metrics(path_)) {
       if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";

@@ -1,5 +1,5 @@
 // metrics.jsonl: what each optimizer step did, one JSON object a line (docs/formats/metrics.md). The first line names
-// format and version. A number that is not finite is null.
+// format, version and run. A number that is not finite is null.
 // A line is written with one call, so a killed run loses at most the step it was in; the reader leaves out a last line
 // that is not whole. A resumed run drops the steps after the one it resumes from, so that no step stands twice.
 #pragma once
@@ -41,7 +41,8 @@ std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);  // th
 class MetricsWriter {
  public:
   // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it.
-  MetricsWriter(std::filesystem::path path, int64_t resumed_step);
+  // `run` is the id that the first line names.
+  MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "");
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;

@@ -2,8 +2,6 @@
 
 #include <ATen/Parallel.h>
 
-#include <chrono>
-
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/units.h"
@@ -12,7 +10,6 @@
 #include "herd/convert/convert.h"
 #include "herd/convert/gpt2_folder.h"
 #include "herd/storage/checkpoint_folder.h"
-#include "herd/train/checkpoint_peers.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/same_model.h"
 #include "herd/train/shared_error.h"
@@ -21,28 +18,27 @@ namespace herd::train {
 
 namespace fs = std::filesystem;
 
-RunCheckpoints::RunCheckpoints(const spec::RunFile& run, fs::path folder, Communicator& comm, const States& states)
+RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& folder, Communicator& comm,
+                               CheckpointPeers& peers, const States& states)
     : run_(run),
-      folder_(std::move(folder)),
+      folder_(folder),
       comm_(comm),
       states_(states),
-      peers_(checkpoint_peers(comm, std::chrono::minutes(10))),
-      saver_({.root = folder_, .keep = static_cast<int>(run.checkpoint.keep), .herd_version = version()}, *peers_) {}
+      peers_(peers),
+      saver_({.root = folder.checkpoints(),
+              .keep = static_cast<int>(run.checkpoint.keep),
+              .herd_version = version(),
+              .run = folder.start().run},
+             peers) {}
 
 Position RunCheckpoints::start() {
-  if (const auto found = find()) return resume_from(*found);
+  if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint);
   if (run_.model.weights != "none") take_weights();
   return {};
 }
 
-std::optional<fs::path> RunCheckpoints::find() const {
-  if (run_.checkpoint.resume == "none") return {};
-  if (run_.checkpoint.resume == "auto") return find_resumable(folder_, *peers_);
-  return resolved(run_.checkpoint.resume);
-}
-
 fs::path RunCheckpoints::resolved(const fs::path& path) const {
-  return peers_->from_root(comm_.rank() == 0 ? resolve_checkpoint(path).string() : "");
+  return peers_.from_root(comm_.rank() == 0 ? resolve_checkpoint(path).string() : "");
 }
 
 void RunCheckpoints::take_weights() {

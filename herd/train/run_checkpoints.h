@@ -6,8 +6,6 @@
 #include <filesystem>
 #include <functional>
 #include <map>
-#include <memory>
-#include <optional>
 #include <string>
 
 #include "herd/checkpoint/saver.h"
@@ -17,6 +15,7 @@
 #include "herd/runtime/model_bindings.h"
 #include "herd/runtime/whole_weights.h"
 #include "herd/spec/run_file.h"
+#include "herd/train/owned_folder.h"
 
 namespace herd::train {
 
@@ -35,8 +34,9 @@ class RunCheckpoints {
     const optim::Optimizer& optimizer;
     runtime::ModelBindings& bindings;  // for the loss scale
   };
-  // In `folder`, one for each save. Borrows `run`, too.
-  RunCheckpoints(const spec::RunFile& run, std::filesystem::path folder, Communicator& comm, const States& states);
+  // One for each save in the folder. Borrows `run`, `folder` and `peers`, too.
+  RunCheckpoints(const spec::RunFile& run, const OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
+                 const States& states);
 
   // Loads what the run begins with, and says what that was. Throws as CheckpointReader and load_tensors(); kBadConfig
   // for weights of another model, or of which no run resumes.
@@ -51,7 +51,6 @@ class RunCheckpoints {
   std::string summary() const;  // how long training stood still for it; empty if nothing was saved
 
  private:
-  std::optional<std::filesystem::path> find() const;
   Position resume_from(const std::filesystem::path& checkpoint);
   void take_weights();
   void inherit_notes(const Manifest& manifest);
@@ -61,10 +60,10 @@ class RunCheckpoints {
   std::filesystem::path resolved(const std::filesystem::path& path) const;
 
   const spec::RunFile& run_;
-  const std::filesystem::path folder_;
+  const OwnedFolder& folder_;
   Communicator& comm_;
   States states_;
-  std::unique_ptr<CheckpointPeers> peers_;
+  CheckpointPeers& peers_;
   CheckpointSaver saver_;
   std::map<std::string, std::string> inherited_;  // notes of what the run began with: whose tokens its weights know
 };

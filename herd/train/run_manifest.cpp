@@ -54,6 +54,9 @@ std::map<std::string, std::string> describe_machine() {
 std::string format_run_manifest(const RunManifest& manifest) {
   const nlohmann::ordered_json json = {{"format", "herd-run"},
                                        {"version", 1},
+                                       {"run", manifest.run},
+                                       {"job", manifest.job},
+                                       {"began", manifest.began},
                                        {"herd", manifest.herd_version},
                                        {"torch", manifest.torch_version},
                                        {"ranks", manifest.ranks},

@@ -8,6 +8,9 @@
 namespace herd::train {
 
 struct RunManifest {
+  std::string run;    // id
+  std::string job;    // the launcher's start that wrote this; empty: unknown
+  std::string began;  // the checkpoint that the run began with; empty: none
   std::string herd_version;
   std::string torch_version;
   int ranks = 1;

@@ -23,7 +23,7 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
   DeviceMemory::set_budget(run.memory.device_budget);
   Communicator comm = Communicator::create(run.comm.topology == "auto" ? "" : run.comm.topology);
   try {
-    Trainer(std::move(run), comm).run();
+    Trainer(std::move(run), comm, {.job = environment.launch, .restart = environment.restart}).run();
     return 0;
   } catch (const SharedError& error) {
     if (comm.rank() == 0) throw;

@@ -35,6 +35,7 @@
 #include "herd/topology/text.h"
 #include "herd/train/batches.h"
 #include "herd/train/calibrate.h"
+#include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
 #include "herd/train/end_of_step.h"
 #include "herd/train/evaluate.h"
@@ -88,6 +89,8 @@ struct Trainer::State {
   MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
   std::unique_ptr<Evaluation> evaluation;  // null where the run has none
+  std::unique_ptr<CheckpointPeers> peers;
+  std::unique_ptr<OwnedFolder> owned;
   std::unique_ptr<RunCheckpoints> checkpoints;
   fs::path folder;
   double flops_per_step = 0;  // of this rank
@@ -121,11 +124,13 @@ struct Trainer::State {
   TrainResult train();
 };
 
-Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
+Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& attempt)
     : state_(std::make_unique<State>(settle_run(run_file, comm), comm)) {
   State& s = *state_;
   const spec::RunFile& run = s.run;
-  s.folder = fs::path(run.log.dir) / run.log.name;
+  s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
+  s.owned = std::make_unique<OwnedFolder>(run, *s.peers, attempt);
+  s.folder = s.owned->path();
   const Topology topology = parse_topology(comm.topology());
   spec::refuse_transport(run, static_cast<int>(topology.hosts.size()));
   s.data = open_samples(run, Split::kTrain);
@@ -180,15 +185,15 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm)
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
   if (s.validation) s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups);
 
+  s.checkpoints = std::make_unique<RunCheckpoints>(
+      run, *s.owned, comm, *s.peers, RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
+  s.first = s.checkpoints->start();
   if (s.root()) {
-    fs::create_directories(s.folder);
+    s.owned->take_over();
     s.write("config.toml", spec::to_toml(run));
     s.write("cluster.toml", planner::to_toml(cluster));  // for herd plan --cluster
+    s.write_manifest();
   }
-  s.checkpoints =
-      std::make_unique<RunCheckpoints>(run, s.folder / "checkpoints", comm,
-                                       RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
-  s.first = s.checkpoints->start();
   s.groups->set_deadline(deadline_of(run));  // of the steps: until here ranks measure, and read what they resume from
 }
 
@@ -282,7 +287,10 @@ void Trainer::State::write_manifest() const {
   for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
   }
-  write("run.json", format_run_manifest({.herd_version = version(),
+  write("run.json", format_run_manifest({.run = owned->start().run,
+                                         .job = owned->job(),
+                                         .began = owned->start().began,
+                                         .herd_version = version(),
                                          .torch_version = TORCH_VERSION,
                                          .ranks = comm.size(),
                                          .threads = at::get_num_threads(),
@@ -331,10 +339,10 @@ TrainResult Trainer::State::train() {
   double average_s = 0;
   std::vector<double> steps_us;  // but the first, which wakes memory
   std::unique_ptr<MetricsWriter> metrics;
-  if (s.root()) s.write_manifest();
-  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first.step);
+  if (s.root()) metrics = std::make_unique<MetricsWriter>(s.folder / "metrics.jsonl", s.first.step, owned->start().run);
   for (int64_t step = s.first.step; step < run.train.steps && !result.stopped; ++step) {
     const int64_t done = step + 1;
+    if (s.root()) owned->check();
     const bool traced = s.root() && done - s.first.step > 1 && done - s.first.step <= 1 + run.log.trace_steps;
     s.memory.record(traced);
     StepRecord record = s.run_step(step, result.stopped);

@@ -1,5 +1,6 @@
 // One rank of a training run: builds the model, its program and its memory, resumes, and runs the loop of steps.
-//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json   (written by rank 0)
+//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json   (written by rank 0, which owns
+//                  the folder meanwhile, and from when the run is accepted: a run that is refused writes nothing)
 // What a run computes depends on the run file, the number of ranks and the threads of each; samples go by global index.
 // Threads: one.
 #pragma once
@@ -9,6 +10,7 @@
 
 #include "herd/comm/communicator.h"
 #include "herd/spec/run_file.h"
+#include "herd/train/owned_folder.h"
 
 namespace herd::train {
 
@@ -22,7 +24,8 @@ class Trainer {
  public:
   // Collective. `comm` keeps the run's comm.deadline_s. Throws before anything large is allocated where the run can't
   // be: kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit.
-  Trainer(spec::RunFile run, Communicator& comm);
+  // `attempt` says whether an earlier start of the same job began the run, which then goes on.
+  Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
   ~Trainer();
 
   // Collective: every rank runs the same steps. Stops cleanly after SIGINT or SIGTERM of any rank.

@@ -26,7 +26,7 @@ Variables herd_run() {
   return {{"HERD_RANK", "5"},       {"HERD_SIZE", "8"},      {"HERD_LOCAL_RANK", "1"},
           {"HERD_LOCAL_SIZE", "4"}, {"HERD_NODE_RANK", "1"}, {"HERD_NUM_NODES", "2"},
           {"HERD_JOB_ID", "j"},     {"HERD_TOKEN", "t"},     {"HERD_RENDEZVOUS", "host:1234"},
-          {"HERD_RESTART", "2"},    {"HERD_THREADS", "3"}};
+          {"HERD_RESTART", "2"},    {"HERD_THREADS", "3"},   {"HERD_LAUNCH", "once"}};
 }
 Variables torchrun() {
   return {{"RANK", "1"},
@@ -88,6 +88,7 @@ TEST(Environment, ReadsHerdRun) {
   EXPECT_EQ(env.rendezvous, "host:1234");
   EXPECT_EQ(env.token, "t");
   EXPECT_EQ(env.restart, 2);
+  EXPECT_EQ(env.launch, "once");
   EXPECT_EQ(env.threads, 3);
 }
 
@@ -98,6 +99,7 @@ TEST(Environment, UnderTorchrunMeetsByJobAndNotOnMasterPort) {
   EXPECT_EQ(env.rendezvous, "");
   EXPECT_EQ(env.job_id, "torchrun-none-29500-1");
   EXPECT_EQ(env.restart, 1);
+  EXPECT_EQ(env.launch, "torchrun-none-29500") << "the same at each restart";
 }
 
 TEST(Environment, UnderTorchrunOnTwoNodesMeetsNextToMasterPort) {

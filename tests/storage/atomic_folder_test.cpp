@@ -45,7 +45,7 @@ TEST(AtomicFolder, DeletesWhatKilledProcessesLeftOnTheWayToItsPath_AndNothingEls
   TemporaryFolder root;
   const std::string dead = ".tmp.2147483647.0";
   for (const std::string& name : {"a" + dead, "b" + dead, std::string("thesis.tmp.old"), std::string("a.tmp.2024"),
-                                  "a.tmp." + std::to_string(::getpid()) + ".99"}) {
+                                  "a.tmp." + std::to_string(::getpid()) + ".999999999"}) {
     fs::create_directories(root / name / "inside");
   }
   write_folder(root / "a", "new", Replace::kNever, FileSystem::system());

@@ -8,6 +8,7 @@
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/checkpoint_writer.h"
+#include "herd/storage/run_id.h"
 #include "tests/support/faulty_file_system.h"
 
 namespace herd {
@@ -24,7 +25,7 @@ inline std::vector<float> numbers(int64_t step) {
 }
 
 inline std::filesystem::path save_numbers(const std::filesystem::path& root, int64_t step,
-                                          FileSystem& files = unsynced_files()) {
+                                          FileSystem& files = unsynced_files(), const std::string& run = "") {
   const std::vector<float> values = numbers(step);
   const auto bytes = std::as_bytes(std::span(values));
   const std::vector<int64_t> shape = {4, 6};
@@ -37,9 +38,9 @@ inline std::filesystem::path save_numbers(const std::filesystem::path& root, int
                               files));
   parts.push_back(
       write_shard(folder, 1, {{"w", DType::kF32, shape, element_range(shape, 7, 24), bytes.subspan(28)}}, files));
-  commit_checkpoint(folder,
-                    {.herd_version = "0.1.0", .step = step, .samples = 12 * step, .config = "[train]\nsteps = 3\n"},
-                    parts, files);
+  Manifest manifest{.herd_version = "0.1.0", .step = step, .samples = 12 * step, .config = "[train]\nsteps = 3\n"};
+  if (!run.empty()) manifest.notes[kRunNote] = run;
+  commit_checkpoint(folder, manifest, parts, files);
   return folder;
 }
 

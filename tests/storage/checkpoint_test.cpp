@@ -156,12 +156,39 @@ TEST(Checkpoint, KeepingDeletesTheOldest_NeverTheLastGoodOne) {
   write_text(folder / "step-00000004" / "manifest.json", "broken");
   std::filesystem::create_directories(folder / "step-00000000");  // a save that was cut short
   write_text(folder / "notes.txt", "mine");
-  EXPECT_TRUE(keep_newest(folder.path(), 1).empty());
+  EXPECT_TRUE(keep_newest(folder.path(), {.newest = 1}).empty());
   std::vector<std::string> left;
   for (const auto& entry : std::filesystem::directory_iterator(folder.path())) left.push_back(entry.path().filename());
   std::sort(left.begin(), left.end());
   EXPECT_EQ(left, (std::vector<std::string>{"notes.txt", "step-00000003", "step-00000004"}));
   EXPECT_EQ(load_numbers(*newest(folder.path())), numbers(3));
+}
+
+TEST(Checkpoint, KeepingNeverDeletesWhatWasJustWritten_NorAnotherRuns) {
+  TemporaryFolder folder;
+  for (const int64_t step : {7, 8, 9}) save_numbers(folder.path(), step, unsynced_files(), "other");
+  for (const int64_t step : {10, 20}) save_numbers(folder.path(), step, unsynced_files(), "mine");
+  const auto written = save_numbers(folder.path(), 5, unsynced_files(), "mine");
+  EXPECT_TRUE(keep_newest(folder.path(), {.newest = 2, .run = "mine", .written = written}).empty());
+  std::vector<int64_t> left;
+  for (const FoundCheckpoint& one : list_checkpoints(folder.path())) left.push_back(one.step);
+  EXPECT_EQ(left, (std::vector<int64_t>{20, 9, 8, 7, 5}));
+  EXPECT_TRUE(keep_newest(folder.path(), {.newest = 1, .run = "mine", .written = written}).empty());
+  EXPECT_EQ(load_numbers(written), numbers(5));
+  EXPECT_EQ(list_checkpoints(folder.path()).size(), 4u);
+}
+
+TEST(Checkpoint, TheNewestOfARunIsFoundAmongOthers_AndThoseWithoutAnIdAreAnyones) {
+  TemporaryFolder folder;
+  save_numbers(folder.path(), 9, unsynced_files(), "other");
+  const auto mine = save_numbers(folder.path(), 5, unsynced_files(), "mine");
+  std::vector<std::string> passed_over;
+  EXPECT_EQ(newest_whole_checkpoint(folder.path(), passed_over, "mine")->folder, mine);
+  EXPECT_EQ(newest_whole_checkpoint(folder.path(), passed_over)->step, 9);
+  EXPECT_FALSE(newest_whole_checkpoint(folder.path(), passed_over, "third"));
+  save_numbers(folder.path(), 6);
+  EXPECT_EQ(newest_whole_checkpoint(folder.path(), passed_over, "mine")->step, 6);
+  EXPECT_TRUE(passed_over.empty());
 }
 
 TEST(Checkpoint, AKillWhileDeletingLeavesNoHalfCheckpoint) {
@@ -170,12 +197,12 @@ TEST(Checkpoint, AKillWhileDeletingLeavesNoHalfCheckpoint) {
     for (int64_t step = 1; step <= 3; ++step) save_numbers(folder.path(), step);
     FaultyFileSystem files(FaultyFileSystem::Fault::kDie, call);
     try {
-      keep_newest(folder.path(), 1, files);
+      keep_newest(folder.path(), {.newest = 1}, files);
     } catch (const Died&) {
     }
     for (const auto& one : list_checkpoints(folder.path())) EXPECT_EQ(load_numbers(one.folder), numbers(one.step));
     EXPECT_EQ(newest(folder.path())->filename(), "step-00000003");
-    keep_newest(folder.path(), 1);
+    keep_newest(folder.path(), {.newest = 1});
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder.path()), {}), 1);
   }
 }

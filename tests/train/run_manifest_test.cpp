@@ -9,6 +9,7 @@ namespace {
 
 TEST(RunManifest, HoldsWhatAReaderNeedsToRepeatTheRun) {
   RunManifest manifest;
+  manifest.run = "0123456789abcdef";
   manifest.herd_version = "0.1.0";
   manifest.torch_version = "2.13";
   manifest.ranks = 2;
@@ -18,6 +19,7 @@ TEST(RunManifest, HoldsWhatAReaderNeedsToRepeatTheRun) {
   const auto json = nlohmann::json::parse(format_run_manifest(manifest));
   EXPECT_EQ(json["format"], "herd-run");
   EXPECT_EQ(json["version"], 1);
+  EXPECT_EQ(json["run"], manifest.run);
   EXPECT_EQ(json["ranks"], 2);
   EXPECT_EQ(json["algorithms"]["all_reduce"], "direct_pull");
   EXPECT_EQ(json["config"], manifest.config);

@@ -1,0 +1,169 @@
+#include "herd/storage/run_folder.h"
+
+#include <cerrno>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "herd/base/error.h"
+#include "herd/storage/atomic_file.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/file_system.h"
+#include "herd/storage/run_id.h"
+
+namespace herd {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr char kCheckpoints[] = "checkpoints", kMetrics[] = "metrics.jsonl";
+constexpr char kSetAside[] = "set_aside";
+
+// What one run has in its folder. The checkpoints are moved last: as long as they are here, they name the run.
+constexpr const char* kOfARun[] = {"config.toml", "cluster.toml",         "trace.json", "report.html",
+                                   kMetrics,      "predicted_trace.json", "run.json",   kCheckpoints};
+
+// The id of the folder's run; empty if it has none.
+std::string id_of(const fs::path& folder) {
+  if (const std::string run = read_run_record(folder).run; !run.empty()) return run;
+  for (const FoundCheckpoint& one : list_checkpoints(folder / kCheckpoints)) {
+    if (const auto run = run_of_checkpoint(one.folder); run && !run->empty()) return *run;
+  }
+  return {};
+}
+
+std::string what_is_there(const fs::path& folder) {
+  const auto found = list_checkpoints(folder / kCheckpoints);
+  const std::string id = id_of(folder);
+  std::string text = id.empty() ? "a run without an id" : "run " + id;
+  if (found.empty()) return text + " with metrics and no checkpoint";
+  return text + " with " + std::to_string(found.size()) + (found.size() == 1 ? " checkpoint" : " checkpoints") +
+         ", the newest of step " + std::to_string(found.front().step);
+}
+
+[[noreturn]] void refuse_used(const fs::path& folder, const std::string& resume) {
+  throw Error(Code::kBadConfig,
+              "checkpoint.resume = \"" + resume + "\" starts a new run, which needs a folder of its own, but " +
+                  folder.string() + " holds " + what_is_there(folder) +
+                  "\n  fix: another log.name; checkpoint.resume = \"auto\" to go on with the run that is there; or "
+                  "checkpoint.used_folder = \"set_aside\" to move it to " +
+                  (folder / kSetAside).string());
+}
+
+// Goes on with the folder's run, if there is a checkpoint of it; else with the run whose checkpoints lie there.
+std::optional<RunStart> go_on(const fs::path& folder, const RunRecord& record) {
+  RunStart start;
+  auto found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over, record.run);
+  if (!found && start.passed_over.empty()) found = newest_whole_checkpoint(folder / kCheckpoints, start.passed_over);
+  if (!found && start.passed_over.empty()) return {};
+  if (!found) {
+    throw Error(Code::kCorruptFile,
+                start.passed_over.front() + "\n  none of the checkpoints in " + (folder / kCheckpoints).string() +
+                    " is whole, so the run can only begin again\n  fix: checkpoint.resume = \"none\" with another "
+                    "log.name or checkpoint.used_folder = \"set_aside\"");
+  }
+  start.checkpoint = found->folder;
+  start.run = run_of_checkpoint(found->folder).value_or("");
+  if (start.run.empty()) start.run = record.run;
+  if (start.run.empty()) start.run = new_run_id();
+  if (start.run == record.run) start.began = record.began;
+  return start;
+}
+
+bool is_newest_of(const fs::path& folder, const fs::path& checkpoint) {
+  std::vector<std::string> ignored;
+  const auto newest = newest_whole_checkpoint(folder / kCheckpoints, ignored);
+  std::error_code failed;
+  return newest && fs::equivalent(newest->folder, checkpoint, failed);
+}
+
+void move(const fs::path& from, const fs::path& to) {
+  FileSystem& files = FileSystem::system();
+  if (const int result = files.rename(from, to); result < 0)
+    throw_errno(Code::kStorage, "move " + from.string() + " to " + to.string(), -result);
+}
+
+// A folder for what is set aside now: one that has none of its names yet.
+fs::path new_aside(const fs::path& folder) {
+  const std::string id = id_of(folder);
+  const std::string base = id.empty() ? "unnamed" : id;
+  const auto clashes = [&](const fs::path& aside) {
+    for (const char* name : kOfARun) {
+      if (fs::exists(folder / name) && fs::exists(aside / name)) return true;
+    }
+    return false;
+  };
+  fs::path aside = folder / kSetAside / base;
+  for (int count = 2; clashes(aside); ++count) aside = folder / kSetAside / (base + "-" + std::to_string(count));
+  return aside;
+}
+
+}  // namespace
+
+RunRecord read_run_record(const fs::path& folder) {
+  const fs::path path = folder / "run.json";
+  if (fs::is_directory(path)) {
+    throw Error(Code::kStorage, "run.json is a file of the run, but " + path.string() +
+                                    " is a folder\n  fix: move that folder away, or take another log.name");
+  }
+  std::ifstream file(path, std::ios::binary);
+  const auto json = nlohmann::json::parse(file, nullptr, false);
+  RunRecord record;
+  if (!json.is_object()) return record;
+  const auto text = [&](const char* name, std::string& value) {
+    if (const auto found = json.find(name); found != json.end() && found->is_string()) value = *found;
+  };
+  text("run", record.run);
+  text("job", record.job);
+  text("began", record.began);
+  return record;
+}
+
+bool is_used(const fs::path& folder) {
+  if (!list_checkpoints(folder / kCheckpoints).empty()) return true;
+  std::ifstream metrics(folder / kMetrics);
+  std::string line;
+  return std::getline(metrics, line) && std::getline(metrics, line) && !line.empty();
+}
+
+RunStart plan_start(const fs::path& folder, const StartRequest& request) {
+  const RunRecord record = read_run_record(folder);
+  const bool restarted = request.restart > 0 && !request.job.empty() && record.job == request.job;
+  const bool is_auto = request.resume == "auto";
+  if (restarted || is_auto) {
+    if (auto start = go_on(folder, record)) return *start;
+  }
+  RunStart start{.run = record.run.empty() || !(restarted || is_auto) ? new_run_id() : record.run, .checkpoint = {}};
+  if (restarted && !record.began.empty()) {
+    start.checkpoint = resolve_checkpoint(record.began);
+  } else if (!is_auto && request.resume != "none") {
+    start.checkpoint = resolve_checkpoint(request.resume);
+    if (!restarted && is_newest_of(folder, *start.checkpoint)) return *go_on(folder, record);
+  }
+  if (start.checkpoint) start.began = start.checkpoint->string();
+  if (restarted || is_auto || !is_used(folder)) return start;
+  if (request.used == UsedFolder::kRefuse) refuse_used(folder, request.resume);
+  start.sets_aside = true;
+  return start;
+}
+
+fs::path set_aside(const fs::path& folder) {
+  const fs::path aside = new_aside(folder);
+  make_folders(aside);
+  for (const char* name : kOfARun) {
+    if (fs::exists(fs::symlink_status(folder / name))) move(folder / name, aside / name);
+  }
+  FileSystem& files = FileSystem::system();
+  for (const fs::path& changed : {aside, folder}) {
+    if (const int result = files.sync_folder(changed); result < 0)
+      throw_errno(Code::kStorage, "sync the folder " + changed.string(), -result);
+  }
+  return aside;
+}
+
+fs::path path_after_set_aside(const fs::path& path, const fs::path& folder, const fs::path& aside) {
+  const fs::path inside = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+  return inside.empty() || *inside.begin() == ".." ? path : aside / inside;
+}
+
+}  // namespace herd

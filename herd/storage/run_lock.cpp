@@ -1,0 +1,211 @@
+#include "herd/storage/run_lock.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <ctime>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/storage/atomic_file.h"
+#include "herd/storage/run_id.h"
+
+namespace herd {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+constexpr char kLockName[] = "lock";
+constexpr size_t kRecordBytes = 768;  // the room of a record, so that one write replaces it whole
+
+struct flock whole_file(short type) {
+  struct flock range {};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  return range;
+}
+
+std::string host_name() {
+  char name[256] = {};
+  ::gethostname(name, sizeof name - 1);
+  return name;
+}
+
+// Another one after each start of a kernel: processes with the same one see the same locks.
+std::string kernel_id() {
+  std::string id;
+  std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
+  return id;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  ::gmtime_r(&now, &parts);
+  std::array<char, 32> text{};
+  std::strftime(text.data(), text.size(), "%Y-%m-%d %H:%M:%S UTC", &parts);
+  return text.data();
+}
+
+// By path, since another host's writes are seen by who opens the file anew.
+std::string read_record(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::string text(kRecordBytes, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(std::max<std::streamsize>(file.gcount(), 0)));
+  return text;
+}
+
+struct Owner {
+  std::string id, host, kernel, since;
+  int64_t process = 0;
+  std::string text() const { return "process " + std::to_string(process) + " on host " + host + ", since " + since; }
+};
+
+Owner owner_of(const std::string& record) {
+  const auto json = nlohmann::json::parse(record, nullptr, false);
+  Owner owner{.id = "", .host = "unknown", .kernel = "", .since = "unknown"};
+  if (!json.is_object()) return owner;
+  const auto text = [&](const char* name, std::string& value) {
+    if (const auto found = json.find(name); found != json.end() && found->is_string()) value = *found;
+  };
+  text("id", owner.id);
+  text("host", owner.host);
+  text("kernel", owner.kernel);
+  text("since", owner.since);
+  if (const auto found = json.find("process"); found != json.end() && found->is_number_integer())
+    owner.process = found->get<int64_t>();
+  return owner;
+}
+
+[[noreturn]] void refuse(const fs::path& folder, const std::string& record) {
+  throw Error(Code::kBadConfig, "one job at a time owns a run's folder, and " + folder.string() + " is owned by " +
+                                    owner_of(record).text() +
+                                    "\n  fix: another log.name, or wait until that job has ended");
+}
+
+}  // namespace
+
+RunLock::RunLock(fs::path folder, Times times)
+    : folder_(std::move(folder)), path_(folder_ / kLockName), times_(times), id_(new_run_id()), since_(utc_now()) {
+  make_folders(folder_);
+  try {
+    acquire();
+    write_record();
+  } catch (...) {
+    if (fd_ >= 0) ::close(fd_);
+    throw;
+  }
+  beating_ = std::thread([this] { beat(); });
+}
+
+RunLock::~RunLock() {
+  {
+    const std::lock_guard hold(mutex_);
+    ending_ = true;
+  }
+  ended_.notify_all();
+  beating_.join();
+  if (!lost_ && owns_file()) [[maybe_unused]]
+    const int erased = ::ftruncate(fd_, 0);
+  ::close(fd_);
+}
+
+void RunLock::check() const {
+  if (!lost_) return;
+  throw Error(Code::kAborted, "this job no longer owns " + folder_.string() + ": the folder was deleted, or " +
+                                  owner_of(read_record(path_)).text() +
+                                  " took it over while this one stood still\n  fix: leave the folder to that job, or "
+                                  "end it and start this one again");
+}
+
+bool RunLock::owns_file() const {
+  struct stat here {
+  }, there{};
+  return ::fstat(fd_, &here) == 0 && ::stat(path_.c_str(), &there) == 0 && here.st_ino == there.st_ino &&
+         here.st_dev == there.st_dev;
+}
+
+// False where another open file has the lock.
+bool RunLock::try_lock() {
+  if (fd_ >= 0 && !owns_file()) {  // deleted meanwhile
+    ::close(fd_);
+    fd_ = -1;
+  }
+  if (fd_ < 0) fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
+  if (fd_ < 0) throw_errno(Code::kStorage, "open the lock " + path_.string() + " of a run's folder", errno);
+  struct flock range = whole_file(F_WRLCK);
+  if (::fcntl(fd_, F_OFD_SETLK, &range) == 0) return owns_file();
+  if (errno == EAGAIN || errno == EACCES) return false;
+  if (errno != ENOLCK && errno != ENOSYS && errno != EOPNOTSUPP && errno != EINVAL)
+    throw_errno(Code::kStorage, "lock " + path_.string(), errno);
+  file_locks_ = false;
+  return true;
+}
+
+void RunLock::acquire() {
+  bool locked = try_lock();
+  const std::string record = read_record(path_);
+  const bool same_kernel = file_locks_ && owner_of(record).kernel == kernel_id();
+  if (!locked && same_kernel) refuse(folder_, record);
+  if (locked && (record.empty() || same_kernel)) return;  // whoever wrote it has ended
+  wait_for_end_of(record, locked);
+}
+
+// Of another host: refuses as soon as the record changes.
+void RunLock::wait_for_end_of(const std::string& record, bool locked) {
+  log::warning("waiting for up to " + std::to_string(times_.lease.count() / 1000) + " s to see whether " +
+               owner_of(record).text() + " lives: it owned " + folder_.string());
+  const auto begin = Clock::now();
+  while (!locked || Clock::now() < begin + times_.lease) {
+    std::this_thread::sleep_for(std::min(times_.beat / 2, std::chrono::milliseconds(500)));
+    if (read_record(path_) != record) refuse(folder_, read_record(path_));
+    if (!locked) locked = try_lock();
+    if (!locked && Clock::now() > begin + times_.patience) refuse(folder_, record);
+  }
+}
+
+void RunLock::write_record() {
+  const nlohmann::ordered_json json = {{"format", "herd-lock"}, {"version", 1},          {"id", id_},
+                                       {"host", host_name()},   {"kernel", kernel_id()}, {"process", ::getpid()},
+                                       {"since", since_},       {"beat", beats_++}};
+  std::string text = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  text.resize(std::max(text.size() + 1, kRecordBytes), ' ');
+  text.back() = '\n';
+  const ssize_t written = ::pwrite(fd_, text.data(), text.size(), 0);
+  const bool whole = written == static_cast<ssize_t>(text.size()) && ::fdatasync(fd_) == 0;
+  if (!whole && beats_ == 1)
+    throw_errno(Code::kStorage, "write the owner into " + path_.string(), written < 0 ? errno : ENOSPC);
+}
+
+// A beat that can't be written is made good by the next one.
+void RunLock::beat() {
+  std::unique_lock hold(mutex_);
+  while (!ended_.wait_for(hold, times_.beat, [this] { return ending_; })) {
+    const std::string writer = owner_of(read_record(path_)).id;
+    if (!owns_file() || (!writer.empty() && writer != id_)) {
+      lost_ = true;
+      return;
+    }
+    write_record();
+  }
+}
+
+void refuse_owned_run(const fs::path& folder) {
+  const fs::path path = folder / kLockName;
+  const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC);
+  if (fd < 0) return;
+  struct flock range = whole_file(F_WRLCK);
+  const bool owned = ::fcntl(fd, F_OFD_GETLK, &range) == 0 && range.l_type != F_UNLCK;
+  ::close(fd);
+  if (owned) refuse(folder, read_record(path));
+}
+
+}  // namespace herd

@@ -1,0 +1,166 @@
+// herd train in folders that are empty, its own, owned by another job, or another run's.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/metrics.h"
+#include "herd/storage/run_folder.h"
+
+namespace herd::train {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+
+const std::vector<std::string> kShort = {"train.steps=4", "train.eval_every=0", "checkpoint.every=2"};
+
+std::vector<std::string> with(std::vector<std::string> overrides, const std::vector<std::string>& more) {
+  overrides.insert(overrides.end(), more.begin(), more.end());
+  return overrides;
+}
+
+std::vector<int64_t> steps_of(const std::vector<FoundCheckpoint>& checkpoints) {
+  std::vector<int64_t> steps;
+  for (const FoundCheckpoint& one : checkpoints) steps.push_back(one.step);
+  return steps;
+}
+
+std::vector<int64_t> metric_steps(const fs::path& run) {
+  std::vector<int64_t> steps;
+  for (const StepMetrics& one : read_metrics(run / "metrics.jsonl")) steps.push_back(one.step);
+  return steps;
+}
+
+void kill_rank(int rank, const std::string& name) {
+  for (const pid_t pid : Command::processes_with("log.name=" + name)) {
+    const std::string process = "/proc/" + std::to_string(pid);
+    if (slurp(process + "/environ").find("HERD_RANK=" + std::to_string(rank)) != std::string::npos &&
+        slurp(process + "/cmdline").find("herd-trainer") != std::string::npos)
+      kill(pid, SIGKILL);
+  }
+}
+
+TEST(RunFolderCommand, ASecondJobOfTheSameNameIsRefused_NamingTheFirst_WhichGoesOn) {
+  RunFolder folder;
+  const std::vector<std::string> endless = {"train.steps=100000", "train.eval_every=0", "checkpoint.every=5"};
+  Command first = folder.start("run", 2, endless);
+  ASSERT_TRUE(first.wait_for("step 2/")) << first.output();
+  const std::string config = slurp(folder.root / "run/config.toml");
+  Command second(folder.command("run", 1, {"checkpoint.resume=none", "checkpoint.used_folder=set_aside"}),
+                 folder.root / "second.output");
+  EXPECT_EQ(second.wait(), 2) << second.output();
+  EXPECT_THAT(second.output(),
+              AllOf(HasSubstr("one job at a time owns a run's folder"), HasSubstr("is owned by process"),
+                    HasSubstr("on host"), HasSubstr("fix: another log.name")));
+  Command alone({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd-trainer", "train", folder.root / "run.toml",
+                 "log.name=run", "checkpoint.resume=none", "checkpoint.used_folder=set_aside"},
+                folder.root / "alone.output");
+  EXPECT_EQ(alone.wait(), 2) << "a trainer that no launcher started";
+  EXPECT_THAT(alone.output(), HasSubstr("is owned by process"));
+  EXPECT_EQ(slurp(folder.root / "run/config.toml"), config);
+  kill(first.pid(), SIGTERM);
+  EXPECT_EQ(first.wait(), 0) << first.output();
+  const auto steps = metric_steps(folder.root / "run");
+  EXPECT_EQ(steps.front(), 1);
+  EXPECT_EQ(steps.size(), static_cast<size_t>(steps.back()));
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").front().step, steps.back());
+}
+
+TEST(RunFolderCommand, AKilledJobLeavesNoLockBehind) {
+  RunFolder folder;
+  Command killed = folder.start("run", 2, {"train.steps=100000", "train.eval_every=0", "checkpoint.every=1"});
+  ASSERT_TRUE(killed.wait_for("step 3/")) << killed.output();
+  kill(killed.pid(), SIGKILL);
+  killed.wait();
+  for (int i = 0; i < 500 && !Command::processes_with(folder.root.string()).empty(); ++i) usleep(20'000);
+  const Ended next = folder.train("run", 1, {"train.steps=6", "train.eval_every=0", "checkpoint.every=0"});
+  EXPECT_EQ(next.status, 0) << next.output;
+}
+
+TEST(RunFolderCommand, ANewRunInAUsedFolderIsRefused_OrSetsTheOldOneAside) {
+  RunFolder folder;
+  const fs::path run = folder.root / "run";
+  ASSERT_EQ(folder.train("run", 2, kShort).status, 0);
+  const std::string id = read_run_record(run).run;
+  const std::string config = slurp(run / "config.toml"), metrics = slurp(run / "metrics.jsonl");
+  EXPECT_THAT(metrics, HasSubstr("\"run\":\"" + id + "\""));
+  EXPECT_EQ(run_of_checkpoint(run / "checkpoints" / checkpoint_folder_name(4)), id);
+  const std::vector<std::string> fresh = {"train.steps=3", "train.eval_every=0", "checkpoint.every=1",
+                                          "checkpoint.resume=none"};
+  const Ended refused = folder.train("run", 2, fresh);
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.output, AllOf(HasSubstr("starts a new run"), HasSubstr("run " + id), HasSubstr("fix:")));
+  EXPECT_EQ(slurp(run / "config.toml"), config);
+  EXPECT_EQ(slurp(run / "metrics.jsonl"), metrics);
+
+  const Ended set_aside = folder.train("run", 2, with(fresh, {"checkpoint.used_folder=set_aside"}));
+  ASSERT_EQ(set_aside.status, 0) << set_aside.output;
+  const std::string second = read_run_record(run).run;
+  EXPECT_NE(second, id);
+  EXPECT_EQ(steps_of(list_checkpoints(run / "checkpoints")), (std::vector<int64_t>{3, 2}));
+  EXPECT_EQ(steps_of(list_checkpoints(run / "set_aside" / id / "checkpoints")), (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(slurp(run / "set_aside" / id / "metrics.jsonl"), metrics);
+  const Ended resumed = folder.train("run", 2, {"train.steps=5", "train.eval_every=0", "checkpoint.every=0"});
+  ASSERT_EQ(resumed.status, 0) << resumed.output;
+  EXPECT_THAT(resumed.output, HasSubstr("step-00000003, step 3"));
+  EXPECT_EQ(read_run_record(run).run, second);
+  EXPECT_EQ(metric_steps(run), (std::vector<int64_t>{1, 2, 3, 4, 5}));
+}
+
+TEST(RunFolderCommand, AnOlderCheckpointOfTheSameFolderBeginsANewRun_AndTheOldOneIsSetAside) {
+  RunFolder folder;
+  const fs::path run = folder.root / "run";
+  ASSERT_EQ(folder.train("run", 1, kShort).status, 0);
+  const std::string id = read_run_record(run).run;
+  const std::string older = run / "checkpoints" / checkpoint_folder_name(2);
+  EXPECT_EQ(folder.train("run", 1, with(kShort, {"checkpoint.resume=" + older})).status, 2);
+  const Ended back = folder.train(
+      "run", 1, with(kShort, {"checkpoint.resume=" + older, "checkpoint.used_folder=set_aside", "train.steps=3"}));
+  ASSERT_EQ(back.status, 0) << back.output;
+  EXPECT_EQ(steps_of(list_checkpoints(run / "checkpoints")), (std::vector<int64_t>{3}));
+  EXPECT_EQ(steps_of(list_checkpoints(run / "set_aside" / id / "checkpoints")), (std::vector<int64_t>{4, 2}));
+  EXPECT_EQ(read_run_record(run).began, run / "set_aside" / id / "checkpoints" / checkpoint_folder_name(2));
+}
+
+TEST(RunFolderCommand, ARefusedStartHasWrittenNothing) {
+  RunFolder folder;
+  const fs::path run = folder.root / "run";
+  ASSERT_EQ(folder.train("run", 2, kShort).status, 0);
+  std::map<std::string, std::string> before;
+  for (const char* name : {"config.toml", "cluster.toml", "run.json", "metrics.jsonl", "report.html"})
+    before[name] = slurp(run / name);
+  const Ended refused = folder.train("run", 2, with(kShort, {"model.width=64", "train.steps=8"}));
+  EXPECT_NE(refused.status, 0) << "a checkpoint of another model";
+  for (const auto& [name, text] : before) EXPECT_EQ(slurp(run / name), text) << name;
+  EXPECT_THAT(slurp(run / "logs/rank0.log"), HasSubstr("step 4/4")) << "of the start before";
+}
+
+TEST(RunFolderCommand, ARestartGoesOnAtTheRunsOwnNewestCheckpoint_WhateverResumeSays) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("other", 1, with(kShort, {"checkpoint.every=1", "train.steps=2"})).status, 0);
+  ASSERT_EQ(folder.train("old", 1, kShort).status, 0);
+  const std::string other = folder.root / "other/checkpoints" / checkpoint_folder_name(1);
+  for (const std::string& resume : {std::string("none"), other}) {
+    const std::string name = resume == "none" ? "fresh" : "old";
+    auto words = folder.command(name, 2,
+                                {"train.steps=400", "train.eval_every=0", "checkpoint.every=3",
+                                 "checkpoint.used_folder=set_aside", "checkpoint.resume=" + resume});
+    words.insert(words.end(), {"--max-restarts", "1"});
+    Command job(words, folder.root / (name + ".output"));
+    ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
+    kill_rank(1, name);
+    EXPECT_EQ(job.wait(), 0) << job.output();
+    const std::string output = job.output(), restarted = output.substr(output.find("starting again"));
+    EXPECT_THAT(restarted, AllOf(HasSubstr("resumed from " + (folder.root / name / "checkpoints/step-").string()),
+                                 Not(HasSubstr("step 1/"))))
+        << output;
+    const auto steps = metric_steps(folder.root / name);
+    EXPECT_EQ(steps.size(), resume == "none" ? 400u : 399u);
+    EXPECT_EQ(steps.back(), 400);
+  }
+}
+
+}  // namespace
+}  // namespace herd::train
