@@ -1,8 +1,10 @@
 #include "herd/convert/gpt2_folder.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <set>
 
 #include "herd/base/error.h"
@@ -19,6 +21,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "transformer.";
+constexpr char kConfig[] = "config.json", kGenerationConfig[] = "generation_config.json", kEmbedding[] = "wte.weight",
+               kHead[] = "lm_head.weight";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
@@ -26,30 +30,45 @@ std::string shape_text(const std::vector<int64_t>& shape) {
   return text;
 }
 
-bool is_left_out(std::string_view name, bool tied) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || (tied && name == "lm_head.weight");
+bool is_causal_mask(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+std::string exact(float value) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.9g", static_cast<double>(value));
+  return text;
+}
+
+std::string names_in(const fs::path& folder) {
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  std::string text;
+  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
+  return text;
+}
+
+std::string read_text(const fs::path& path) {
+  const MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 class Gpt2Weights final : public WeightSource {
  public:
   explicit Gpt2Weights(const fs::path& folder) : folder_(folder) {
-    const MappedFile text(folder / "config.json");
-    const Gpt2Config config = parse_gpt2_config(
-        {reinterpret_cast<const char*>(text.bytes().data()), text.bytes().size()}, text.path().string());
+    const fs::path config_path = folder / kConfig, generation_path = folder / kGenerationConfig;
+    Gpt2Config config = parse_gpt2_config(read_text(config_path), config_path.string());
+    if (fs::exists(generation_path))
+      config.ends = parse_generation_config(read_text(generation_path), generation_path.string());
     run_.model = config.model;
-    run_ = spec::parse_run_text(spec::to_toml(run_), text.path().string());  // fills in, and checks the rules
+    run_ = spec::parse_run_text(spec::to_toml(run_), config_path.string());  // fills in, and checks the rules
     facts_.config = spec::to_toml(run_);
-    facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"},
-                    {"begin_of_text", std::to_string(config.begin_of_text)},
-                    {"end_of_text", std::to_string(config.end_of_text)}};
+    facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
+    note(config.ends, facts_.notes);
     open_files();
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
-    for (const auto& [name, where] : tensors_) {
-      if (!claimed_.contains(name) && !is_left_out(name, run_.model.tie_embeddings))
-        throw Error(Code::kBadConfig, where.file->path().string() + " holds \"" + name +
-                                          "\", which GPT-2 of its config.json does not have");
-    }
+    check_others();
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
@@ -75,7 +94,7 @@ class Gpt2Weights final : public WeightSource {
       if (entry.path().extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
     }
     if (files_.empty()) {
-      throw Error(Code::kBadConfig, folder_.string() + " has a config.json and no *.safetensors" +
+      throw Error(Code::kBadConfig, folder_.string() + " has no *.safetensors, but " + names_in(folder_) +
                                         "\n  fix: model.save_pretrained(FOLDER, safe_serialization=True)");
     }
     for (const auto& file : files_) {
@@ -113,16 +132,74 @@ class Gpt2Weights final : public WeightSource {
     claimed_.insert(theirs.name);
   }
 
+  // Tensors that are no weight of the model: masks, which follow from it, and a tied model's head, if it is the same.
+  void check_others() {
+    for (const auto& [name, where] : tensors_) {
+      if (claimed_.contains(name) || is_causal_mask(name)) continue;
+      if (name == kHead && run_.model.tie_embeddings) {
+        check_tied_head(where);
+        continue;
+      }
+      throw Error(Code::kBadConfig, where.file->path().string() + " holds \"" + name +
+                                        "\", which GPT-2 of its config.json does not have");
+    }
+  }
+
+  void check_tied_head(const Place& head) {
+    const Place& embedding = tensors_.at(kEmbedding);
+    const std::string what = head.file->path().string() +
+                             ": config.json ties the output layer to the embedding, but \"" + std::string(kHead) +
+                             "\" ";
+    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (folder_ / kConfig).string() +
+                            " to take it as it is, or weights without it to use the embedding";
+    const auto type = dtype_of_tensor(head.entry->type);
+    if (head.entry->shape != embedding.entry->shape || !type || !is_weight_type(*type)) {
+      throw Error(Code::kBadConfig, what + "is " + head.entry->type + " " + shape_text(head.entry->shape) +
+                                        ", which can't be \"" + kEmbedding + "\", " + embedding.entry->type + " " +
+                                        shape_text(embedding.entry->shape) + fix);
+    }
+    const auto difference = first_difference(head, embedding);
+    if (!difference) return;
+    const int64_t width = head.entry->shape.back();
+    throw Error(Code::kBadConfig, what + "differs from \"" + kEmbedding + "\" in row " +
+                                      std::to_string(difference->index / width) + ", column " +
+                                      std::to_string(difference->index % width) + ": " + exact(difference->a) +
+                                      " and " + exact(difference->b) + fix);
+  }
+
+  struct Difference {
+    int64_t index;
+    float a, b;
+  };
+
+  // Of two tensors of one shape, whatever types they are kept in; by blocks.
+  static std::optional<Difference> first_difference(const Place& a, const Place& b) {
+    constexpr int64_t kBlock = 64 << 10;
+    std::vector<float> left(kBlock), right(kBlock);
+    const auto values = [](const Place& place, int64_t begin, std::span<float> out) {
+      const DType type = *dtype_of_tensor(place.entry->type);
+      const auto element = static_cast<size_t>(size_of(type));
+      to_float(type,
+               place.file->bytes(*place.entry).subspan(static_cast<size_t>(begin) * element, out.size() * element),
+               out);
+    };
+    const int64_t all = static_cast<int64_t>(a.file->bytes(*a.entry).size()) / size_of(*dtype_of_tensor(a.entry->type));
+    for (int64_t begin = 0; begin < all; begin += kBlock) {
+      const auto count = static_cast<size_t>(std::min(kBlock, all - begin));
+      values(a, begin, std::span(left).first(count));
+      values(b, begin, std::span(right).first(count));
+      for (size_t i = 0; i < count; ++i) {
+        if (left[i] != right[i]) return Difference{begin + static_cast<int64_t>(i), left[i], right[i]};
+      }
+    }
+    return std::nullopt;
+  }
+
   fs::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Place> tensors_;  // without the prefix
   std::set<std::string> claimed_;
 };
-
-int64_t id_note(const WeightSource& source, const char* name, int64_t otherwise) {
-  const auto found = source.facts().notes.find(name);
-  return found == source.facts().notes.end() ? otherwise : std::stoll(found->second);
-}
 
 std::string_view torch_name(DType dtype) {
   return dtype == DType::kBF16 ? "bfloat16" : dtype == DType::kF16 ? "float16" : "float32";
@@ -131,7 +208,7 @@ std::string_view torch_name(DType dtype) {
 }  // namespace
 
 bool is_gpt2_folder(const fs::path& folder) {
-  return fs::exists(folder / "config.json") && !fs::exists(folder / kManifestName);
+  return fs::exists(folder / kConfig) && !fs::exists(folder / kManifestName);
 }
 
 std::unique_ptr<WeightSource> open_gpt2_folder(const fs::path& folder) { return std::make_unique<Gpt2Weights>(folder); }
@@ -157,8 +234,8 @@ void write_gpt2_folder(const fs::path& folder, WeightSource& source, DType dtype
     });
   }
   writer.commit();
-  const Gpt2Config config{source.run().model, id_note(source, "begin_of_text", 1), id_note(source, "end_of_text", 2)};
-  write_file_atomically(folder / "config.json", format_gpt2_config(config, torch_name(dtype)), files);
+  const Gpt2Config config{source.run().model, text_ends_of(source.facts().notes, text_ends_of_herd())};
+  write_file_atomically(folder / kConfig, format_gpt2_config(config, torch_name(dtype)), files);
 }
 
 }  // namespace herd::convert

@@ -10,6 +10,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr double kEpsilon = 1e-5;
+constexpr int64_t kPublishedEnd = 50256;  // begins and ends a text where config.json says nothing
 
 constexpr struct {
   std::string_view herd, theirs;
@@ -39,6 +40,36 @@ int64_t number_of(const Json& json, const char* name, const std::string& file, i
                                         "\n  fix: the config.json that save_pretrained() wrote beside the weights");
   }
   return found->get<int64_t>();
+}
+
+int64_t token_id(const Json& json, const char* name, const std::string& file) {
+  if (json.is_number_integer() && json.get<int64_t>() >= 0) return json.get<int64_t>();
+  throw Error(Code::kCorruptFile, file + ": \"" + name + "\" is " + json.dump() +
+                                      ", but must be a token id of at least 0, a list of them, or null"
+                                      "\n  fix: \"" +
+                                      name + "\": null, or the ids of the tokenizer");
+}
+
+// A number, a list, or null for none; `otherwise` where the member is not there.
+std::vector<int64_t> token_ids(const Json& json, const char* name, const std::string& file, const Json& otherwise) {
+  const auto found = json.find(name);
+  const Json& value = found == json.end() ? otherwise : *found;
+  std::vector<int64_t> ids;
+  if (value.is_null()) return ids;
+  if (!value.is_array()) return {token_id(value, name, file)};
+  for (const Json& one : value) ids.push_back(token_id(one, name, file));
+  return ids;
+}
+
+TextEnds ends_of(const Json& json, const std::string& file, const Json& otherwise) {
+  const std::vector<int64_t> begin = token_ids(json, "bos_token_id", file, otherwise);
+  return {begin.empty() ? std::nullopt : std::optional(begin[0]), token_ids(json, "eos_token_id", file, otherwise)};
+}
+
+Json parse_object(std::string_view text, const std::string& file) {
+  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
+  if (json.is_object()) return json;
+  throw Error(Code::kCorruptFile, file + ": not a JSON object\n  fix: take another copy of the file");
 }
 
 void check_equations(const Json& json, const std::string& file) {
@@ -103,16 +134,17 @@ std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype)
                                  {"attn_pdrop", m.dropout},
                                  {"initializer_range", 0.02},
                                  {"tie_word_embeddings", m.tie_embeddings},
-                                 {"bos_token_id", config.begin_of_text},
-                                 {"eos_token_id", config.end_of_text}};
+                                 {"bos_token_id", nullptr},
+                                 {"eos_token_id", nullptr}};
+  const auto& [begin, end] = config.ends;
+  if (begin) json["bos_token_id"] = *begin;
+  if (end.size() == 1) json["eos_token_id"] = end[0];
+  if (end.size() > 1) json["eos_token_id"] = end;
   return json.dump(2) + "\n";
 }
 
 Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
-  const Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (!json.is_object()) {
-    throw Error(Code::kCorruptFile, file + ": not a JSON object\n  fix: take another copy of the file");
-  }
+  const Json json = parse_object(text, file);
   try {
     check_equations(json, file);
     Gpt2Config config;
@@ -125,12 +157,15 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
     m.ffn = number_of(json, "n_inner", file, 4 * m.width);
     m.tie_embeddings = json.value("tie_word_embeddings", true);
     m.dropout = json.value("resid_pdrop", 0.1);
-    config.end_of_text = number_of(json, "eos_token_id", file, m.vocab - 1, 0);
-    config.begin_of_text = number_of(json, "bos_token_id", file, m.vocab - 1, 0);
+    config.ends = ends_of(json, file, kPublishedEnd);
     return config;
   } catch (const Json::exception& error) {
     throw Error(Code::kCorruptFile, file + ": " + error.what() + "\n  fix: take another copy of the file");
   }
+}
+
+TextEnds parse_generation_config(std::string_view text, const std::string& file) {
+  return ends_of(parse_object(text, file), file, nullptr);
 }
 
 }  // namespace herd::convert

@@ -12,6 +12,7 @@
 #include <string>
 #include <string_view>
 
+#include "herd/convert/text_ends.h"
 #include "herd/spec/run_file.h"
 
 namespace herd::convert {
@@ -29,12 +30,15 @@ void require_gpt2(const spec::RunFile::Model& model);
 
 struct Gpt2Config {
   spec::RunFile::Model model = {};
-  int64_t begin_of_text = 1, end_of_text = 2;  // token ids; the defaults are those of herd tokenize
+  TextEnds ends = text_ends_of_herd();
 };
 
 std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype);  // config.json; "float32"
 // Throws kCorruptFile if `text` is no JSON object or a number is missing; kBadConfig naming the member and its value
-// for a model that computes something else.
+// for a model that computes something else. bos_token_id and eos_token_id are taken as transformers takes them: a
+// number, null for none, a list where any ends a text; beyond the vocabulary too, where they never come.
 Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file);
+// generation_config.json, which transformers generates by in place of config.json where it is there.
+TextEnds parse_generation_config(std::string_view text, const std::string& file);
 
 }  // namespace herd::convert

@@ -7,6 +7,7 @@
 #include "herd/base/error.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/comm/communicator.h"
+#include "herd/convert/text_ends.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/generate.h"
@@ -51,12 +52,20 @@ void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
   }
 }
 
-void generate_ids(const models::Model& model, const GenerateOptions& options) {
+// Ids that end a text: what the checkpoint's notes say, else those of herd tokenize where the model learned from its
+// tokens. Random data has no end.
+convert::TextEnds ends_of(const Manifest& manifest, const spec::RunFile& run) {
+  return convert::text_ends_of(manifest.notes,
+                               run.data.kind == "tokens" ? convert::text_ends_of_herd() : convert::TextEnds{});
+}
+
+// As transformers does, the id that ends the text is the last one written.
+void generate_ids(const models::Model& model, const convert::TextEnds& ends, const GenerateOptions& options) {
   std::string separator;
   const auto show_id = [&](int64_t id) {
     show(separator + std::to_string(id));
     separator = " ";
-    return true;
+    return !ends.is_end(id);
   };
   for (const int64_t id : options.ids) show_id(id);
   models::GenerateOptions sample = options.sample;
@@ -65,7 +74,8 @@ void generate_ids(const models::Model& model, const GenerateOptions& options) {
   show("\n");
 }
 
-void generate_text(const models::Model& model, const Tokenizer& tokenizer, const GenerateOptions& options) {
+void generate_text(const models::Model& model, const Tokenizer& tokenizer, const convert::TextEnds& ends,
+                   const GenerateOptions& options) {
   std::vector<int> ids = tokenizer.encode(options.prompt);
   if (ids.empty()) ids = {tokenizer.end_of_text()};
   const std::vector<int64_t> prompt(ids.begin(), ids.end());
@@ -73,7 +83,7 @@ void generate_text(const models::Model& model, const Tokenizer& tokenizer, const
   show(stream.add(ids));
   models::GenerateOptions sample = options.sample;
   sample.on_token = [&](int64_t id) {
-    if (id == tokenizer.end_of_text()) return false;
+    if (id == tokenizer.end_of_text() || ends.is_end(id)) return false;
     show(stream.add(static_cast<int>(id)));
     return true;
   };
@@ -91,10 +101,11 @@ void generate(const GenerateOptions& options) {
   if (options.ids.empty()) tokenizer = load_tokenizer(options, reader.manifest(), run);
   const models::Model model = models::make_model(run.model);
   load(reader, model);
+  const convert::TextEnds ends = ends_of(reader.manifest(), run);
   if (tokenizer)
-    generate_text(model, *tokenizer, options);
+    generate_text(model, *tokenizer, ends, options);
   else
-    generate_ids(model, options);
+    generate_ids(model, ends, options);
 }
 
 }  // namespace herd::train

@@ -17,7 +17,8 @@ struct GenerateOptions {
   models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};
 };
 
-// Writes prompt and continuation to standard output as they come: text, or ids with spaces between them. Throws
+// Writes prompt and continuation to standard output as they come: text, or ids with spaces between them, up to the end
+// of the text or the number asked for. An id that ends the text is the last one written. Throws
 // kBadConfig, kCorruptFile, kStorage.
 void generate(const GenerateOptions& options);
 

@@ -40,7 +40,8 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   generate->callback([prompt, ids] {
     if (prompt->empty() && ids->empty()) throw CLI::RequiredError("--prompt or --ids");
   });
-  generate->add_option("--tokens", options.sample.max_tokens, "how many to add, at most")->capture_default_str();
+  generate->add_option("--tokens", options.sample.max_tokens, "how many to add, at most; an end of text stops earlier")
+      ->capture_default_str();
   generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
   generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
   generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();

@@ -127,7 +127,7 @@ TEST(Convert, TakesFoldersAsOtherProgramsWriteThem) {
     return [first](const std::string& name) { return name.starts_with("h.0") == first ? "transformer." + name : ""; };
   };
   rename_tensors(root / "gpt2", in_two(true), "transformer.h.0.attn.bias", "model-00001-of-00002.safetensors");
-  rename_tensors(root / "gpt2", in_two(false), "lm_head.weight", "model-00002-of-00002.safetensors");
+  rename_tensors(root / "gpt2", in_two(false), "transformer.h.1.attn.masked_bias", "model-00002-of-00002.safetensors");
   fs::remove(root / "gpt2/model.safetensors");
   convert({.source = root / "gpt2", .out = root / "back"}, unsynced_files());
   for (const Weight& weight : weights_of(small_run()))
@@ -154,11 +154,68 @@ TEST(Convert, NamesWhatIsMissingExtraTwiceOrOfAnotherShape) {
   EXPECT_FALSE(fs::exists(root / "out"));
 }
 
+// A second copy of the embedding's bytes as lm_head.weight, the last of them changed by `change`.
+void add_head(const fs::path& folder, const std::function<void(float&)>& change, int64_t columns = 36) {
+  std::vector<TensorEntry> entries = {{"lm_head.weight", "F32", {101 * 36 / columns, columns}}};
+  std::string bytes;
+  {
+    const SafetensorsFile file(folder / "model.safetensors");
+    const auto span = file.bytes(*file.find("wte.weight"));
+    bytes.assign(reinterpret_cast<const char*>(span.data()), span.size());
+  }
+  float last = 0;
+  std::memcpy(&last, bytes.data() + bytes.size() - 4, 4);
+  change(last);
+  std::memcpy(bytes.data() + bytes.size() - 4, &last, 4);
+  SafetensorsWriter writer(folder / "head.safetensors", entries, {}, unsynced_files());
+  writer.append(std::as_bytes(std::span(bytes)));
+  writer.commit();
+}
+
+TEST(Convert, LeavesATiedHeadOut_AndRefusesOneThatDiffers) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
+  add_head(root / "gpt2", [](float&) {});
+  convert({.source = root / "gpt2", .out = root / "same"}, unsynced_files());
+  EXPECT_FALSE(read_manifest(root / "same").tensors.contains("head.weight"));
+
+  add_head(root / "gpt2", [](float& last) { last = std::nextafter(last, 9.0f); });
+  const auto refused = [&] { return convert({.source = root / "gpt2", .out = root / "out"}, unsynced_files()); };
+  EXPECT_ERROR(refused(), Code::kBadConfig, "head.safetensors: config.json ties", "row 100, column 35",
+               "fix: \"tie_word_embeddings\": false in ", "config.json");
+  add_head(
+      root / "gpt2", [](float&) {}, 101 * 36);
+  EXPECT_ERROR(refused(), Code::kBadConfig, "\"lm_head.weight\" is F32 1 x 3636", "fix:");
+  EXPECT_FALSE(fs::exists(root / "out"));
+
+  add_head(root / "gpt2", [](float& last) { last = 7; });
+  std::string config = read_text(root / "gpt2/config.json");
+  const std::string tied = "\"tie_word_embeddings\": true";
+  write_text(root / "gpt2/config.json",
+             config.replace(config.find(tied), tied.size(), "\"tie_word_embeddings\": false"));
+  EXPECT_EQ(refused().run.model.tie_embeddings, false);
+  EXPECT_EQ(floats_of(root / "out", "head.weight").back(), 7);
+}
+
+TEST(Convert, NotesTheEndsOfText_OfTheGenerationConfigFirst) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  const auto ends = [&](const char* name) {
+    convert({.source = root / "gpt2", .out = root / name}, unsynced_files());
+    return text_ends_of(read_manifest(root / name).notes, {});
+  };
+  EXPECT_EQ(ends("config"), text_ends_of_herd());
+  write_text(root / "gpt2/generation_config.json", R"({"eos_token_id": [9, 50256]})");
+  EXPECT_EQ(ends("generation"), (TextEnds{std::nullopt, {9, 50256}}));
+}
+
 TEST(Convert, RefusesWhatHasNoWeights) {
   TemporaryFolder root;
   EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no checkpoint at", "fix:");
   write_text(root / "config.json", format_gpt2_config({.model = small_run().model}, "float32"));
-  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no *.safetensors", "fix:");
+  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig,
+               "no *.safetensors, but config.json", "fix:");
   EXPECT_ERROR(to_gpt2(save_model(root / "runs", small_run({"model.norm=rmsnorm"})), root / "out"), Code::kBadConfig,
                "model.norm = \"rmsnorm\"", "fix: --to herd");
   EXPECT_FALSE(fs::exists(root / "out"));

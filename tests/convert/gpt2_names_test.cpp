@@ -29,12 +29,9 @@ TEST(Gpt2Names, AreThoseOfThePublishedWeights) {
 }
 
 TEST(Gpt2Config, GivesBackTheModel) {
-  Gpt2Config config{.model = small_run({"model.tie_embeddings=false", "model.dropout=0.25"}).model,
-                    .begin_of_text = 5,
-                    .end_of_text = 6};
+  Gpt2Config config{.model = small_run({"model.tie_embeddings=false", "model.dropout=0.25"}).model, .ends = {5, {6}}};
   const Gpt2Config back = parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json");
-  EXPECT_EQ(back.begin_of_text, 5);
-  EXPECT_EQ(back.end_of_text, 6);
+  EXPECT_EQ(back.ends, config.ends);
   config.model.kv_heads = config.model.head_width = 0;  // what the run file's rules fill in
   EXPECT_EQ(back.model, config.model);
 }
@@ -49,9 +46,41 @@ TEST(Gpt2Config, TakesTheFormatsDefaults) {
   EXPECT_TRUE(model.tie_embeddings);
 }
 
-TEST(Gpt2Config, TakesTheFirstTokenAsEnd) {
-  const Gpt2Config config{.model = small_run().model, .begin_of_text = 0, .end_of_text = 0};
-  EXPECT_EQ(parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json").end_of_text, 0);
+TEST(Gpt2Config, TakesEndsOfTextAsTransformersDoes) {
+  auto json = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
+  const std::pair<nlohmann::json, std::vector<int64_t>> cases[] = {
+      {nullptr, {}}, {0, {0}}, {50256, {50256}}, {{7, 100, 50256}, {7, 100, 50256}}, {nlohmann::json::array(), {}}};
+  for (const auto& [value, ids] : cases) {
+    json["eos_token_id"] = value;
+    const Gpt2Config config = parse_gpt2_config(json.dump(), "config.json");
+    EXPECT_EQ(config.ends.end, ids) << value;
+    EXPECT_EQ(parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json").ends, config.ends) << value;
+  }
+  json["bos_token_id"] = nullptr;
+  json.erase("eos_token_id");
+  EXPECT_EQ(parse_gpt2_config(json.dump(), "config.json").ends, (TextEnds{std::nullopt, {50256}})) << "as published";
+  const auto wrong = nlohmann::json::parse(R"(["</s>", -1, 2.5, [3, "</s>"], {}, true])");
+  for (const auto& value : wrong) {
+    json["eos_token_id"] = value;
+    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, "\"eos_token_id\" is ", "fix:");
+  }
+}
+
+TEST(Gpt2Config, TakesEndsOfTextFromTheGenerationConfig) {
+  EXPECT_EQ(parse_generation_config(R"({"bos_token_id": 3, "eos_token_id": [5, 6]})", "file"), (TextEnds{3, {5, 6}}));
+  EXPECT_EQ(parse_generation_config(R"({"do_sample": true})", "file"), TextEnds{});
+  EXPECT_ERROR(parse_generation_config("[]", "file"), Code::kCorruptFile, "file: not a JSON object", "fix:");
+}
+
+TEST(TextEnds, GoThroughNotes) {
+  for (const TextEnds& ends : {TextEnds{}, TextEnds{0, {0}}, TextEnds{1, {2, 50256}}, TextEnds{std::nullopt, {7}}}) {
+    Notes notes;
+    note(ends, notes);
+    EXPECT_EQ(text_ends_of(notes, text_ends_of_herd()), ends);
+  }
+  EXPECT_EQ(text_ends_of({}, text_ends_of_herd()), (TextEnds{1, {2}}));
+  for (const char* text : {"", "x", "1,", ",1", "1,,2", "-1", "99999999999999999999", "none,1"})
+    EXPECT_ERROR(text_ends_of({{"end_of_text", text}}, {}), Code::kCorruptFile, "\"end_of_text\"", "token ids");
 }
 
 TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {

@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <iterator>
+
 #include "command.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/models/gpt.h"
@@ -103,6 +105,37 @@ TEST_P(Gpt2, GivesTheSameLogitsInHerd_WhenImported) {
   EXPECT_EQ(words.status, 2);
   EXPECT_THAT(words.output,
               testing::AllOf(HasSubstr("the tokenizer of this checkpoint is not herd's"), HasSubstr("--ids")));
+}
+
+// The folder's config.json with other ends of text.
+void set_ends(const fs::path& folder, const std::string& ids) {
+  std::string config = slurp(folder / "config.json");
+  if (const size_t at = config.find("\"eos_token_id\""); at != config.npos)
+    config.replace(at, config.find_first_of(",}", at) - at, "\"old\": 0");
+  std::ofstream(folder / "config.json") << config.substr(0, config.rfind('}')) << ", \"eos_token_id\": " << ids << "}";
+}
+
+TEST_P(Gpt2, StopsAtTheEndOfText_WhichIsTheLastIdWritten) {
+  const auto& [by, tied] = GetParam();
+  RunFolder folder;
+  const fs::path theirs = folder.root / "gpt2";
+  fs::create_directory(theirs);
+  ASSERT_EQ(python(std::string("make ") + by + " " + theirs.string() + " " + tied), 0);
+  fs::remove(theirs / "generation_config.json");
+  const auto generated = [&](const std::string& ends, const std::string& name) {
+    set_ends(theirs, ends);
+    const Ended done = herd(folder, {"checkpoint", "convert", theirs, "--to", "herd", "--out", folder.root / name});
+    EXPECT_EQ(done.status, 0) << done.output;
+    std::istringstream text(
+        herd(folder, {"generate", folder.root / name, "--ids", "3,1", "--tokens", "12", "--temperature", "0"}).output);
+    return std::vector<int>(std::istream_iterator<int>(text), {});
+  };
+  const std::vector<int> all = generated("null", "endless");
+  ASSERT_EQ(all.size(), 2u + 12);
+  EXPECT_EQ(generated("50256", "beyond"), all) << "an id beyond the vocabulary never comes";
+  const int end = all[5];
+  const auto first = std::find(all.begin() + 2, all.end(), end);
+  EXPECT_EQ(generated("[96," + std::to_string(end) + "]", "list"), std::vector<int>(all.begin(), first + 1));
 }
 
 INSTANTIATE_TEST_SUITE_P(By, Gpt2,
