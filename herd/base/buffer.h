@@ -5,8 +5,10 @@
 
 #include <cstdint>
 #include <memory>
+#include <ranges>
 #include <span>
 #include <type_traits>
+#include <utility>
 
 #include "herd/base/dtype.h"
 
@@ -66,5 +68,31 @@ requires requires(Range& range) {
   return {const_cast<std::remove_const_t<Element>*>(view.data()), static_cast<int64_t>(view.size()),
           dtype_of<std::remove_const_t<Element>>()};
 }
+
+// What operations refuse while a program is compiled. T is what a parameter T&& deduces: X& for a variable of type X, X
+// for a temporary.
+template <typename T>
+concept ElementRange = !std::is_same_v<std::remove_cvref_t<T>, Buffer> && requires(std::remove_reference_t<T> & range) {
+  std::span(range);
+};
+// Anything but a range of const elements.
+template <typename T>
+concept Writable =
+    !ElementRange<T> ||
+    !std::is_const_v<typename decltype(std::span(std::declval<std::remove_reference_t<T>&>()))::element_type>;
+// Anything but a temporary that takes its elements along when the call is over.
+template <typename T>
+concept Lasting = !ElementRange<T> || std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
+template <typename T>
+concept WritableLater = Writable<T> && Lasting<T>;
+
+// The same of a list's buffers.
+template <typename List>
+concept WritableList = Writable<decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()))>;
+template <typename List>
+concept LastingList = std::is_lvalue_reference_v<List> || std::ranges::borrowed_range<List> ||
+    Lasting<std::remove_cvref_t<decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()))>>;
+template <typename List>
+concept WritableLaterList = WritableList<List> && LastingList<List>;
 
 }  // namespace herd

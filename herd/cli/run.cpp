@@ -1,12 +1,12 @@
 #include "herd/cli/run.h"
 
 #include <CLI/CLI.hpp>
-#include <fstream>
 #include <memory>
 
 #include "herd/base/error.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/launcher.h"
+#include "herd/launch/token_file.h"
 #include "herd/topology/given.h"
 
 namespace herd::cli {
@@ -15,10 +15,7 @@ std::string job_token(const std::string& token_file) {
   launch::Variables variables = launch::process_variables();
   const std::string path = token_file.empty() ? variables["HERD_TOKEN_FILE"] : token_file;
   if (path.empty()) return variables["HERD_TOKEN"];
-  std::ifstream file(path);
-  std::string token;
-  if (!(file >> token)) throw Error(Code::kBadConfig, "the token file " + path + " holds no token, or can't be read");
-  return token;
+  return launch::read_token_file(path);
 }
 
 std::vector<std::string> mark_program(std::vector<std::string> arguments) {

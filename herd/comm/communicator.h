@@ -146,72 +146,73 @@ class Communicator {
   // Collectives. The first form returns when it is done, the _async form at once. Buffers and parts are those of
   // herd/schedule/schedule.h. A single buffer means in place; with two, a rank's part may lie at its own place in the
   // whole, for all_to_all input and output may be the same. Throw kBadConfig with the rule where buffers do not fit.
-  template <typename T>
+  // A range of const elements where an operation writes, and a temporary vector in an _async form, do not compile.
+  template <Writable T>
   void all_reduce(T&& x, OpOptions o = {}) {
     issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kHere);
   }
-  template <typename T>
-  Work all_reduce_async(T&& x, OpOptions o = {}) {
+  template <WritableLater T>
+  [[nodiscard]] Work all_reduce_async(T&& x, OpOptions o = {}) {
     return issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kLater);
   }
-  template <typename T>
+  template <Writable T>
   void broadcast(T&& x, Rank root, OpOptions o = {}) {
     issue_broadcast(to_buffer(x, BufferTag{}), root, o, Wait::kHere);
   }
-  template <typename T>
-  Work broadcast_async(T&& x, Rank root, OpOptions o = {}) {
+  template <WritableLater T>
+  [[nodiscard]] Work broadcast_async(T&& x, Rank root, OpOptions o = {}) {
     return issue_broadcast(to_buffer(x, BufferTag{}), root, o, Wait::kLater);
   }
-  template <typename T>
+  template <Writable T>
   void reduce(T&& x, Rank root, OpOptions o = {}) {
     issue_reduce(to_buffer(x, BufferTag{}), root, o, Wait::kHere);
   }
-  template <typename T>
-  Work reduce_async(T&& x, Rank root, OpOptions o = {}) {
+  template <WritableLater T>
+  [[nodiscard]] Work reduce_async(T&& x, Rank root, OpOptions o = {}) {
     return issue_reduce(to_buffer(x, BufferTag{}), root, o, Wait::kLater);
   }
-  template <typename In, typename Out>
+  template <typename In, Writable Out>
   void all_gather(In&& in, Out&& out, OpOptions o = {}) {
     issue_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
   }
-  template <typename In, typename Out>
-  Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) {
+  template <Lasting In, WritableLater Out>
+  [[nodiscard]] Work all_gather_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_all_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
   }
-  template <typename In, typename Out>
+  template <typename In, Writable Out>
   void reduce_scatter(In&& in, Out&& out, OpOptions o = {}) {
     issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
   }
-  template <typename In, typename Out>
-  Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
+  template <Lasting In, WritableLater Out>
+  [[nodiscard]] Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
   }
   // Every rank gives a part of one size, or of counts[rank] elements; `out` is read at root only, where it is the
   // whole.
-  template <typename In, typename Out>
+  template <typename In, Writable Out>
   void gather(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
   }
-  template <typename In, typename Out>
-  Work gather_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+  template <Lasting In, WritableLater Out>
+  [[nodiscard]] Work gather_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     return issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
   }
   // The reverse; `in` is read at root only.
-  template <typename In, typename Out>
+  template <typename In, Writable Out>
   void scatter(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
   }
-  template <typename In, typename Out>
-  Work scatter_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
+  template <Lasting In, WritableLater Out>
+  [[nodiscard]] Work scatter_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     return issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
   }
   // Every rank gives a block to each rank, in rank order, and gets one from each.
-  template <typename In, typename Out>
+  template <typename In, Writable Out>
   void all_to_all(In&& in, Out&& out, OpOptions o = {}) {
     issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
   }
-  template <typename In, typename Out>
-  Work all_to_all_async(In&& in, Out&& out, OpOptions o = {}) {
+  template <Lasting In, WritableLater Out>
+  [[nodiscard]] Work all_to_all_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
   }
   // OpOptions::counts for all_to_all, from what each rank alone knows: what it sends to each. Collective.
@@ -220,70 +221,70 @@ class Communicator {
 
   // Lists of buffers of one dtype as one operation. Buffers that follow each other in memory cost nothing extra, others
   // are copied into one message and out of it. Operations on parts work on each buffer of the list, of equal parts.
-  template <typename List>
+  template <WritableList List>
   void all_reduce_list(List&& xs, OpOptions o = {}) {
     issue_all_reduce_list(to_buffers(xs), o, Wait::kHere);
   }
-  template <typename List>
-  Work all_reduce_list_async(List&& xs, OpOptions o = {}) {
+  template <WritableLaterList List>
+  [[nodiscard]] Work all_reduce_list_async(List&& xs, OpOptions o = {}) {
     return issue_all_reduce_list(to_buffers(xs), o, Wait::kLater);
   }
-  template <typename List>
+  template <WritableList List>
   void broadcast_list(List&& xs, Rank root, OpOptions o = {}) {
     issue_broadcast_list(to_buffers(xs), root, o, Wait::kHere);
   }
-  template <typename List>
-  Work broadcast_list_async(List&& xs, Rank root, OpOptions o = {}) {
+  template <WritableLaterList List>
+  [[nodiscard]] Work broadcast_list_async(List&& xs, Rank root, OpOptions o = {}) {
     return issue_broadcast_list(to_buffers(xs), root, o, Wait::kLater);
   }
-  template <typename List>
+  template <WritableList List>
   void reduce_list(List&& xs, Rank root, OpOptions o = {}) {
     issue_reduce_list(to_buffers(xs), root, o, Wait::kHere);
   }
-  template <typename List>
-  Work reduce_list_async(List&& xs, Rank root, OpOptions o = {}) {
+  template <WritableLaterList List>
+  [[nodiscard]] Work reduce_list_async(List&& xs, Rank root, OpOptions o = {}) {
     return issue_reduce_list(to_buffers(xs), root, o, Wait::kLater);
   }
-  template <typename Ins, typename Outs>
+  template <typename Ins, WritableList Outs>
   void all_gather_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     issue_all_gather_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
   }
-  template <typename Ins, typename Outs>
-  Work all_gather_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+  template <LastingList Ins, WritableLaterList Outs>
+  [[nodiscard]] Work all_gather_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     return issue_all_gather_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
-  template <typename Ins, typename Outs>
+  template <typename Ins, WritableList Outs>
   void reduce_scatter_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
   }
-  template <typename Ins, typename Outs>
-  Work reduce_scatter_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+  template <LastingList Ins, WritableLaterList Outs>
+  [[nodiscard]] Work reduce_scatter_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     return issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
   // `outs` is read at root only.
-  template <typename Ins, typename Outs>
+  template <typename Ins, WritableList Outs>
   void gather_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
   }
-  template <typename Ins, typename Outs>
-  Work gather_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+  template <LastingList Ins, WritableLaterList Outs>
+  [[nodiscard]] Work gather_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     return issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kLater);
   }
   // `ins` is read at root only.
-  template <typename Ins, typename Outs>
+  template <typename Ins, WritableList Outs>
   void scatter_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     issue_scatter_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
   }
-  template <typename Ins, typename Outs>
-  Work scatter_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
+  template <LastingList Ins, WritableLaterList Outs>
+  [[nodiscard]] Work scatter_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     return issue_scatter_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kLater);
   }
-  template <typename Ins, typename Outs>
+  template <typename Ins, WritableList Outs>
   void all_to_all_list(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     issue_all_to_all_list(to_buffers(ins), to_buffers(outs), o, Wait::kHere);
   }
-  template <typename Ins, typename Outs>
-  Work all_to_all_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
+  template <LastingList Ins, WritableLaterList Outs>
+  [[nodiscard]] Work all_to_all_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     return issue_all_to_all_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
 
@@ -292,23 +293,23 @@ class Communicator {
   void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
     issue_send(to_buffer(x, BufferTag{}), to, tag, o, Wait::kHere);
   }
-  template <typename T>
-  Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
+  template <Lasting T>
+  [[nodiscard]] Work send_async(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
     return issue_send(to_buffer(x, BufferTag{}), to, tag, o, Wait::kLater);
   }
-  template <typename T>
+  template <Writable T>
   void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
     run_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
   // The first message with this tag from any rank, those that receives from a named rank wait for excepted. Returns its
   // rank (receive_async from kAnySource: Work::source()). Fails with kPeerLost when any rank is lost, since it may have
   // been the sender.
-  template <typename T>
+  template <Writable T>
   Rank receive_from_any(T&& x, int tag = 0, OpOptions o = {}) {
     return run_receive(to_buffer(x, BufferTag{}), kAnySource, tag, o);
   }
-  template <typename T>
-  Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
+  template <WritableLater T>
+  [[nodiscard]] Work receive_async(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
     return start_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
 

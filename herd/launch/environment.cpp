@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include <charconv>
-#include <fstream>
 #include <optional>
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/launch/token_file.h"
 
 namespace herd::launch {
 namespace {
@@ -135,12 +135,7 @@ void read_numbers(const Reader& read, const Names& names, Environment& env) {
 std::string read_token(const Reader& read) {
   const std::string path = read.text("HERD_TOKEN_FILE");
   if (path.empty()) return read.text("HERD_TOKEN");
-  std::ifstream file(path);
-  std::string token;
-  if (!(file >> token)) {
-    throw Error(Code::kBadConfig, "HERD_TOKEN_FILE=" + path + " holds no token, or can't be read");
-  }
-  return token;
+  return read_token_file(path);
 }
 
 // Where the ranks meet if nobody said so and they are on several hosts.

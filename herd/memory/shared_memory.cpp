@@ -114,13 +114,19 @@ SharedMemory::SharedMemory(int descriptor, int64_t bytes) : bytes_(bytes), descr
 }
 
 SharedMemory SharedMemory::create(const std::string& label, int64_t bytes) {
-  const int descriptor = memfd_create(label.c_str(), MFD_CLOEXEC);
+  const int descriptor = memfd_create(label.c_str(), MFD_CLOEXEC | MFD_ALLOW_SEALING);
   if (descriptor < 0) throw_errno(Code::kStorage, "create shared memory \"" + label + "\"", errno);
   FileSizeSignalBlocked blocked;
   if (ftruncate(descriptor, bytes) != 0) {
     const int error = errno;
     close(descriptor);
     throw_too_little(bytes, error);
+  }
+  // Who gets the descriptor can't cut the memory off under those that map it, which would end them by SIGBUS.
+  if (fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
+    const int error = errno;
+    close(descriptor);
+    throw_errno(Code::kStorage, "seal the size of shared memory \"" + label + "\"", error);
   }
   return SharedMemory(descriptor, bytes);
 }

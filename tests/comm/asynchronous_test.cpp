@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 #include <thread>
+#include <tuple>
 #include <vector>
 
 #include "herd/base/error.h"
@@ -82,7 +83,7 @@ TEST(Asynchronous, AWorkThatNobodyWaitsForStillCompletes) {
     auto data = std::make_shared<std::vector<float>>(5000, 1.f);
     Buffer buffer = to_buffer(*data, BufferTag{});
     buffer.keep_alive = data;
-    comm.all_reduce_async(buffer);
+    std::ignore = comm.all_reduce_async(buffer);
     std::weak_ptr<std::vector<float>> watched = data;
     data.reset();
     buffer.keep_alive.reset();

@@ -22,6 +22,31 @@ using testing_support::errors_of;
 using testing_support::require;
 using Ints = std::vector<int32_t>;
 
+// What does not compile, or does.
+template <typename T>
+concept Reduces = requires(Communicator& comm, T&& x) {
+  comm.all_reduce(std::forward<T>(x));
+};
+template <typename T>
+concept ReducesLater = requires(Communicator& comm, T&& x) {
+  comm.all_reduce_async(std::forward<T>(x));
+};
+template <typename T>
+concept ReducesLists = requires(Communicator& comm, T&& x) {
+  comm.all_reduce_list_async(std::forward<T>(x));
+};
+template <typename In, typename Out>
+concept Gathers = requires(Communicator& comm, In&& in, Out&& out) {
+  comm.all_gather_async(std::forward<In>(in), std::forward<Out>(out));
+};
+static_assert(Reduces<Ints&> && Reduces<Ints> && Reduces<std::span<int32_t>> && Reduces<Buffer>);
+static_assert(!Reduces<const Ints&> && !Reduces<std::span<const int32_t>>, "elements that are const are not written");
+static_assert(ReducesLater<Ints&> && ReducesLater<std::span<int32_t>> && ReducesLater<Buffer>);
+static_assert(!ReducesLater<Ints>, "a temporary is gone before the operation is done");
+static_assert(Gathers<const Ints&, Ints&> && !Gathers<Ints, Ints&> && !Gathers<Ints&, const Ints&>);
+static_assert(ReducesLists<std::vector<Ints>&> && ReducesLists<std::vector<std::span<int32_t>>>);
+static_assert(!ReducesLists<std::vector<Ints>> && !ReducesLists<const std::vector<Ints>&>);
+
 std::string refusal(const std::function<void()>& call) {
   try {
     call();
@@ -212,7 +237,8 @@ TEST(Lists, OfParts_GoToRootAndFromIt_AndFromEachRankToEach) {
       require(whole == (self == root ? gathered : blank(gathered)), "gather");
 
       std::vector<Ints> part = blank(list(1, at_root, me));
-      comm.scatter_list_async(list(n, at_root, each), part, root).wait();
+      std::vector<Ints> wholes = list(n, at_root, each);
+      comm.scatter_list_async(wholes, part, root).wait();
       require(part == list(1, at_root, me), "scatter");
 
       whole = blank(gathered);

@@ -23,6 +23,14 @@ TEST(SharedMemory, IsZeroAndTheSameBytesInASecondMapping) {
   EXPECT_NE(one.data(), two.data());
 }
 
+TEST(SharedMemory, CannotBeCutOffByWhoHasItsDescriptor) {
+  SharedMemory one = SharedMemory::create("test", 3 * kPageBytes);
+  one.commit(0, 3 * kPageBytes);
+  EXPECT_NE(ftruncate(one.descriptor(), kPageBytes), 0);
+  EXPECT_NE(ftruncate(one.descriptor(), 4 * kPageBytes), 0);
+  one.data()[2 * kPageBytes] = std::byte{1};  // else SIGBUS
+}
+
 TEST(SharedMemory, CommitsAnyRangeOfALargeMapping_AndKeepsWhatItHolds) {
   constexpr int64_t kMiB = 1 << 20;
   SharedMemory one = SharedMemory::create("test", 11 * kMiB);
