@@ -1,6 +1,8 @@
 // spdlog stays inside this file: torch ships another fmt, and the two do not compile together.
 #include "herd/base/log.h"
 
+#include <spdlog/details/null_mutex.h>
+#include <spdlog/sinks/base_sink.h>
 #include <spdlog/sinks/basic_file_sink.h>
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
@@ -13,10 +15,29 @@ namespace {
 std::mutex mutex;
 int rank = -1;
 
+constexpr char kPattern[] = "%H:%M:%S.%e %^%l%$ %v";
+
+// Threads: `mutex` is held.
+class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
+ public:
+  explicit OutputSink(std::function<void(const std::string&)> output) : output_(std::move(output)) {}
+
+ protected:
+  void sink_it_(const spdlog::details::log_msg& message) override {
+    spdlog::memory_buf_t line;
+    formatter_->format(message, line);
+    output_(std::string(line.data(), line.size()));
+  }
+  void flush_() override {}
+
+ private:
+  std::function<void(const std::string&)> output_;
+};
+
 spdlog::logger& logger() {
   static auto instance = [] {
     auto made = std::make_shared<spdlog::logger>("herd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern("%H:%M:%S.%e %^%l%$ %v");
+    made->set_pattern(kPattern);
     made->flush_on(spdlog::level::info);
     return made;
   }();
@@ -49,6 +70,15 @@ void set_level(Level level) { logger().set_level(to_spdlog(level)); }
 void set_rank(int new_rank) {
   std::lock_guard lock(mutex);
   rank = new_rank;
+}
+void set_output(std::function<void(const std::string&)> output) {
+  std::lock_guard lock(mutex);
+  spdlog::sink_ptr& first = logger().sinks().front();
+  if (output)
+    first = std::make_shared<OutputSink>(std::move(output));
+  else
+    first = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
+  first->set_pattern(kPattern);
 }
 void set_file(const std::string& path) {
   std::lock_guard lock(mutex);

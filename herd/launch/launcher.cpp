@@ -15,6 +15,7 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/units.h"
+#include "herd/launch/console.h"
 #include "herd/launch/control_group.h"
 #include "herd/launch/coordinator_internal.h"
 #include "herd/launch/cores.h"
@@ -30,8 +31,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kOwnEnd = 1s;      // after a failure, ranks that heard of it end by themselves
 constexpr auto kAbortGrace = 5s;  // then from SIGTERM to SIGKILL
-
-void say(const std::string& text) { write_all(STDERR_FILENO, "herd run: " + text + "\n"); }
 
 // Takes the signals that a launcher lives by, for as long as it exists.
 class Signals {
@@ -109,6 +108,7 @@ class Job {
       : options_(options),
         world_(options.ranks_per_node * options.num_nodes),
         folder_(options.log_dir),
+        console_(options.log_dir),
         token_(options.token.empty() ? make_token() : options.token),
         launch_(make_token().substr(0, 16)),
         coordinator_(options, token_) {}
@@ -130,12 +130,16 @@ class Job {
   void enforce_deadlines();
   void print_report(int number) const;
   bool any_running() const;
+  // Whether a stream should be read: a rank that has to stop waits for no reader.
+  bool pumps(const OutputStream& stream) const { return stop_signal_ || !cause_.empty() || stream.wanted(); }
+  void say(const std::string& text) const { console_.write(STDERR_FILENO, "herd run: " + text + "\n"); }
 
   LaunchOptions options_;
   int world_;
   Signals signals_;
   Guardian guardian_;  // forks: before the coordinator starts ZeroMQ
   Folder folder_;
+  mutable Console console_;  // starts threads: the guardian is there
   std::string token_;
   const std::string launch_;  // no secret: tells this start from all others
   Coordinator coordinator_;
@@ -192,8 +196,8 @@ void Job::start_ranks(int number) {
     Local local;
     local.log = folder_.open_log(rank, number);
     local.process = start_rank(rank, options_.command, variables(local_rank, number), guardian_.group());
-    local.streams.emplace_back(local.process.output, STDOUT_FILENO, prefix, local.log);
-    local.streams.emplace_back(local.process.errors, STDERR_FILENO, prefix, local.log);
+    local.streams.emplace_back(local.process.output, console_, STDOUT_FILENO, prefix, local.log);
+    local.streams.emplace_back(local.process.errors, console_, STDERR_FILENO, prefix, local.log);
     ranks_.push_back(std::move(local));
   }
 }
@@ -202,12 +206,14 @@ void Job::wait_and_pump() {
   std::vector<pollfd> items = {{signals_.fd(), POLLIN, 0}};
   for (const Local& rank : ranks_) {
     for (const OutputStream& stream : rank.streams) {
-      if (stream.fd() >= 0) items.push_back({stream.fd(), POLLIN, 0});
+      if (stream.fd() >= 0 && pumps(stream)) items.push_back({stream.fd(), POLLIN, 0});
     }
   }
   poll(items.data(), items.size(), 50);
   for (Local& rank : ranks_) {
-    for (OutputStream& stream : rank.streams) stream.pump();
+    for (OutputStream& stream : rank.streams) {
+      if (pumps(stream)) stream.pump();
+    }
   }
 }
 
@@ -295,7 +301,7 @@ void Job::print_report(int number) const {
     std::snprintf(line, sizeof line, "  rank %-5d heard %6.1f s before  in ", statuses_[i].rank, std::max(0.0, age_s));
     text += line + (statuses_[i].text.empty() ? "(nothing published)" : "\"" + statuses_[i].text + "\"") + "\n";
   }
-  if (!text.empty()) write_all(STDERR_FILENO, "herd run: when it failed, each rank was last\n" + text);
+  if (!text.empty()) console_.write(STDERR_FILENO, "herd run: when it failed, each rank was last\n" + text);
   if (!memory_note_.empty()) say(memory_note_);
   if (folder_.logs()) say("logs: " + folder_.log_path(options_.node_rank * options_.ranks_per_node, number) + " ...");
   if (const std::string line = first_divergence(statuses_, failed_at_); !line.empty()) say(line);

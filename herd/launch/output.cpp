@@ -22,12 +22,13 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-OutputStream::OutputStream(int from, int console, std::string prefix, int log_file)
-    : from_(from), console_(console), prefix_(std::move(prefix)), log_file_(log_file) {}
+OutputStream::OutputStream(int from, Console& console, int to, std::string prefix, int log_file)
+    : from_(from), console_(&console), to_(to), prefix_(std::move(prefix)), log_file_(log_file) {}
 
 OutputStream::OutputStream(OutputStream&& other) noexcept
     : from_(std::exchange(other.from_, -1)),
       console_(other.console_),
+      to_(other.to_),
       prefix_(std::move(other.prefix_)),
       log_file_(other.log_file_),
       pending_(std::move(other.pending_)) {}
@@ -73,7 +74,7 @@ void OutputStream::write_lines(bool all) {
     begin = pending_.size();
   }
   pending_.erase(0, begin);
-  write_all(console_, out);
+  console_->write(to_, std::move(out));
 }
 
 }  // namespace herd::launch

@@ -4,24 +4,30 @@
 
 #include <string>
 
+#include "herd/launch/console.h"
+
 namespace herd::launch {
 
 // One stream of one rank.
 class OutputStream {
  public:
-  // Copies from `from` (non-blocking; closed at its end) to `console`. prefix "" = none; log_file -1 = none (borrowed).
-  OutputStream(int from, int console, std::string prefix, int log_file);
+  // Copies from `from` (non-blocking; closed at its end) to `to` of the console, which it borrows. prefix "" = none;
+  // log_file -1 = none (borrowed).
+  OutputStream(int from, Console& console, int to, std::string prefix, int log_file);
   ~OutputStream();
   OutputStream(OutputStream&&) noexcept;
   OutputStream& operator=(OutputStream&&) = delete;
 
-  int fd() const { return from_; }  // -1 at its end
-  void pump();                      // copies what is there
-  void finish();                    // copies what is there, ends the last line, closes
+  int fd() const { return from_; }                        // -1 at its end
+  bool wanted() const { return console_->reading(to_); }  // else what comes would only be kept here
+  void pump();                                            // copies what is there
+  void finish();                                          // copies what is there, ends the last line, closes
 
  private:
   void write_lines(bool all);
-  int from_, console_;
+  int from_;
+  Console* console_;
+  int to_;
   std::string prefix_;
   int log_file_;
   std::string pending_;  // the line that has no end yet

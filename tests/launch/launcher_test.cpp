@@ -2,10 +2,12 @@
 #include "herd/launch/launcher.h"
 #include "herd/launch/cores.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -15,6 +17,7 @@
 #include "child_process.h"
 #include "herd/base/error.h"
 #include "herd/transport/wire.h"
+#include "tests/support/temporary_folder.h"
 
 namespace herd::launch {
 namespace {
@@ -202,6 +205,83 @@ TEST(HerdRun, ASecondSignalKillsAtOnce) {
   ASSERT_TRUE(job.wait_for("passed on"));
   job.kill(SIGINT);
   EXPECT_EQ(job.wait(10), 128 + SIGKILL);
+}
+
+bool appears(const std::filesystem::path& path, Clock::duration patience = 20s) {
+  for (const auto until = Clock::now() + patience; Clock::now() < until; std::this_thread::sleep_for(10ms)) {
+    if (std::filesystem::exists(path)) return true;
+  }
+  return false;
+}
+
+TEST(HerdRun, AReaderThatStallsStopsNeitherRanksNorSignals) {
+  TemporaryFolder folder;
+  ChildProcess job(herd_run({"-n", "2"}, {kRank, "chatters", folder.path()}));  // nobody reads
+  ASSERT_TRUE(appears(folder.path() / "talked")) << "its ranks stand still";
+  job.kill(SIGTERM);
+  EXPECT_TRUE(appears(folder.path() / "saved", 5s)) << "the signal did not arrive";
+  EXPECT_EQ(job.wait(), 0);
+}
+
+TEST(HerdRun, AReaderThatComesBackHearsHowManyLinesItMissed) {
+  TemporaryFolder folder;
+  const std::string at = folder.path().string(), talked = at + "/talked", read = at + "/read";
+  ChildProcess job({"bash", "-c",
+                    kHerd + " run -n 1 -- sh -c 'head -c 12000000 /dev/zero | tr \"\\0\" x | fold -w 999; touch " +
+                        talked + "; while [ ! -e " + read + " ]; do sleep 0.02; done' | { while [ ! -e " + talked +
+                        " ]; do sleep 0.02; done; sed -n '/left out/{p;q}'; touch " + read + "; cat > " + at +
+                        "/rest; }"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.output(), HasSubstr("lines are left out here, for nobody read them in time"));
+  EXPECT_LT(job.output().size(), 200u);
+}
+
+TEST(HerdRun, EndsThoughItsReaderStallsForGood) {
+  TemporaryFolder folder;
+  const std::string fifo = folder.path() / "fifo", status = folder.path() / "status";
+  ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
+  const int reader = open(fifo.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ChildProcess job({"sh", "-c",
+                    kHerd + " run -n 1 -- " + kRank + " chatters " + folder.path().string() + " > " + fifo +
+                        "; echo $? > " + status + ".new; mv " + status + ".new " + status});
+  ASSERT_TRUE(appears(folder.path() / "talked"));
+  const auto began = Clock::now();
+  for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+    std::ifstream file(entry.path() / "cmdline");
+    std::string line((std::istreambuf_iterator<char>(file)), {});
+    if (line.starts_with(kHerd) && line.find(folder.path().string()) != std::string::npos)
+      kill(std::atoi(entry.path().filename().c_str()), SIGTERM);
+  }
+  ASSERT_TRUE(appears(status)) << "the launcher waits for its reader";
+  EXPECT_LT(Clock::now() - began, 12s);
+  std::string text;
+  std::ifstream(status) >> text;
+  EXPECT_EQ(text, "0");
+  close(reader);
+}
+
+TEST(HerdRun, AReaderThatLeavesStopsNobody) {
+  TemporaryFolder folder;
+  const std::string marks = folder.path() / "marks";
+  ChildProcess job({"bash", "-c",
+                    kHerd +
+                        " run -n 2 -- sh -c 'for i in $(seq 200); do echo line $i; done; sleep 0.3; echo more; "
+                        "echo end >> " +
+                        marks + "' 2>&1 | head -3; echo status ${PIPESTATUS[0]}"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.output(), HasSubstr("status 0\n"));
+  std::string text;
+  std::getline(std::ifstream(marks), text, '\0');
+  EXPECT_EQ(text, "end\nend\n") << "a rank was ended";
+}
+
+TEST(HerdRun, ASlowReaderGetsEveryLine) {
+  TemporaryFolder folder;
+  ChildProcess job({"bash", "-c",
+                    kHerd + " run -n 1 -- sh -c 'head -c 30000000 /dev/zero | tr \"\\0\" x | fold -w 999' | "
+                            "{ sleep 2; wc -c; }"});
+  EXPECT_EQ(job.wait(), 0);
+  EXPECT_THAT(job.output(), HasSubstr(std::to_string(30'000'000 + 30'000'000 / 999 + 1) + "\n"));
 }
 
 TEST(HerdRun, LeavesNoOrphansWhenTheLauncherIsKilled) {

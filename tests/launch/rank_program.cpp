@@ -1,4 +1,4 @@
-// A rank as the tests need it: rank_program MODE. Prints one line when it has met its peers.
+// A rank as the tests need it: rank_program MODE [FOLDER]. Prints one line when it has met its peers.
 #include <signal.h>
 #include <unistd.h>
 
@@ -32,7 +32,21 @@ void meet(herd::Store& store, const Environment& env) {
   std::fflush(stdout);
 }
 
-int run(const std::string& mode) {
+// Prints more than any pipe holds, then waits to be stopped; files in `folder` say how far it is.
+int chatter(const std::string& folder) {
+  static volatile sig_atomic_t stop = 0;
+  signal(SIGTERM, [](int) { stop = 1; });
+  const std::string line(999, 'x');
+  for (int i = 0; i < 12'000; ++i) std::puts(line.c_str());
+  std::fflush(stdout);
+  std::ofstream(folder + "/talked") << "12 MB";
+  while (!stop) usleep(2000);
+  std::ofstream(folder + "/saved") << "all";
+  return 0;
+}
+
+int run(const std::string& mode, const std::string& folder) {
+  if (mode == "chatters") return chatter(folder);
   const Environment env = read_environment();
   const bool last = env.rank == env.size - 1;
   if (mode == "dies-before-it-connects" && last) return 7;
@@ -70,7 +84,7 @@ int run(const std::string& mode) {
 
 int main(int argc, char** argv) {
   try {
-    return run(argc > 1 ? argv[1] : "meet");
+    return run(argc > 1 ? argv[1] : "meet", argc > 2 ? argv[2] : "");
   } catch (const herd::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;

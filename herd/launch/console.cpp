@@ -1,0 +1,149 @@
+#include "herd/launch/console.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <cstring>
+#include <mutex>
+#include <thread>
+
+#include "herd/base/log.h"
+
+namespace herd::launch {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+bool is_same_file(int a, int b) {
+  struct stat first = {}, second = {};
+  return fstat(a, &first) == 0 && fstat(b, &second) == 0 && first.st_dev == second.st_dev &&
+         first.st_ino == second.st_ino;
+}
+
+}  // namespace
+
+// One file and the thread that writes it. The thread may stay in write() for good: it keeps what it uses alive, and a
+// process may end under it.
+class Console::Stream : public std::enable_shared_from_this<Stream> {
+ public:
+  Stream(int fd, std::string elsewhere) : fd_(fd), elsewhere_(std::move(elsewhere)) {}
+
+  void start() {
+    std::thread([self = shared_from_this()] { self->serve(); }).detach();
+  }
+
+  void add(std::string lines) {
+    std::lock_guard lock(mutex_);
+    if (gone_) return;
+    if (queue_.size() + lines.size() > kMostQueued && is_stalled()) {
+      left_out_ += std::count(lines.begin(), lines.end(), '\n');
+      return;
+    }
+    say_left_out();
+    queue_ += lines;
+    changed_.notify_all();
+  }
+
+  bool reading() const {
+    std::lock_guard lock(mutex_);
+    return gone_ || queue_.size() < kMostQueued || is_stalled();
+  }
+
+  bool is_gone() const {
+    std::lock_guard lock(mutex_);
+    return gone_;
+  }
+
+  void finish() {
+    std::unique_lock lock(mutex_);
+    say_left_out();
+    changed_.notify_all();
+    while (!gone_ && (writing_ || !queue_.empty()) && !is_stalled()) {
+      changed_.wait_for(lock, std::chrono::milliseconds(100));
+    }
+    ending_ = true;
+    changed_.notify_all();
+  }
+
+ private:
+  // Since when the reader has not taken what it was offered.
+  bool is_stalled() const { return writing_ && Clock::now() - taken_ > kStalled; }
+
+  void say_left_out() {
+    if (left_out_ == 0) return;
+    queue_ += "herd run: " + std::to_string(left_out_) + " lines are left out here, for nobody read them in time" +
+              (elsewhere_.empty() ? "" : "; they are in " + elsewhere_) + "\n";
+    left_out_ = 0;
+  }
+
+  void serve() {
+    constexpr size_t kPart = 4096;  // a pipe that is said to be writable takes so many at once
+    std::unique_lock lock(mutex_);
+    for (;;) {
+      changed_.wait(lock, [this] { return ending_ || !queue_.empty(); });
+      if (queue_.empty()) return;
+      const std::string taken = std::exchange(queue_, {});
+      writing_ = true;
+      taken_ = Clock::now();
+      for (size_t done = 0; done < taken.size() && !gone_;) {
+        lock.unlock();
+        const ssize_t wrote = ::write(fd_, taken.data() + done, std::min(kPart, taken.size() - done));
+        const int failure = wrote < 0 ? errno : 0;
+        if (failure == EAGAIN) std::this_thread::sleep_for(std::chrono::milliseconds(10));  // somebody made it so
+        lock.lock();
+        if (wrote > 0) {
+          done += static_cast<size_t>(wrote);
+          taken_ = Clock::now();
+        } else if (failure != EINTR && failure != EAGAIN) {
+          gone_ = true;
+          queue_.clear();
+        }
+      }
+      writing_ = false;
+      if (queue_.empty() && !gone_) say_left_out();
+      changed_.notify_all();
+    }
+  }
+
+  const int fd_;
+  const std::string elsewhere_;
+  mutable std::mutex mutex_;
+  std::condition_variable changed_;
+  std::string queue_;
+  int64_t left_out_ = 0;  // lines since the queue was full
+  bool writing_ = false, gone_ = false, ending_ = false;
+  Clock::time_point taken_ = {};
+};
+
+Console::Console(const std::string& elsewhere) {
+  ::signal(SIGPIPE, SIG_IGN);
+  streams_[0] = std::make_shared<Stream>(STDOUT_FILENO, elsewhere);
+  streams_[1] =
+      is_same_file(STDOUT_FILENO, STDERR_FILENO) ? streams_[0] : std::make_shared<Stream>(STDERR_FILENO, elsewhere);
+  streams_[0]->start();
+  if (streams_[1] != streams_[0]) streams_[1]->start();
+  log::set_output([errors = streams_[1]](const std::string& line) { errors->add(line); });
+}
+
+Console::~Console() {
+  log::set_output(nullptr);
+  for (const auto& stream : streams_) stream->finish();
+}
+
+Console::Stream& Console::stream(int fd) const { return *streams_[fd == STDERR_FILENO ? 1 : 0]; }
+
+void Console::write(int fd, std::string lines) {
+  if (lines.empty()) return;
+  stream(fd).add(std::move(lines));
+  if (fd == STDERR_FILENO || !streams_[0]->is_gone() || told_.exchange(true)) return;
+  streams_[1]->add("herd run: nobody reads the standard output any more; the job goes on\n");
+}
+
+bool Console::reading(int fd) const { return stream(fd).reading(); }
+
+}  // namespace herd::launch
