@@ -6,6 +6,7 @@ pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
 # configure of CMake 3.25, and with it every compile command.
 set_target_properties(PkgConfig::ZMQ PROPERTIES INTERFACE_COMPILE_OPTIONS "" INTERFACE_INCLUDE_DIRECTORIES "")
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
+pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
 pkg_check_modules(HWLOC REQUIRED IMPORTED_TARGET hwloc)
 pkg_check_modules(SENTENCEPIECE REQUIRED IMPORTED_TARGET sentencepiece)
@@ -26,7 +27,7 @@ endif()
 
 add_library(herd_third_party INTERFACE)
 target_link_libraries(herd_third_party INTERFACE
-  PkgConfig::ZMQ PkgConfig::SODIUM PkgConfig::HWY PkgConfig::HWLOC PkgConfig::SENTENCEPIECE
+  PkgConfig::ZMQ PkgConfig::SODIUM PkgConfig::OPENSSL PkgConfig::HWY PkgConfig::HWLOC PkgConfig::SENTENCEPIECE
   CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 if(HERD_HAVE_UCX)

@@ -294,13 +294,15 @@ int run_bench(const BenchOptions& options) {
   } else if (options.transport == "inproc") {
     check(options, options.ranks);
     run_inproc(options.ranks, body);
-  } else if (options.transport == "shm" || options.transport == "ucx") {
+  } else if (options.transport == "shm" || options.transport == "tcp" || options.transport == "ucx") {
     check(options, options.ranks);
     std::fflush(nullptr);
-    return run_processes(options.ranks, body, options.transport == "ucx" ? each_alone(options.ranks) : WorldOptions{});
+    const auto wire = options.transport == "ucx" ? transport::WireKind::kUcx : transport::WireKind::kTcp;
+    return run_processes(options.ranks, body,
+                         options.transport == "shm" ? WorldOptions{} : each_alone(options.ranks, wire));
   } else {
     throw Error(Code::kBadConfig,
-                "transport \"" + options.transport + "\" is not in this build (have: shm, inproc, ucx)");
+                "transport \"" + options.transport + "\" is not in this build (have: shm, inproc, tcp, ucx)");
   }
   return 0;
 }
@@ -322,10 +324,11 @@ void add_bench_command(CLI::App& app) {
   CLI::Option* redop = command->add_option("--redop", options->redop, redops + "; default: sum (bool: max)");
   CLI::Option* algorithm =
       command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");
-  CLI::Option* transport = command
-                               ->add_option("--transport", options->transport,
-                                            "shm, ucx (each rank as a host of its own, over the loopback) or inproc")
-                               ->capture_default_str();
+  CLI::Option* transport =
+      command
+          ->add_option("--transport", options->transport,
+                       "shm, tcp or ucx (each rank as a host of its own, over the loopback), or inproc")
+          ->capture_default_str();
   command->add_flag("--symmetric", options->symmetric, "buffers in symmetric memory: no staging copies");
   CLI::Option* in_place = command->add_flag(
       "--in-place", options->in_place,

@@ -96,9 +96,9 @@ Finding trainer() {
 
 Finding transports() {
   const std::string ucx = transport::ucx_version();
-  if (!ucx.empty()) return {"transports", "inproc, shm, ucx " + ucx};
-  return {"transports", "inproc, shm; none between hosts in this build", Health::kNote,
-          "for jobs on several hosts install libucx-dev and build again with -DHERD_UCX=ON"};
+  if (!ucx.empty()) return {"transports", "inproc, shm, tcp inside TLS 1.3, ucx " + ucx};
+  return {"transports", "inproc, shm, tcp inside TLS 1.3; no ucx in this build", Health::kNote,
+          "for RDMA, or a trusted network, install libucx-dev and build again with -DHERD_UCX=ON"};
 }
 
 // The interfaces there are, and the one that a job would use between hosts.
@@ -112,6 +112,7 @@ Finding network() {
   try {
     const launch::Environment env = launch::read_environment();
     if (!env.network.empty() || env.num_nodes > 1) choice = "between hosts: " + comm::interfaces_between_hosts(env);
+    choice += "; " + comm::wire_here(env);
   } catch (const Error&) {  // the finding "job" says what is wrong
   }
   return {"network", (all.empty() ? "no interface" : all) + "; " + choice};

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "herd/base/error.h"
 #include "herd/launch/store_client.h"
 #include "herd/transport/cluster_transport.h"
 #include "herd/transport/hosts.h"
@@ -23,6 +24,32 @@ std::unique_ptr<Courier> alone() {
   return std::make_unique<transport::ThreadCourier>(std::make_shared<transport::ThreadHub>(1), 0);
 }
 
+// What joins hosts, as far as one rank can tell: its settings, or devices for RDMA, which no stranger reaches.
+constexpr const char *kTcp = "tcp", *kUcx = "ucx", *kRdma = "rdma";
+
+std::string wanted_wire(const launch::Environment& environment) {
+  if (environment.trusted_network || environment.transport == kUcx) return kUcx;
+  if (environment.transport == kTcp || !transport::has_rdma() || transport::ucx_version().empty()) return kTcp;
+  return kRdma;
+}
+
+// The same for all: RDMA only where every rank has it; a trusted network is trusted by all or by none.
+std::string agree_on_wire(const launch::Environment& environment, transport::Exchange& exchange, SteadyTime deadline) {
+  std::vector<Rank> everyone(static_cast<size_t>(environment.size));
+  std::iota(everyone.begin(), everyone.end(), 0);
+  const std::string mine = wanted_wire(environment);
+  const auto all = exchange.all_gather("network", everyone, environment.rank, mine, deadline);
+  const auto rank_with = [&](const std::string& one) { return std::find(all.begin(), all.end(), one) - all.begin(); };
+  const auto size = static_cast<std::ptrdiff_t>(all.size());
+  if (std::count(all.begin(), all.end(), mine) == size) return mine;
+  if (rank_with(kUcx) == size) return kTcp;
+  const auto other = std::find_if(all.begin(), all.end(), [](const std::string& one) { return one != kUcx; });
+  throw Error(Code::kBadConfig, "rank " + std::to_string(rank_with(kUcx)) +
+                                    " takes the network for a trusted one, rank " +
+                                    std::to_string(other - all.begin()) +
+                                    " does not\n  fix: HERD_TRUSTED_NETWORK=1 for all ranks, or for none");
+}
+
 std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& environment, Store& store,
                                                     std::vector<int> host_of,
                                                     std::unique_ptr<transport::Exchange> exchange,
@@ -32,7 +59,10 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   options.host_of = std::move(host_of);
   options.secret = launch::job_secret(store);
   options.job = environment.job_id + "/" + std::to_string(environment.restart);
-  options.wire.interfaces = interfaces_between_hosts(environment);
+  const std::string wire = agree_on_wire(environment, *exchange, deadline);
+  options.kind = wire == kTcp ? transport::WireKind::kTcp : transport::WireKind::kUcx;
+  // A device for RDMA has a name of its own, unlike the interface through which the rendezvous is reached.
+  options.wire.interfaces = wire == kRdma ? environment.network : interfaces_between_hosts(environment);
   options.wire.transports = environment.ucx_transports;
   const int host = options.host_of[static_cast<size_t>(environment.rank)];
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) -> std::unique_ptr<Courier> {
@@ -56,6 +86,13 @@ std::string interfaces_between_hosts(const launch::Environment& environment) {
   return transport::interface_towards(host);
 }
 
+std::string wire_here(const launch::Environment& environment) {
+  const std::string wire = wanted_wire(environment);
+  if (wire == kTcp) return "encrypted and authenticated: tcp inside TLS 1.3";
+  return wire == kRdma ? "RDMA by ucx where all hosts have it, not encrypted"
+                       : "ucx, neither encrypted nor authenticated: the network is declared trusted";
+}
+
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {
   if (environment.size == 1) return std::make_shared<transport::LocalTransport>(alone(), deadline);
@@ -64,7 +101,7 @@ std::shared_ptr<transport::Transport> connect_world(const launch::Environment& e
   std::iota(everyone.begin(), everyone.end(), 0);
   auto exchange = transport::store_exchange(store, prefix);
   std::vector<int> hosts(everyone.size(), 0);
-  if (environment.transport == "ucx") {
+  if (environment.transport == kTcp || environment.transport == kUcx) {
     hosts = everyone;  // each rank alone: everything goes over the network, or its loopback
   } else if (environment.transport != "shm" && environment.num_nodes > 1) {
     hosts = transport::number_hosts(

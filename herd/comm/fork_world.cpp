@@ -62,6 +62,7 @@ std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, cons
   options.rank = rank;
   options.host_of = world.host_of;
   options.secret = std::string(32, 's');
+  options.kind = world.wire;
   options.wire.interfaces = world.interfaces;
   options.courier = [&](const std::vector<Rank>& ranks, SteadyTime until) {
     std::vector<int> sockets;
@@ -87,8 +88,9 @@ std::string run_rank(Rank rank, const Meshes& meshes, const std::function<void(C
 
 }  // namespace
 
-WorldOptions each_alone(int num_ranks) {
+WorldOptions each_alone(int num_ranks, transport::WireKind wire) {
   WorldOptions options;
+  options.wire = wire;
   for (int rank = 0; rank < num_ranks; ++rank) options.host_of.push_back(rank);
   return options;
 }

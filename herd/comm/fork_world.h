@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "herd/comm/communicator.h"
+#include "herd/transport/wire.h"
 
 namespace herd {
 
@@ -17,12 +18,13 @@ struct RankEnd {
 
 // How a world on this machine is to look like one on several hosts.
 struct WorldOptions {
-  std::vector<int> host_of = {};          // by rank, from 0 in order; ranks of different hosts use UCX. Empty: one host
-  std::string interfaces = "lo";          // for UCX
+  std::vector<int> host_of = {};                         // by rank, from 0 in order; Empty: one host
+  transport::WireKind wire = transport::WireKind::kTcp;  // between hosts
+  std::string interfaces = "lo";                         // that it uses
   std::function<void(Rank)> before = {};  // in each rank's process before anything else; forked ranks only
 };
 // Every rank a host of its own.
-WorldOptions each_alone(int num_ranks);
+WorldOptions each_alone(int num_ranks, transport::WireKind wire = transport::WireKind::kTcp);
 
 class ForkWorld {
  public:

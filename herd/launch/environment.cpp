@@ -48,6 +48,12 @@ class Reader {
     }
     return result;
   }
+  bool flag(const std::string& name) const {
+    const std::string value = text(name);
+    if (value.empty() || value == "0") return false;
+    if (value == "1") return true;
+    throw Error(Code::kBadConfig, name + "=\"" + value + "\" is neither 0 nor 1");
+  }
   // The variable, which `because` (another that is set) makes necessary.
   int needed(const std::string& name, const std::string& because) const {
     if (const auto value = number(name)) return *value;
@@ -192,10 +198,11 @@ Environment parse_environment(const Variables& variables) {
   Environment env;
   env.threads = read.number("HERD_THREADS").value_or(0);
   env.transport = read.text("HERD_TRANSPORT");
-  if (!env.transport.empty() && env.transport != "shm" && env.transport != "ucx") {
+  if (!env.transport.empty() && env.transport != "shm" && env.transport != "tcp" && env.transport != "ucx") {
     throw Error(Code::kBadConfig, "HERD_TRANSPORT=\"" + env.transport + "\" is no transport between processes" +
-                                      "\n  fix: shm, ucx, or nothing: shm within a host and ucx between hosts");
+                                      "\n  fix: shm, tcp, ucx, or nothing: shm within a host and tcp between hosts");
   }
+  env.trusted_network = read.flag("HERD_TRUSTED_NETWORK");
   env.network = read.text("HERD_NETWORK", read.text("UCX_NET_DEVICES"));
   env.ucx_transports = read.text("UCX_TLS");
   env.tuning_file = read.text("HERD_TUNING");

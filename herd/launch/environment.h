@@ -7,9 +7,9 @@
 //   srun       SLURM_STEP_ID with SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_NNODES, ...
 //   alone      none of them
 // The first one that is set decides, in this order, so a launcher started inside another's allocation wins.
-// Understood under every launcher: HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS; HERD_TRANSPORT, and
-// HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts; HERD_TUNING, a file of measured choices;
-// HERD_TOPOLOGY, the machines that algorithms are chosen for.
+// Understood under every launcher: HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS; HERD_TRANSPORT,
+// HERD_TRUSTED_NETWORK, and HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts; HERD_TUNING, a
+// file of measured choices; HERD_TOPOLOGY, the machines that algorithms are chosen for.
 #pragma once
 
 #include <map>
@@ -26,14 +26,17 @@ struct Environment {
   std::string job_id = "alone";  // tells jobs on one host apart; no secret
   std::string token;             // the job's secret; empty where the ranks meet by job_id
   std::string source = "alone";  // "herd run", "torchrun", "mpirun", "srun", "alone"
-  std::string transport;         // "shm", "ucx" (also within a host); empty: shm within a host, ucx between hosts
-  std::string network;           // interfaces, "eth0,eth1"; empty: the one through which the rendezvous is reached
-  std::string ucx_transports;    // UCX_TLS; empty: herd chooses
-  std::string tuning_file;       // docs/formats/tuning.md; rank 0's counts. Empty: the model chooses
-  std::string topology;  // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: found
-  int threads = 0;       // compute threads of this rank; 0 = not stated
-  int restart = 0;       // how often the job was restarted before
-  std::string launch;    // tells this start of the launcher from all others; restarts are of the same
+  // "shm"; "tcp" or "ucx", also within a host; empty: shm within a host, and between hosts what `trusted_network` says.
+  std::string transport;
+  // No stranger reaches the network between hosts: UCX, which neither encrypts nor authenticates, instead of TLS.
+  bool trusted_network = false;
+  std::string network;         // interfaces, "eth0,eth1"; empty: the one through which the rendezvous is reached
+  std::string ucx_transports;  // UCX_TLS; empty: herd chooses
+  std::string tuning_file;     // docs/formats/tuning.md; rank 0's counts. Empty: the model chooses
+  std::string topology;        // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: found
+  int threads = 0;             // compute threads of this rank; 0 = not stated
+  int restart = 0;             // how often the job was restarted before
+  std::string launch;          // tells this start of the launcher from all others; restarts are of the same
   // Where this rank may leave a text table of its memory: the launcher prints it if the memory limit kills the rank.
   std::string memory_table;
 };

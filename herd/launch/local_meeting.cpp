@@ -10,9 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
-#include "herd/launch/descriptor_internal.h"
 
 namespace herd::launch {
 namespace {

@@ -9,8 +9,8 @@
 #include <cstring>
 #include <sstream>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/error.h"
-#include "herd/launch/descriptor_internal.h"
 
 namespace herd::launch {
 namespace {

@@ -143,7 +143,7 @@ std::vector<Key> make_keys() {
           "host memory of a rank; 0 = no limit"),
 
       text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
-           "how ranks reach each other; auto = shared memory within a host, UCX between hosts"),
+           "how ranks reach each other; auto = shared memory within a host, TCP inside TLS between hosts"),
       text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
            "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
       text(

@@ -37,6 +37,15 @@ uint64_t key_of(const std::string& secret, const std::string& job, Rank from, Ra
   return key;
 }
 
+std::string wire_key(const std::string& secret, const std::string& job) {
+  const std::string text = "herd wire " + job;
+  std::string key(32, '\0');
+  crypto_generichash(reinterpret_cast<unsigned char*>(key.data()), key.size(),
+                     reinterpret_cast<const unsigned char*>(text.data()), text.size(),
+                     reinterpret_cast<const unsigned char*>(secret.data()), secret.size());
+  return key;
+}
+
 uint64_t id_of(const std::string& key) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;
@@ -87,9 +96,10 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   local_ = std::make_unique<LocalTransport>(options_.courier(host_ranks_, deadline), deadline);
   options_.wire.rank = rank();
   options_.wire.size = size();
+  options_.wire.key = wire_key(options_.secret, options_.job);
   std::string address, error;
   try {
-    wire_ = options_.open_wire(options_.wire);
+    wire_ = options_.open_wire ? options_.open_wire(options_.wire) : open_wire(options_.kind, options_.wire);
     address = "+" + wire_->address();
   } catch (const Error& failed) {
     error = failed.message();

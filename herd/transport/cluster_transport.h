@@ -1,5 +1,4 @@
-// The transport of a job on several hosts: ranks of one host share memory, all others send each other frames (by UCX;
-// worlds of threads by a wire of their own).
+// The transport of a job on several hosts: ranks of one host share memory, all others send each other frames (wire.h).
 // One sleep serves both: the host's doorbell, pidfds of its ranks, and the network.
 //   Who is alive elsewhere: a rank is gone when its connection has ended, and silent while it leaves a question
 //   unanswered; its progress thread answers whatever the rank computes, so silent means stopped, cut off or starved.
@@ -29,8 +28,9 @@ struct ClusterOptions {
   std::vector<int> host_of = {};  // by rank, numbered from 0 in the order of their first ranks
   std::string secret = {};        // of the job, 32 bytes: authenticates frames
   std::string job = {};           // tells jobs, and restarts of one, apart
-  WireOptions wire = {};
-  std::function<std::unique_ptr<Wire>(const WireOptions&)> open_wire = open_ucx;
+  WireKind kind = WireKind::kTcp;
+  WireOptions wire = {};                                                    // its key, rank and size are filled in
+  std::function<std::unique_ptr<Wire>(const WireOptions&)> open_wire = {};  // instead of one of `kind`
   // The courier among the ranks of this host; `ranks` are the transport's, this one among them.
   std::function<std::unique_ptr<Courier>(const std::vector<Rank>& ranks, SteadyTime deadline)> courier = {};
 };
@@ -41,7 +41,7 @@ class ClusterTransport final : public Transport {
   ClusterTransport(ClusterOptions options, std::unique_ptr<Exchange> exchange, SteadyTime deadline);
   ~ClusterTransport() override;
 
-  std::string_view name() const override { return name_; }  // "ucx", "shm+ucx": how ranks reach each other
+  std::string_view name() const override { return name_; }  // "tcp", "shm+ucx": how ranks reach each other
   Rank rank() const override { return options_.rank; }
   int size() const override { return static_cast<int>(options_.host_of.size()); }
   int host_of(Rank rank) const override { return options_.host_of[static_cast<size_t>(rank)]; }

@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <fstream>
 
 namespace herd::transport {
@@ -84,6 +85,11 @@ std::string interface_towards(const std::string& host) {
   }
   freeaddrinfo(found);
   return name;
+}
+
+bool has_rdma() {
+  std::error_code none;
+  return !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
 }
 
 }  // namespace herd::transport

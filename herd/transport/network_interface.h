@@ -22,4 +22,7 @@ std::vector<NetworkInterface> network_interfaces();
 // reached through the interface that has it). "" where none does.
 std::string interface_towards(const std::string& host);
 
+// Whether this host has devices for RDMA: InfiniBand, or the like over Ethernet.
+bool has_rdma();
+
 }  // namespace herd::transport

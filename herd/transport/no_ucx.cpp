@@ -6,7 +6,7 @@ namespace herd::transport {
 
 std::unique_ptr<Wire> open_ucx(const WireOptions&) {
   throw Error(Code::kBadConfig,
-              "transport \"ucx\", which joins ranks of several hosts, is not in this build (have: shm, inproc)"
+              "transport \"ucx\" is not in this build (have: shm, tcp, inproc)"
               "\n  fix: install libucx-dev, and configure with -DHERD_UCX=ON");
 }
 

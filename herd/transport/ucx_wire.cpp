@@ -8,12 +8,12 @@
 
 #include <chrono>
 #include <cstring>
-#include <filesystem>
 #include <utility>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/transport/network_interface.h"
 #include "herd/transport/wire.h"
 
 namespace herd::transport {
@@ -34,12 +34,9 @@ constexpr auto kFarewell = 100ms;  // to push out what is on its way at the end
                   "\n  fix: HERD_NETWORK=NAME of an interface that reaches the other hosts (herd doctor lists them)");
 }
 
-// Between hosts TCP; InfiniBand where the machine has it. Never what is for one host alone.
-std::string transports() {
-  std::error_code none;
-  const bool infiniband = !std::filesystem::is_empty("/sys/class/infiniband", none) && !none;
-  return infiniband ? "ib,tcp,self" : "tcp,self";
-}
+// RDMA where the machine has it, and then no TCP, on which strangers could reach this process. Never what is for one
+// host alone.
+std::string transports() { return has_rdma() ? "ib,self" : "tcp,self"; }
 
 class UcxWire;
 

@@ -1,7 +1,7 @@
 // What carries bytes between hosts: frames from rank to rank, in order between two ranks, each with a header that says
-// whom it comes from and what it is. Implementations: UCX (open_ucx), and between threads of one process
-// (thread_wire.h). Ranks of one host never use it, unless a test or a benchmark asks for that. Threads: one at a time
-// (ClusterTransport's lock sees to it).
+// whom it comes from and what it is. Implementations: TCP inside TLS (tcp_wire.h), UCX for networks that no stranger
+// reaches (open_ucx), and between threads of one process (thread_wire.h). Ranks of one host never use it, unless a test
+// or a benchmark asks for that. Threads: one at a time (ClusterTransport's lock sees to it).
 #pragma once
 
 #include <chrono>
@@ -75,13 +75,20 @@ class Wire {
   virtual std::string lost(Rank peer) const = 0;             // why the connection to the peer ended; "" while it holds
 };
 
+enum class WireKind : uint8_t {
+  kTcp,  // inside TLS: for any network
+  kUcx,  // neither encrypted nor authenticated: for networks that no stranger reaches
+};
+
 struct WireOptions {
   Rank rank = 0;
   int size = 1;
-  std::string interfaces = {};  // network interfaces, "eth0,eth1"; empty: all
-  std::string transports = {};  // UCX's names, "tcp,self"; empty: what joins hosts here
+  std::string interfaces = {};              // network interfaces, "eth0,eth1"; empty: all
+  std::string key = std::string(32, '\0');  // of the job: what TLS is keyed by; UCX has no use for it
+  std::string transports = {};              // UCX's names, "tcp,self"; empty: what joins hosts here
 };
 
+std::unique_ptr<Wire> open_wire(WireKind kind, const WireOptions& options);
 // Throws kBadConfig where this build has no UCX, or where UCX finds no way to other hosts.
 std::unique_ptr<Wire> open_ucx(const WireOptions& options);
 std::string ucx_version();  // "1.13.1"; "" where this build has no UCX

@@ -10,8 +10,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
+#include "tests/comm/between_hosts.h"
 #include "tests/comm/errors_of.h"
-#include "tests/comm/needs_ucx.h"
 #include "tests/comm/require.h"
 
 namespace herd {
@@ -109,25 +109,25 @@ TEST(Shrink, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
   }
 }
 
-using ShrinkOverHosts = testing_support::NeedsUcx;
+using ShrinkOverHosts = testing_support::BetweenHosts;
 
 TEST_F(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
   for (const std::vector<int>& hosts : {std::vector{0, 0, 1, 1}, std::vector{0, 1, 2, 2}}) {
     for (const Rank victim : {0, 1, 3}) {
-      ForkWorld world(4,
-                      [victim](Communicator& comm) {
-                        expect_lost([&] {
-                          comm.barrier();
-                          if (comm.rank() == victim) std::raise(SIGKILL);
-                          while (true) comm.barrier();
-                        });
-                        Communicator left = comm.shrink("left");
-                        require(left.size() == 3 && left.rank() == comm.rank() - (comm.rank() > victim ? 1 : 0),
-                                "ranks");
-                        sum_of_ones(left);
-                        left.barrier();
-                      },
-                      {.host_of = hosts});
+      ForkWorld world(
+          4,
+          [victim](Communicator& comm) {
+            expect_lost([&] {
+              comm.barrier();
+              if (comm.rank() == victim) std::raise(SIGKILL);
+              while (true) comm.barrier();
+            });
+            Communicator left = comm.shrink("left");
+            require(left.size() == 3 && left.rank() == comm.rank() - (comm.rank() > victim ? 1 : 0), "ranks");
+            sum_of_ones(left);
+            left.barrier();
+          },
+          testing_support::on_hosts(hosts));
       const auto ends = world.wait();
       for (Rank rank = 0; rank < 4; ++rank) {
         if (rank == victim) continue;
@@ -140,8 +140,9 @@ TEST_F(ShrinkOverHosts, SurvivorsOfAKillGoOn_WhicheverHostItWasOn) {
 TEST_F(ShrinkOverHosts, EndsOnAllSurvivorsInTheSameGroup_WheneverAnotherRankDies) {
   for (int round = 0; round < 8; ++round) {
     const Rank victim = round % 2 == 0 ? 0 : 2;
-    ForkWorld world(4, [=](Communicator& comm) { lose_rank_3_then(comm, victim, 700 * round); },
-                    {.host_of = {0, 0, 1, 1}});
+    ForkWorld world(
+        4, [=](Communicator& comm) { lose_rank_3_then(comm, victim, 700 * round); },
+        testing_support::on_hosts({0, 0, 1, 1}));
     const auto ends = world.wait();
     for (Rank rank : {1, 2 - victim}) expect_well(ends, rank, "round " + std::to_string(round));
   }

@@ -71,7 +71,90 @@ def bench(hosts):
     lines = results(text)
     check([line["bytes"] for line in lines] == [1024, 2**20], "no results", text)
     check(all(line["ranks"] == 4 for line in lines), "not 4 ranks", text)
-    check(all(line["transport"] == "shm+ucx" for line in lines), "not over shm and ucx", text)
+    check(all(line["transport"] == "shm+tcp" for line in lines), "not over shm and tcp", text)
+
+
+def trusted(hosts):
+    """A network that all ranks trust is UCX's; what only one of them trusts is refused before anything is sent."""
+    command = under_herd_run(hosts, 1, [herd, "bench", "all_reduce", "--bytes", "1KiB", "--seconds", "0.1", "--json"])
+    os.environ["HERD_TRUSTED_NETWORK"] = "1"
+    text = both(hosts, command)
+    check([line["transport"] for line in results(text)] == ["ucx"], "not over ucx", text)
+    one = ["sh", "-c", 'HERD_TRUSTED_NETWORK=$HERD_NODE_RANK exec "$@"', "sh"]
+    os.environ["HERD_TRUSTED_NETWORK"] = "0"
+    started = [start(hosts, node, under_herd_run(hosts, 1, [*one, herd, "bench", "all_reduce"])(node)) for node in (0, 1)]
+    statuses = [one.wait(timeout=60) for one in started]
+    text = output_of(0) + output_of(1)
+    check(all(status != 0 for status in statuses), f"ended with {statuses}", text)
+    check("rank 1 takes the network for a trusted one, rank 0 does not" in text, "does not say who differs", text)
+
+
+STRANGERS = r"""
+import socket, struct, sys, threading, time
+address, seconds, ports, held = sys.argv[1], float(sys.argv[2]), [int(one) for one in sys.argv[3:]], []
+# Greets as ZeroMQ does and announces a command of 60 MB (four send most of it), begins a TLS handshake, asks for a page, says nothing.
+greeting = b"\xff" + bytes(8) + b"\x7f" + b"\x03\x01CURVE".ljust(54, b"\0")
+said = [greeting + b"\x06" + struct.pack(">Q", 60 << 20) + b"x" * 4000, b"\x16\x03\x01\x3f\xff" + b"\1" * 300, b"GET / HTTP/1.1\r\n\r\n",
+        b""]
+end, count = time.time() + seconds, 0
+
+def hog(port):
+    try:
+        one = socket.create_connection((address, port), timeout=5)
+        one.sendall(said[0] + bytes(59 << 20))
+        time.sleep(seconds)
+    except OSError:
+        pass
+
+for port in ports:
+    for _ in range(4):
+        threading.Thread(target=hog, args=(port,), daemon=True).start()
+while time.time() < end:
+    for port in ports:
+        try:
+            one = socket.create_connection((address, port), timeout=1)
+            one.setblocking(False)
+            one.send(said[count % 4])
+            held.append(one)
+        except OSError:
+            pass
+        count += 1
+    for one in held[:-1000]:
+        one.close()
+    del held[:-1000]
+    time.sleep(0.002)
+print("connections", count)
+"""
+
+
+def resident_mb(pid):
+    return int(re.search(r"VmRSS:\s*(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+
+
+def strangers(hosts):
+    """Some thousand connections without the token to every port of a job: nothing ends, and little memory goes."""
+    command = under_herd_run(hosts, 1, [herd, "bench", "all_reduce", "--bytes", "1MiB", "--seconds", "12"])
+    started = [start(hosts, node, command(node)) for node in (0, 1)]
+    time.sleep(3)
+    listing = subprocess.run(["ip", "netns", "exec", hosts.names[0], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+                             capture_output=True, text=True).stdout
+    ports = sorted({int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", listing)})
+    check(len(ports) >= 2, "a job listens at its store and its ranks", listing + output_of(0))
+    before = resident_mb(started[0].pid)
+    with open(folder / "strangers", "w") as out:
+        crowd = hosts.start(1, [sys.executable, "-c", STRANGERS, hosts.addresses[0], "5", *map(str, ports)], stdout=out,
+                            stderr=subprocess.STDOUT)
+    most = before
+    while crowd.poll() is None:
+        most = max(most, resident_mb(started[0].pid))
+        time.sleep(0.05)
+    said = (folder / "strangers").read_text()
+    check(int((re.search(r"connections (\d+)", said) or [0, "0"])[1]) >= 1000, "too few strangers", said)
+    statuses = [one.wait(timeout=60) for one in started]
+    text = output_of(0) + output_of(1)
+    check(statuses == [0, 0], f"ended with {statuses}", text)
+    check(most - before < 20, f"strangers took {most - before:.0f} MB of the launcher", text)
+    print(f"{said.strip()} to ports {ports}: {most - before:.1f} MB of the launcher")
 
 
 def tune(hosts):

@@ -9,8 +9,8 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
+#include "tests/comm/between_hosts.h"
 #include "tests/comm/faults.h"
-#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
@@ -22,19 +22,20 @@ using testing::Not;
 using testing_support::entries_of;
 using testing_support::notice_a_kill;
 
-using UcxFaults = testing_support::NeedsUcx;
+using HostsFaults = testing_support::BetweenHosts;
 
-TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
-  ForkWorld world(4,
-                  [](Communicator& comm) {
-                    std::vector<float> x(1000);
-                    const auto begin = steady_clock::now();
-                    while (steady_clock::now() - begin < 20s) {
-                      if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
-                      comm.all_reduce(x, {.name = "loop"});
-                    }
-                  },
-                  {.host_of = {0, 0, 1, 1}});
+TEST_F(HostsFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
+  ForkWorld world(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> x(1000);
+        const auto begin = steady_clock::now();
+        while (steady_clock::now() - begin < 20s) {
+          if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
+          comm.all_reduce(x, {.name = "loop"});
+        }
+      },
+      testing_support::on_hosts({0, 0, 1, 1}));
   std::this_thread::sleep_for(300ms);
   const auto killed = steady_clock::now();
   world.kill(2, SIGKILL);
@@ -46,21 +47,22 @@ TEST_F(UcxFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
   }
 }
 
-TEST_F(UcxFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
+TEST_F(HostsFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
   ForkWorld world(
-      2, [](Communicator& comm) { notice_a_kill(comm, 20ms, 1s); }, each_alone(2));
+      2, [](Communicator& comm) { notice_a_kill(comm, 20ms, 1s); }, testing_support::on_hosts_alone(2));
   EXPECT_EQ(world.wait()[0].error, "");
 }
 
-TEST_F(UcxFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
-  ForkWorld world(4,
-                  [](Communicator& comm) {
-                    std::vector<float> x(100);
-                    comm.all_reduce(x);
-                    if (comm.rank() == 3) std::raise(SIGSTOP);
-                    comm.all_reduce(x, {.deadline = 400ms});
-                  },
-                  {.host_of = {0, 0, 1, 1}});
+TEST_F(HostsFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
+  ForkWorld world(
+      4,
+      [](Communicator& comm) {
+        std::vector<float> x(100);
+        comm.all_reduce(x);
+        if (comm.rank() == 3) std::raise(SIGSTOP);
+        comm.all_reduce(x, {.deadline = 400ms});
+      },
+      testing_support::on_hosts({0, 0, 1, 1}));
   int status = 0;
   waitpid(world.pid(3), &status, WUNTRACED);
   ASSERT_TRUE(WIFSTOPPED(status));
@@ -81,7 +83,7 @@ TEST_F(UcxFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
   EXPECT_THAT(ends[3].error, HasSubstr("found by rank")) << "it hears why when it goes on";
 }
 
-TEST_F(UcxFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
+TEST_F(HostsFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
   ForkWorld world(
       2,
       [](Communicator& comm) {
@@ -90,7 +92,7 @@ TEST_F(UcxFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
         if (comm.rank() == 1) std::this_thread::sleep_for(1s);
         comm.all_reduce(x, {.deadline = 300ms});
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
   const auto ends = world.wait();
   EXPECT_THAT(ends[0].error, HasSubstr("kTimeout: all_reduce #2"));
   EXPECT_THAT(ends[0].error, HasSubstr("rank 1 has finished all_reduce #1 \"first\""));
@@ -98,7 +100,7 @@ TEST_F(UcxFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
   EXPECT_THAT(ends[1].error, HasSubstr("kTimeout"));
 }
 
-TEST_F(UcxFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
+TEST_F(HostsFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
   ForkWorld world(
       2,
       [](Communicator& comm) {
@@ -111,7 +113,7 @@ TEST_F(UcxFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
           throw;
         }
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
   for (const RankEnd& end : world.wait()) {
     EXPECT_THAT(end.error, HasSubstr("kBadConfig: operation #1"));
     EXPECT_THAT(end.error, HasSubstr("\"ours\""));
@@ -119,7 +121,7 @@ TEST_F(UcxFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
   }
 }
 
-TEST_F(UcxFaults, AbortIsHeardOnTheOtherHost) {
+TEST_F(HostsFaults, AbortIsHeardOnTheOtherHost) {
   ForkWorld world(
       2,
       [](Communicator& comm) {
@@ -128,11 +130,11 @@ TEST_F(UcxFaults, AbortIsHeardOnTheOtherHost) {
         if (comm.rank() == 1) comm.abort("out of coffee");
         comm.barrier();
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
   for (const RankEnd& end : world.wait()) EXPECT_THAT(end.error, HasSubstr("rank 1 aborted: out of coffee"));
 }
 
-TEST_F(UcxFaults, ARankThatLeavesEarlyHasLeft_NotDied) {
+TEST_F(HostsFaults, ARankThatLeavesEarlyHasLeft_NotDied) {
   ForkWorld world(
       2,
       [](Communicator& comm) {
@@ -141,13 +143,13 @@ TEST_F(UcxFaults, ARankThatLeavesEarlyHasLeft_NotDied) {
         if (x[0] != 2) throw std::runtime_error("sum");
         if (comm.rank() == 0) comm.barrier();
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
   const auto ends = world.wait();
   EXPECT_THAT(ends[0].error, HasSubstr("kPeerLost: rank 1 has left"));
   EXPECT_EQ(ends[1].error, "");
 }
 
-TEST_F(UcxFaults, GroupsLeaveNoDescriptorsBehind) {
+TEST_F(HostsFaults, GroupsLeaveNoDescriptorsBehind) {
   run_forked(
       2,
       [](Communicator& comm) {
@@ -161,7 +163,7 @@ TEST_F(UcxFaults, GroupsLeaveNoDescriptorsBehind) {
         comm.all_reduce(x);
         if (entries_of("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
 }
 
 }  // namespace

@@ -23,8 +23,8 @@
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "tests/collectives/all_algorithms.h"
+#include "tests/comm/between_hosts.h"
 #include "tests/comm/faults.h"
-#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
@@ -196,7 +196,7 @@ class Trial {
           std::this_thread::sleep_for(pause);
           body(comm, what_, reported_);
         },
-        WorldOptions{.host_of = {0, 0, 1, 1}});
+        testing_support::on_hosts({0, 0, 1, 1}));
     reported_.open();
     met.open();
     met.wait();
@@ -246,9 +246,9 @@ std::vector<AlgorithmInfo> algorithms_of_messages() {
   return all;
 }
 
-class UcxChaos : public testing_support::NeedsUcx, public testing::WithParamInterface<AlgorithmInfo> {};
+class HostsChaos : public testing_support::BetweenHosts, public testing::WithParamInterface<AlgorithmInfo> {};
 
-TEST_P(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
+TEST_P(HostsChaos, EverySurvivorErrsInTime_WithTheRightName) {
   const int files = testing_support::entries_of("/proc/self/fd"), objects = testing_support::entries_of("/dev/shm");
   static int number = 0;
   std::vector<Case> cases;
@@ -278,7 +278,7 @@ TEST_P(UcxChaos, EverySurvivorErrsInTime_WithTheRightName) {
       static_cast<long long>(latest[0]), static_cast<long long>(latest[1]), static_cast<long long>(latest[2]));
 }
 
-INSTANTIATE_TEST_SUITE_P(All, UcxChaos, testing::ValuesIn(algorithms_of_messages()), [](const auto& one) {
+INSTANTIATE_TEST_SUITE_P(All, HostsChaos, testing::ValuesIn(algorithms_of_messages()), [](const auto& one) {
   return std::string(collective_name(one.param.collective)) + "_" + std::string(one.param.name);
 });
 

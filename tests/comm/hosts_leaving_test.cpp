@@ -8,7 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
-#include "tests/comm/needs_ucx.h"
+#include "tests/comm/between_hosts.h"
 
 namespace herd {
 namespace {
@@ -16,7 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 using testing::HasSubstr;
 
-using UcxLeaving = testing_support::NeedsUcx;
+using HostsLeaving = testing_support::BetweenHosts;
 
 void expect_well(ForkWorld& world, const std::string& what) {
   for (const RankEnd& end : world.wait()) {
@@ -25,7 +25,7 @@ void expect_well(ForkWorld& world, const std::string& what) {
   }
 }
 
-TEST_F(UcxLeaving, AProgramOfOneOperationNeedsNoBarrierAtItsEnd) {
+TEST_F(HostsLeaving, AProgramOfOneOperationNeedsNoBarrierAtItsEnd) {
   const int rounds = std::getenv("HERD_FULL_TESTS") != nullptr ? 30 : 3;
   for (int round = 0; round < rounds; ++round) {
     for (const char* algorithm : {"ring", "binomial_tree", "double_tree", "circulant"}) {
@@ -36,14 +36,14 @@ TEST_F(UcxLeaving, AProgramOfOneOperationNeedsNoBarrierAtItsEnd) {
             comm.all_reduce(x, {.algorithm = algorithm});
             if (x[999] != 6) throw std::runtime_error("sum");
           },
-          each_alone(6));
+          testing_support::on_hosts_alone(6));
       expect_well(world, std::string(algorithm) + " in round " + std::to_string(round));
     }
   }
 }
 
 // The root has told ranks 1 and 2, and never spoke with rank 3, which waits for rank 2 and asks all where they are.
-TEST_F(UcxLeaving, ARootThatEndsFirstIsNotMissed_ByRanksThatWaitForOthers) {
+TEST_F(HostsLeaving, ARootThatEndsFirstIsNotMissed_ByRanksThatWaitForOthers) {
   ForkWorld world(
       4,
       [](Communicator& comm) {
@@ -52,7 +52,7 @@ TEST_F(UcxLeaving, ARootThatEndsFirstIsNotMissed_ByRanksThatWaitForOthers) {
         comm.broadcast(x, 0, {.algorithm = "binomial"});
         if (x[999] != 5) throw std::runtime_error("broadcast");
       },
-      each_alone(4));
+      testing_support::on_hosts_alone(4));
   expect_well(world, "binomial");
 }
 

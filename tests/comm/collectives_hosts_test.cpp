@@ -7,16 +7,16 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/fork_world.h"
+#include "tests/comm/between_hosts.h"
 #include "tests/comm/collective_check.h"
 #include "tests/comm/counted_bytes.h"
-#include "tests/comm/needs_ucx.h"
 
 namespace herd {
 namespace {
 
 using namespace testing_support;
 
-using CollectivesUcx = NeedsUcx;
+using CollectivesUcx = BetweenHosts;
 
 TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
   for (int n : {2, 3}) {
@@ -25,40 +25,41 @@ TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
         [&](Communicator& comm) {
           check_messages(comm, {0, 1, n - 1, n, n + 1, 1000, 5000, 140011});
         },
-        each_alone(n));
+        testing_support::on_hosts_alone(n));
   }
 }
 
 TEST_F(CollectivesUcx, GiveExactlyTheDefinition_WhereSharedMemoryAndTheNetworkMeetInOneSchedule) {
   for (const auto& host_of : {std::vector<int>{0, 0, 1, 1}, std::vector<int>{0, 1, 0, 1}, std::vector<int>{0, 0, 1}}) {
-    run_forked(static_cast<int>(host_of.size()),
-               [&](Communicator& comm) {
-                 check_messages(comm, {1, 1000, 140011});
-               },
-               {.host_of = host_of});
+    run_forked(
+        static_cast<int>(host_of.size()),
+        [&](Communicator& comm) {
+          check_messages(comm, {1, 1000, 140011});
+        },
+        testing_support::on_hosts(host_of));
   }
 }
 
 TEST_F(CollectivesUcx, RunAsynchronouslyInGroupsWithinAndAcrossHosts) {
-  run_forked(4,
-             [](Communicator& world) {
-               Communicator host = world.split(world.rank() / 2, 0, "host"),
-                            cross = world.split(world.rank() % 2, 0, "cross");
-               for (int round = 0; round < 20; ++round) {
-                 std::vector<int64_t> x(100000, 1), y(20000, 2), z(10, 3);
-                 Work one = world.all_reduce_async(x), two = cross.all_reduce_async(y);
-                 host.all_reduce(z);
-                 two.wait();
-                 one.wait();
-                 expect_equal(static_cast<double>(x[99999]), 4, "world");
-                 expect_equal(static_cast<double>(y[19999]), 4, "cross");
-                 expect_equal(static_cast<double>(z[9]), 6, "host");
-               }
-               if (host.size() != 2) throw std::runtime_error("host");
-               SymmetricMemory shared = host.allocate_symmetric(4096);
-               host.all_reduce(shared.span<float>(), {.algorithm = "direct_pull"});
-             },
-             {.host_of = {0, 0, 1, 1}});
+  run_forked(
+      4,
+      [](Communicator& world) {
+        Communicator host = world.split(world.rank() / 2, 0, "host"), cross = world.split(world.rank() % 2, 0, "cross");
+        for (int round = 0; round < 20; ++round) {
+          std::vector<int64_t> x(100000, 1), y(20000, 2), z(10, 3);
+          Work one = world.all_reduce_async(x), two = cross.all_reduce_async(y);
+          host.all_reduce(z);
+          two.wait();
+          one.wait();
+          expect_equal(static_cast<double>(x[99999]), 4, "world");
+          expect_equal(static_cast<double>(y[19999]), 4, "cross");
+          expect_equal(static_cast<double>(z[9]), 6, "host");
+        }
+        if (host.size() != 2) throw std::runtime_error("host");
+        SymmetricMemory shared = host.allocate_symmetric(4096);
+        host.all_reduce(shared.span<float>(), {.algorithm = "direct_pull"});
+      },
+      testing_support::on_hosts({0, 0, 1, 1}));
 }
 
 TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
@@ -85,7 +86,7 @@ TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
           }
         }
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
 }
 
 TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
@@ -100,27 +101,30 @@ TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
           expect_equal(static_cast<double>(x[999]), static_cast<double>(i), "broadcast");
         }
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
 }
 
 TEST_F(CollectivesUcx, CountTheBytesOfTheirEquations) {
   const Placement placements[] = {{{0, 1, 0, 1}}, {{0, 1, 2, 3}, {2, 2}}, {{0, 0, 1, 2}}};
   for (const Placement& placement : placements) {
-    run_forked(4, [&](Communicator& comm) { check_counted_bytes(comm, placement); }, {.host_of = placement.hosts});
+    run_forked(
+        4, [&](Communicator& comm) { check_counted_bytes(comm, placement); },
+        testing_support::on_hosts(placement.hosts));
   }
 }
 
 TEST_F(CollectivesUcx, AreComposedOfTiers_WhereHostsHaveSeveralRanks) {
-  run_forked(4,
-             [](Communicator& comm) {
-               for (int64_t count : {1, 1000, 65537}) {
-                 check_all_reduce(comm, count, {"hierarchical"});
-                 check_all_gather(comm, count, {"hierarchical"}, false);
-                 check_reduce_scatter(comm, count, {"hierarchical"}, false);
-               }
-               if (comm.topology().find("2 hosts") == std::string::npos) throw std::runtime_error(comm.topology());
-             },
-             {.host_of = {0, 1, 0, 1}});
+  run_forked(
+      4,
+      [](Communicator& comm) {
+        for (int64_t count : {1, 1000, 65537}) {
+          check_all_reduce(comm, count, {"hierarchical"});
+          check_all_gather(comm, count, {"hierarchical"}, false);
+          check_reduce_scatter(comm, count, {"hierarchical"}, false);
+        }
+        if (comm.topology().find("2 hosts") == std::string::npos) throw std::runtime_error(comm.topology());
+      },
+      testing_support::on_hosts({0, 1, 0, 1}));
 }
 
 TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {
@@ -135,7 +139,7 @@ TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {
         }
         throw std::runtime_error("copied into memory of another host");
       },
-      each_alone(2));
+      testing_support::on_hosts_alone(2));
 }
 
 }  // namespace

@@ -1,0 +1,32 @@
+// Numeric addresses of sockets.
+// Threads: any.
+#pragma once
+
+#include <sys/socket.h>
+
+#include <string>
+
+#include "herd/base/descriptor.h"
+
+namespace herd::net {
+
+class SocketAddress {
+ public:
+  int family() const { return storage_.ss_family; }
+  const sockaddr* get() const { return reinterpret_cast<const sockaddr*>(&storage_); }
+  socklen_t size() const { return size_; }
+
+ private:
+  friend SocketAddress numeric_address(const std::string& host, int port);
+  sockaddr_storage storage_ = {};
+  socklen_t size_ = 0;
+};
+
+// Throws kBadConfig where `host` is no numeric IPv4 or IPv6 address.
+SocketAddress numeric_address(const std::string& host, int port);
+int bound_port(int socket);
+// A socket that is connecting to the address, without Nagle's delay. What fails at once is left in `failed`; what fails
+// later shows when the socket is used.
+Descriptor start_connecting(const SocketAddress& to, std::string& failed);
+
+}  // namespace herd::net

@@ -1,0 +1,385 @@
+#include "herd/transport/tcp_wire.h"
+
+#include <sys/epoll.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <cstring>
+#include <deque>
+#include <map>
+#include <sstream>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/base/descriptor.h"
+#include "herd/base/error.h"
+#include "herd/base/log.h"
+#include "herd/net/address.h"
+#include "herd/net/listener.h"
+#include "herd/net/secure_socket.h"
+#include "herd/transport/network_interface.h"
+
+namespace herd::transport {
+namespace {
+
+using std::chrono::steady_clock;
+using namespace std::chrono_literals;
+
+constexpr size_t kAlign = 16;  // of frames and payloads, where they arrive
+constexpr size_t kPrefixBytes = kAlign + sizeof(FrameHeader);
+constexpr size_t kRecordBytes = 16 << 10;  // the most that one TLS record holds
+constexpr size_t kReadBytes = kPrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
+constexpr size_t kTries = 8;  // to connect to each address: strangers may have crowded us out
+constexpr int kReadsPerTurn = 16;
+constexpr auto kPushOut = 100ms;  // to push out what is on its way at the end
+
+constexpr size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+
+// Addresses of the interfaces that are asked for, or of all but the loopback.
+std::vector<std::string> addresses_of(const std::string& asked) {
+  const std::vector<NetworkInterface> all = network_interfaces();
+  std::vector<std::string> addresses;
+  std::istringstream names(asked);
+  std::string known;
+  for (const NetworkInterface& one : all) known += (known.empty() ? "" : ", ") + one.name;
+  for (std::string name; std::getline(names, name, ',');) {
+    const auto found =
+        std::find_if(all.begin(), all.end(), [&](const NetworkInterface& one) { return one.name == name; });
+    if (found == all.end()) {
+      throw Error(Code::kBadConfig, "network interface \"" + name + "\" is not up here or has no address (have: " +
+                                        known + ")\n  fix: HERD_NETWORK=NAME of one that reaches the other hosts");
+    }
+    addresses.push_back(found->address);
+  }
+  for (const NetworkInterface& one : all) {
+    if (asked.empty() && !one.loopback) addresses.push_back(one.address);
+  }
+  if (addresses.empty()) {
+    throw Error(Code::kBadConfig,
+                "no network interface here but the loopback is up"
+                "\n  fix: HERD_NETWORK=NAME of one that reaches the other hosts, or \"lo\"");
+  }
+  return addresses;
+}
+
+// One frame that waits to be sent.
+struct Queued {
+  FrameHeader header;
+  std::vector<std::byte> copy;
+  std::span<const std::byte> payload;  // of `copy`, or the caller's
+  std::shared_ptr<int> in_flight;
+  size_t taken = 0;  // bytes of prefix and payload that are in records already
+};
+
+// The connection to a rank.
+struct Outgoing {
+  std::unique_ptr<net::SecureSocket> socket;
+  std::vector<std::string> addresses;
+  size_t tries = 0;
+  int port = 0;
+  bool made = false, watches_room = false;
+  std::deque<Queued> queue;
+  std::vector<std::byte> record;  // being written
+  size_t written = 0;             // of it
+};
+
+// The connection from a rank.
+struct Incoming {
+  std::unique_ptr<net::SecureSocket> socket;
+  Rank from = -1;
+  std::vector<std::byte> bytes;  // kReadBytes of room; `held` of them wait for the rest of their frame
+  size_t held = 0;
+};
+
+class TcpWire final : public Wire {
+ public:
+  explicit TcpWire(const WireOptions& options)
+      : options_(options),
+        context_(options.key),
+        own_(addresses_of(options.interfaces)),
+        listener_(context_, own_, 0),
+        epoll_(epoll_create1(EPOLL_CLOEXEC)),
+        outgoing_(static_cast<size_t>(options.size)),
+        lost_(static_cast<size_t>(options.size)) {
+    if (epoll_.fd < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
+    watch(EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, kListener);
+  }
+
+  ~TcpWire() override {
+    handler_ = nullptr;
+    const auto until = steady_clock::now() + kPushOut;
+    const auto waits = [](const Outgoing& one) {
+      return one.socket != nullptr && (!one.queue.empty() || one.written < one.record.size());
+    };
+    while (steady_clock::now() < until && std::any_of(outgoing_.begin(), outgoing_.end(), waits)) {
+      if (!progress()) wait(10ms);
+    }
+  }
+
+  std::string_view name() const override { return "tcp"; }
+
+  std::string address() const override {
+    std::string text = std::to_string(listener_.port());
+    for (const std::string& one : own_) text += " " + one;
+    return text;
+  }
+
+  std::string description() const override {
+    return "tcp with TLS 1.3 over " + (options_.interfaces.empty() ? "any interface" : options_.interfaces);
+  }
+
+  void connect(std::vector<std::string> addresses) override {
+    for (size_t rank = 0; rank < outgoing_.size(); ++rank) {
+      std::istringstream text(addresses[rank]);
+      text >> outgoing_[rank].port;
+      for (std::string one; text >> one;) outgoing_[rank].addresses.push_back(one);
+    }
+  }
+
+  void receive_by(Handler handler) override { handler_ = std::move(handler); }
+
+  void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) override {
+    HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kCopyBytes);
+    if (!lost(to).empty()) return;
+    Outgoing& out = outgoing_[static_cast<size_t>(to)];
+    out.queue.push_back({header, {payload.begin(), payload.end()}, {}, nullptr});
+    out.queue.back().payload = out.queue.back().copy;
+    push(to);
+  }
+
+  void send(Rank to, const FrameHeader& header, std::span<const std::byte> payload,
+            const std::shared_ptr<int>& in_flight) override {
+    HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kPieceBytes);
+    if (!lost(to).empty()) return;
+    ++*in_flight;
+    outgoing_[static_cast<size_t>(to)].queue.push_back({header, {}, payload, in_flight});
+    push(to);
+  }
+
+  bool progress() override {
+    bool moved = false;
+    const std::vector<int> more = std::exchange(more_, {});
+    for (int descriptor : more) moved |= take_from(descriptor);
+    std::array<epoll_event, 32> events{};
+    const int ready = epoll_wait(epoll_.fd, events.data(), static_cast<int>(events.size()), 0);
+    for (int i = 0; i < ready; ++i) {
+      const uint64_t who = events[static_cast<size_t>(i)].data.u64;
+      const int index = static_cast<int>(who & 0xffffffff);
+      if (who == kListener)
+        welcome();
+      else if ((who & kOutgoing) != 0)
+        push(index);
+      else
+        take_from(index);
+      moved = true;
+    }
+    return moved;
+  }
+
+  bool arm() override { return more_.empty(); }
+  int descriptor() const override { return epoll_.fd; }
+
+  void wait(std::chrono::milliseconds at_most) override {
+    if (!arm()) return;
+    epoll_event event = {};
+    epoll_wait(epoll_.fd, &event, 1, static_cast<int>(at_most.count()));
+  }
+
+  std::string lost(Rank peer) const override { return lost_[static_cast<size_t>(peer)]; }
+
+ private:
+  static constexpr uint64_t kListener = uint64_t{1} << 40, kOutgoing = uint64_t{1} << 32;
+
+  void watch(int operation, int descriptor, uint32_t events, uint64_t who) {
+    epoll_event event = {};
+    event.events = events;
+    event.data.u64 = who;
+    if (epoll_ctl(epoll_.fd, operation, descriptor, &event) != 0) throw_errno(Code::kStorage, "watch a socket", errno);
+  }
+
+  void welcome() {
+    for (auto& socket : listener_.accept()) {
+      const std::string& peer = socket->peer();
+      Rank from = -1;
+      std::from_chars(peer.data(), peer.data() + peer.size(), from);
+      if (from < 0 || from >= options_.size) continue;
+      const int descriptor = socket->descriptor();
+      watch(EPOLL_CTL_ADD, descriptor, EPOLLIN, static_cast<uint64_t>(descriptor));
+      incoming_[descriptor] = {std::move(socket), from, std::vector<std::byte>(kReadBytes), 0};
+      take_from(descriptor);
+    }
+    report_strangers();
+  }
+
+  void report_strangers() {
+    if (listener_.refused() == reported_ || steady_clock::now() - last_report_ < 1s) return;
+    log::warning("rank " + std::to_string(options_.rank) + " refused " +
+                 std::to_string(listener_.refused() - reported_) +
+                 " connections of strangers over the network; the last one: " + listener_.last_refusal());
+    reported_ = listener_.refused();
+    last_report_ = steady_clock::now();
+  }
+
+  // True if anything came.
+  bool take_from(int descriptor) {
+    const auto found = incoming_.find(descriptor);
+    if (found == incoming_.end()) return false;
+    Incoming& in = found->second;
+    bool moved = false, sound = true;
+    for (int turn = 0; turn < kReadsPerTurn && sound; ++turn) {
+      const size_t got = in.socket->read(std::span(in.bytes).subspan(in.held));
+      if (got == 0) break;
+      moved = true;
+      in.held += got;
+      sound = deliver(in);
+    }
+    if (sound && in.socket->ended().empty()) {
+      if (in.socket->holds_more()) more_.push_back(descriptor);
+      return moved;
+    }
+    lose(in.from, sound ? in.socket->ended() : "it sent what no herd sends");
+    epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, descriptor, nullptr);
+    incoming_.erase(found);
+    return true;
+  }
+
+  // Hands over the frames that are whole; false where there is none that herd could have sent.
+  bool deliver(Incoming& in) {
+    size_t at = 0;
+    while (in.held - at >= kPrefixBytes) {
+      uint32_t payload = 0;
+      std::memcpy(&payload, &in.bytes[at], sizeof payload);
+      if (payload > kPieceBytes) return false;
+      if (in.held - at < kPrefixBytes + padded(payload)) break;
+      FrameHeader header;
+      std::memcpy(&header, &in.bytes[at + kAlign], sizeof header);
+      if (header.from != in.from) return false;
+      if (handler_) handler_(header, std::span(in.bytes).subspan(at + kPrefixBytes, payload));
+      at += kPrefixBytes + padded(payload);
+    }
+    if (at > 0) std::memmove(in.bytes.data(), in.bytes.data() + at, in.held - at);
+    in.held -= at;
+    return true;
+  }
+
+  // A rank is gone: nothing is sent to it any more. What it has sent still arrives.
+  void lose(Rank peer, const std::string& why) {
+    if (std::string& lost = lost_[static_cast<size_t>(peer)]; lost.empty()) lost = why;
+    Outgoing& out = outgoing_[static_cast<size_t>(peer)];
+    for (Queued& one : out.queue) {
+      if (one.in_flight != nullptr) --*one.in_flight;
+    }
+    out.queue.clear();
+    out.record.clear();
+    out.written = 0;
+    hang_up(out);
+  }
+
+  void hang_up(Outgoing& out) {
+    if (out.socket == nullptr) return;
+    epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, out.socket->descriptor(), nullptr);
+    out.socket.reset();
+  }
+
+  // Moves a rank's connection on as far as it goes.
+  void push(Rank to) {
+    Outgoing& out = outgoing_[static_cast<size_t>(to)];
+    std::string why;
+    if (!out.made) dial(to, why);
+    while (out.socket != nullptr) {
+      if (out.socket->shake_hands()) send_records(out);
+      if (out.socket->ended().empty()) break;
+      why = out.socket->ended();
+      const bool was_open = out.socket->open();
+      hang_up(out);
+      if (!was_open) dial(to, why);
+    }
+    if (out.socket == nullptr) return lose(to, why);
+    const bool room = out.socket->wants_write();
+    if (room == out.watches_room) return;
+    out.watches_room = room;
+    watch(EPOLL_CTL_MOD, out.socket->descriptor(), room ? EPOLLIN | EPOLLOUT : EPOLLIN,
+          kOutgoing | static_cast<uint64_t>(to));
+  }
+
+  // Connects to the next of a rank's addresses; no socket where none is left.
+  void dial(Rank to, std::string& why) {
+    Outgoing& out = outgoing_[static_cast<size_t>(to)];
+    out.made = true;
+    while (out.socket == nullptr && out.tries < kTries * out.addresses.size()) {
+      const std::string& address = out.addresses[out.tries++ % out.addresses.size()];
+      std::string failed;
+      Descriptor made = net::start_connecting(net::numeric_address(address, out.port), failed);
+      if (!failed.empty()) {
+        why = failed;
+        continue;
+      }
+      out.socket = net::SecureSocket::connect(context_, std::move(made), std::to_string(options_.rank));
+      out.watches_room = true;
+      watch(EPOLL_CTL_ADD, out.socket->descriptor(), EPOLLIN | EPOLLOUT, kOutgoing | static_cast<uint64_t>(to));
+    }
+  }
+
+  static void send_records(Outgoing& out) {
+    std::array<std::byte, 1> nothing{};
+    while (true) {
+      if (out.written == out.record.size()) fill_record(out);
+      if (out.record.empty()) break;
+      const size_t sent = out.socket->write(std::span(out.record).subspan(out.written));
+      if (sent == 0) return;
+      out.written += sent;
+    }
+    out.socket->read(nothing);  // nothing ever comes this way, but word that the other end is gone
+  }
+
+  // The next record, of as many frames as fit; empty where none waits.
+  static void fill_record(Outgoing& out) {
+    out.record.clear();
+    out.written = 0;
+    while (!out.queue.empty() && out.record.size() < kRecordBytes) {
+      Queued& frame = out.queue.front();
+      if (frame.taken == 0) {
+        if (kRecordBytes - out.record.size() < kPrefixBytes) return;
+        const auto bytes = static_cast<uint32_t>(frame.payload.size());
+        out.record.resize(out.record.size() + kPrefixBytes);
+        std::byte* prefix = out.record.data() + out.record.size() - kPrefixBytes;
+        std::memcpy(prefix, &bytes, sizeof bytes);
+        std::memcpy(prefix + kAlign, &frame.header, sizeof frame.header);
+        frame.taken = kPrefixBytes;
+      }
+      const std::span<const std::byte> left = frame.payload.subspan(frame.taken - kPrefixBytes);
+      const auto take = left.first(std::min(left.size(), kRecordBytes - out.record.size()));
+      out.record.insert(out.record.end(), take.begin(), take.end());
+      frame.taken += take.size();
+      if (take.size() < left.size()) return;
+      out.record.resize(padded(out.record.size()));
+      if (frame.in_flight != nullptr) --*frame.in_flight;
+      out.queue.pop_front();
+    }
+  }
+
+  WireOptions options_;
+  net::SecureContext context_;
+  std::vector<std::string> own_;
+  net::Listener listener_;
+  Descriptor epoll_;
+  Handler handler_;
+  std::vector<Outgoing> outgoing_;    // by rank
+  std::map<int, Incoming> incoming_;  // by descriptor
+  std::vector<int> more_;             // of those, with bytes that no descriptor shows any more
+  std::vector<std::string> lost_;     // by rank: why
+  int64_t reported_ = 0;
+  steady_clock::time_point last_report_ = {};
+};
+
+}  // namespace
+
+std::unique_ptr<Wire> open_tcp(const WireOptions& options) { return std::make_unique<TcpWire>(options); }
+
+std::unique_ptr<Wire> open_wire(WireKind kind, const WireOptions& options) {
+  return kind == WireKind::kTcp ? open_tcp(options) : open_ucx(options);
+}
+
+}  // namespace herd::transport
