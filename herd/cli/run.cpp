@@ -47,7 +47,8 @@ void add_run_command(CLI::App& app) {
   run->add_option("--topology", options->topology,
                   "machines that algorithms are chosen for: a file (docs/formats/topology.md), torus:4x4, mesh:4x4, "
                   "hosts:4x8 or racks:2x4x8; else what is found (or HERD_TOPOLOGY)");
-  run->add_option("--grace", options->grace_s, "seconds from SIGINT or SIGTERM to SIGKILL")->capture_default_str();
+  run->add_option("--grace", options->grace_s, "seconds from SIGINT, SIGTERM, SIGHUP or SIGUSR1 to SIGKILL")
+      ->capture_default_str();
   run->add_option("--threads", options->threads, "compute threads of a rank; default: cores / ranks");
   run->add_option("program", options->command, "the program and its arguments")->required();
   run->footer("Options end at the program: herd run -n 2 --log-dir logs -- ./train --steps 10");

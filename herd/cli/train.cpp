@@ -32,6 +32,10 @@ void add_train_command(CLI::App& app) {
   train->add_option("--token-file", options->token_file, "file with the job's secret (or HERD_TOKEN)");
   train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
       ->capture_default_str();
+  train
+      ->add_option("--grace", options->grace_s,
+                   "seconds that a step and its save have after a signal that asks for a stop, before SIGKILL")
+      ->capture_default_str();
   train->footer([] { return spec::run_keys_help(); });
   train->callback([options] {
     const int status = run_train(*options);
@@ -68,6 +72,7 @@ int run_train(const TrainOptions& options) {
                              .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = logs,
+                             .grace_s = options.grace_s,
                              .threads_per_rank = static_cast<int>(run.train.threads)});
 }
 

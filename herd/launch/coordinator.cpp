@@ -11,6 +11,7 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kNodeSilent = 5s;    // launcher and all ranks of a node
 constexpr auto kVerdictHeard = 2s;  // for the other launchers to hear the verdict
+constexpr double kTry = 2;          // seconds of one try to reach node 0
 constexpr auto kFirstReason = 1s;   // for the launcher that counted a failure first to say what it was
 
 SteadyTime after(double seconds) {
@@ -21,7 +22,7 @@ std::string numbered(const char* name, int attempt) { return std::string(name) +
 
 }  // namespace
 
-Coordinator::Coordinator(const LaunchOptions& options, const std::string& token) : options_(options) {
+Coordinator::Coordinator(const LaunchOptions& options, const std::string& token) : options_(options), token_(token) {
   if (options.node_rank == 0) {
     const StoreAddress address =
         options.num_nodes == 1 && options.rendezvous.empty() ? StoreAddress{} : parse_address(options.rendezvous);
@@ -31,16 +32,39 @@ Coordinator::Coordinator(const LaunchOptions& options, const std::string& token)
     rendezvous_ = options.rendezvous;
     log::info("node " + std::to_string(options.node_rank) + " waits for node 0 at " + rendezvous_);
   }
-  if (options.num_nodes == 1) return;
-  client_ = std::make_unique<StoreClient>(
-      rendezvous_, token, ClientIdentity{options.node_rank, options.num_nodes, kLaunchers}, after(options.meeting_s));
-  const std::string mine = std::to_string(options.ranks_per_node);
-  if (options.node_rank == 0) client_->set("ranks per node", mine);
-  const std::string first = client_->get("ranks per node", after(options.meeting_s));
-  if (first != mine) {
-    throw Error(Code::kBadConfig, "node " + std::to_string(options.node_rank) + " starts " + mine +
-                                      " ranks, but node 0 starts " + first + "\n  fix: the same -n on every node");
+}
+
+// In short tries, so that signals are heard meanwhile.
+bool Coordinator::connect(const std::function<bool()>& interrupted) {
+  const std::string node = "node " + std::to_string(options_.node_rank);
+  const auto waited = [&](const std::string& what) {
+    return Error(Code::kTimeout,
+                 node + " waited " + std::to_string(static_cast<int>(options_.meeting_s)) + " s for node 0: " + what);
+  };
+  const SteadyTime deadline = after(options_.meeting_s);
+  while (!client_) {
+    if (interrupted()) return false;
+    try {
+      client_ = std::make_unique<StoreClient>(rendezvous_, token_,
+                                              ClientIdentity{options_.node_rank, options_.num_nodes, kLaunchers},
+                                              std::min(deadline, after(kTry)));
+    } catch (const Error& error) {
+      if (error.code() != Code::kTimeout) throw;
+      if (Clock::now() >= deadline) throw waited(error.message());
+    }
   }
+  const std::string mine = std::to_string(options_.ranks_per_node);
+  if (options_.node_rank == 0) client_->set("ranks per node", mine);
+  std::optional<std::string> first;
+  while (!(first = ask("ranks per node", kTry))) {
+    if (interrupted()) return false;
+    if (Clock::now() >= deadline) throw waited("it did not say how many ranks a node has");
+  }
+  if (*first != mine) {
+    throw Error(Code::kBadConfig, node + " starts " + mine + " ranks, but node 0 starts " + *first +
+                                      "\n  fix: the same -n on every node");
+  }
+  return true;
 }
 
 std::optional<std::string> Coordinator::ask(const std::string& key, double patience_s) {
@@ -53,7 +77,8 @@ std::optional<std::string> Coordinator::ask(const std::string& key, double patie
 }
 
 bool Coordinator::start(int attempt, const std::function<bool()>& interrupted) {
-  if (!client_) return true;
+  if (options_.num_nodes == 1) return true;
+  if (!client_ && !connect(interrupted)) return false;
   if (client_->add(numbered("ready", attempt), 1) == options_.num_nodes) client_->set(numbered("go", attempt), "");
   const SteadyTime deadline = after(options_.meeting_s);
   while (!ask(numbered("go", attempt), 0.3)) {

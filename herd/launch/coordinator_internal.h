@@ -25,7 +25,7 @@ class Coordinator {
   Coordinator(const LaunchOptions& options, const std::string& token);
 
   const std::string& rendezvous() const { return rendezvous_; }
-  // Waits for the launchers of all nodes; false where `interrupted` said so first.
+  // Waits for node 0 and the launchers of all nodes; false where `interrupted` said so first.
   bool start(int attempt, const std::function<bool()>& interrupted);
   // Tells every rank and launcher. The first failure of an attempt decides the job's status: returned is that one,
   // which is another node's where a rank here only failed of it.
@@ -37,11 +37,12 @@ class Coordinator {
   std::vector<PeerState> peers(int attempt) const;
 
  private:
+  bool connect(const std::function<bool()>& interrupted);
   void check_nodes(int attempt);  // fails the attempt where a whole node has fallen silent
   std::optional<std::string> ask(const std::string& key, double patience_s);
 
   LaunchOptions options_;
-  std::string rendezvous_;
+  std::string token_, rendezvous_;
   std::unique_ptr<StoreServer> server_;  // on node 0
   std::unique_ptr<StoreClient> client_;  // with several nodes
 };

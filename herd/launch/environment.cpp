@@ -213,6 +213,7 @@ Environment parse_environment(const Variables& variables) {
     env.memory_table = read.text("HERD_MEMORY_TABLE");
     env.restart = read.number("HERD_RESTART").value_or(0);
     env.launch = read.text("HERD_LAUNCH");
+    env.started_s = read.number("HERD_STARTED").value_or(-1);
     env.token = read_token(read);
     env.rendezvous = read.text("HERD_RENDEZVOUS");
     env.job_id = read.text("HERD_JOB_ID");

@@ -1,6 +1,7 @@
 // Who this process is within its job, as the launcher's environment variables tell it. The only reader of them.
 //   herd run   HERD_RANK, HERD_SIZE, HERD_LOCAL_RANK, HERD_LOCAL_SIZE, HERD_NODE_RANK, HERD_NUM_NODES,
-//              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_LAUNCH, HERD_MEMORY_TABLE
+//              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_LAUNCH, HERD_STARTED,
+//              HERD_MEMORY_TABLE
 //   torchrun   RANK, WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, GROUP_RANK, GROUP_WORLD_SIZE, MASTER_ADDR, MASTER_PORT,
 //              TORCHELASTIC_RUN_ID, TORCHELASTIC_RESTART_COUNT (MASTER_PORT may be torchrun's own store: never bound)
 //   mpirun     OMPI_COMM_WORLD_RANK, _SIZE, _LOCAL_RANK, _LOCAL_SIZE (Open MPI)
@@ -36,6 +37,7 @@ struct Environment {
   std::string topology;        // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: found
   int threads = 0;             // compute threads of this rank; 0 = not stated
   int restart = 0;             // how often the job was restarted before
+  int64_t started_s = -1;      // when the launcher did, seconds of this host's steady clock; -1 = not known
   std::string launch;          // tells this start of the launcher from all others; restarts are of the same
   // Where this rank may leave a text table of its memory: the launcher prints it if the memory limit kills the rank.
   std::string memory_table;

@@ -3,12 +3,10 @@
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
-#include <sys/signalfd.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -23,6 +21,8 @@
 #include "herd/launch/keys.h"
 #include "herd/launch/output.h"
 #include "herd/launch/rank_process.h"
+#include "herd/launch/stop_request.h"
+#include "herd/launch/taken_signals.h"
 
 namespace herd::launch {
 namespace {
@@ -31,37 +31,6 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kOwnEnd = 1s;      // after a failure, ranks that heard of it end by themselves
 constexpr auto kAbortGrace = 5s;  // then from SIGTERM to SIGKILL
-
-// Takes the signals that a launcher lives by, for as long as it exists.
-class Signals {
- public:
-  Signals() {
-    sigset_t taken;
-    sigemptyset(&taken);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&taken, signal);
-    pthread_sigmask(SIG_BLOCK, &taken, &before_);
-    fd_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
-    if (fd_ < 0) throw_errno(Code::kStorage, "signalfd", errno);
-  }
-  ~Signals() {
-    close(fd_);
-    pthread_sigmask(SIG_SETMASK, &before_, nullptr);
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  int fd() const { return fd_; }
-  int next() {  // the next signal that asks us to stop, or 0
-    signalfd_siginfo info;
-    while (read(fd_, &info, sizeof info) == sizeof info) {
-      if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
-    }
-    return 0;
-  }
-
- private:
-  sigset_t before_;
-  int fd_ = -1;
-};
 
 // The folder of log files and memory tables: the user's, or one that vanishes with the job.
 class Folder {
@@ -127,8 +96,10 @@ class Job {
   void reap_ranks(int number);
   void on_rank_failure(const RankProcess& process, int number);
   void on_signal(int signal);
+  bool interrupted();  // asked to stop while no rank runs
   void enforce_deadlines();
   void print_report(int number) const;
+  std::string how_it_stopped() const;
   bool any_running() const;
   // Whether a stream should be read: a rank that has to stop waits for no reader.
   bool pumps(const OutputStream& stream) const { return stop_signal_ || !cause_.empty() || stream.wanted(); }
@@ -136,11 +107,12 @@ class Job {
 
   LaunchOptions options_;
   int world_;
-  Signals signals_;
+  TakenSignals signals_;
   Guardian guardian_;  // forks: before the coordinator starts ZeroMQ
   Folder folder_;
   mutable Console console_;  // starts threads: the guardian is there
   std::string token_;
+  const int64_t started_s_ = std::chrono::duration_cast<std::chrono::seconds>(Clock::now().time_since_epoch()).count();
   const std::string launch_;  // no secret: tells this start from all others
   Coordinator coordinator_;
 
@@ -152,6 +124,7 @@ class Job {
   std::optional<int64_t> oom_before_;
   Clock::time_point failed_at_;
   int stop_signal_ = 0;
+  StopRequest stop_;
   std::optional<Clock::time_point> terminate_at_, kill_at_;
 };
 
@@ -175,6 +148,7 @@ Variables Job::variables(int local_rank, int number) const {
   result["HERD_JOB_ID"] = "herd-" + coordinator_.rendezvous();
   result["HERD_TOKEN"] = token_;
   result["HERD_LAUNCH"] = launch_;
+  result["HERD_STARTED"] = std::to_string(started_s_);
   result["HERD_MEMORY_TABLE"] = folder_.memory_table(rank);
   if (!options_.topology.empty()) result["HERD_TOPOLOGY"] = options_.topology;
   const int threads = options_.threads_per_rank;
@@ -189,6 +163,11 @@ Variables Job::variables(int local_rank, int number) const {
 
 void Job::start_ranks(int number) {
   for (int local_rank = 0; local_rank < options_.ranks_per_node; ++local_rank) {
+    on_signal(signals_.next());
+    if (stop_signal_) {
+      status_ = 128 + stop_signal_;
+      return;
+    }
     const int rank = options_.node_rank * options_.ranks_per_node + local_rank;
     const std::string prefix = world_ > 1 ? "[" + std::to_string(rank) + "] " : "";
     std::error_code ignored;
@@ -264,19 +243,32 @@ void Job::reap_ranks(int number) {
 
 void Job::on_signal(int signal) {
   if (signal == 0) return;
-  if (stop_signal_) {
-    say("second signal: killing the ranks");
-    kill_at_ = Clock::now();
-    return;
+  switch (stop_.add(Clock::now())) {
+    case StopWish::kSame:
+      return;
+    case StopWish::kEnd:
+      say("asked again: killing the ranks");
+      kill_at_ = Clock::now();
+      return;
+    case StopWish::kSave:
+      break;
   }
   stop_signal_ = signal;
-  char text[128];
-  std::snprintf(text, sizeof text, "signal %d (%s): passed on; ranks have %.0f s to save", signal, sigdescr_np(signal),
-                options_.grace_s);
-  say(text);
+  char grace[32];
+  std::snprintf(grace, sizeof grace, "%.0f s", options_.grace_s);
+  say(signal_name(signal) + ": passed on; ranks have " + grace + " to save");
   guardian_.signal_group(signal);
   guardian_.signal_group(SIGCONT);
   kill_at_ = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(options_.grace_s * 1000));
+}
+
+bool Job::interrupted() {
+  const int signal = signals_.next();
+  if (signal == 0) return false;
+  stop_.add(Clock::now());
+  stop_signal_ = signal;
+  say(signal_name(signal) + ": stopped, while no rank ran");
+  return true;
 }
 
 void Job::enforce_deadlines() {
@@ -308,6 +300,15 @@ void Job::print_report(int number) const {
   say("the job failed: " + cause_);
 }
 
+std::string Job::how_it_stopped() const {
+  const std::string stopped = "stopped by " + signal_name(stop_signal_) + ": ";
+  for (const Local& rank : ranks_) {
+    if (rank.process.failed())
+      return stopped + "rank " + std::to_string(rank.process.rank) + " " + describe_end(*rank.process.wait_status);
+  }
+  return stopped + (ranks_.empty() ? "no rank had started" : "every rank ended with status 0");
+}
+
 int Job::attempt(int number) {
   status_ = 0;
   cause_ = memory_note_ = "";
@@ -323,6 +324,7 @@ int Job::attempt(int number) {
     enforce_deadlines();
   }
   guardian_.kill_members();
+  if (stop_signal_) say(how_it_stopped());
   for (Local& rank : ranks_) {
     for (OutputStream& stream : rank.streams) stream.finish();
     if (rank.log >= 0) close(rank.log);
@@ -339,8 +341,7 @@ int Job::run() {
         (cores == 1 ? " core" : " cores") + " of this machine: they will take turns");
   }
   for (int number = 0;; ++number) {
-    const auto interrupted = [this] { return (stop_signal_ = signals_.next()) != 0; };
-    if (!coordinator_.start(number, interrupted)) return 128 + stop_signal_;
+    if (interrupted() || !coordinator_.start(number, [this] { return interrupted(); })) return 128 + stop_signal_;
     const int status = attempt(number);
     const Verdict verdict = coordinator_.finish(number, status, number < options_.max_restarts && !stop_signal_);
     if (!verdict.restart) return verdict.status;

@@ -2,7 +2,8 @@
 //   - one process per rank, its environment as launch/environment.h reads it; output rank by rank (launch/output.h)
 //   - a rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
 //     later; then the job starts again, as a whole, up to max_restarts times
-//   - SIGINT, SIGTERM and SIGHUP are passed on; ranks have grace_s to save, a second signal ends them at once
+//   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on; ranks have grace_s to save, and a signal that comes 2 s after
+//     the first or later ends them at once (launch/stop_request.h)
 //   - no process of the job outlives the launcher (launch/guardian.h)
 // On several nodes one launcher runs on each; they meet at `rendezvous`, which node 0 hosts.
 #pragma once
@@ -28,8 +29,8 @@ struct LaunchOptions {
 };
 
 // Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal).
-// Takes SIGINT, SIGTERM, SIGHUP and SIGCHLD while it runs: call it from the main thread, before other threads start.
-// Throws kBadConfig where the options can't be met.
+// Takes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it runs: call it from the main thread, before other threads
+// start. Throws kBadConfig where the options can't be met.
 int launch_job(const LaunchOptions& options);
 
 }  // namespace herd::launch

@@ -35,7 +35,8 @@ struct RunFile {
   struct Train {
     int64_t steps = 200, batch = 12, micro_batch = 2, seed = 1;
     int64_t eval_every = 50, eval_batches = 8;
-    int64_t threads = 0;  // torch threads of a rank; 0 = cores / ranks of the host
+    double max_minutes = 0;  // of the job, restarts included; 0 = no limit
+    int64_t threads = 0;     // torch threads of a rank; 0 = cores / ranks of the host
     bool operator==(const Train&) const = default;
   } train;
   struct Optimizer {

@@ -68,6 +68,8 @@ std::vector<Key> make_keys() {
       integer("train", "seed", HERD_FIELD(train.seed), 0, "of initial weights, order of samples, dropout"),
       integer("train", "eval_every", HERD_FIELD(train.eval_every), 0, "steps between validations; 0 = never"),
       integer("train", "eval_batches", HERD_FIELD(train.eval_batches), 1, "batches of one validation"),
+      number("train", "max_minutes", HERD_FIELD(train.max_minutes), 0, 1e7,
+             "minutes after which the job saves and stops, from its start, restarts included; 0 = no limit"),
       integer("train", "threads", HERD_FIELD(train.threads), 0,
               "torch threads of a rank; 0 = cores / ranks of the host", 4096),
 

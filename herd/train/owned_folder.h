@@ -3,8 +3,10 @@
 // Threads: one.
 #pragma once
 
+#include <chrono>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "herd/checkpoint/peers.h"
@@ -18,6 +20,7 @@ namespace herd::train {
 struct JobAttempt {
   std::string job = {};  // the same for all its restarts; empty = nobody can tell
   int restart = 0;       // starts before this one
+  std::optional<std::chrono::steady_clock::time_point> began = {};  // when the job's first start did; empty = now
 };
 
 class OwnedFolder {

@@ -1,48 +1,65 @@
 #include "herd/train/stop_signal.h"
 
+#include <unistd.h>
+
+#include <array>
+#include <atomic>
 #include <csignal>
-#include <ctime>
+
+#include "herd/launch/stop_request.h"
 
 namespace herd::train {
 namespace {
 
-volatile std::sig_atomic_t stop_requested = 0;
-timespec first_request;
-struct sigaction before_int, before_term;
+constexpr size_t kTaken = launch::kStopSignals.size();
+std::atomic<bool> stop_requested = false, trains = false, says_it = false;
+launch::StopRequest request;  // of the handler, which no other signal of these interrupts
+std::array<struct sigaction, kTaken> before;
+struct sigaction before_pipe;
 
-// A terminal signals every process of the job and the launcher passes the signal on: what comes within two seconds is
-// the same request. Only async-signal-safe calls.
+// Here and below: only async-signal-safe calls.
+void end_before_the_first_step(int signal_number) {
+  constexpr char kText[] = "herd: stopped by a signal before the first step: nothing was trained, nothing is saved\n";
+  if (says_it) [[maybe_unused]]
+    const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
+  _exit(128 + signal_number);
+}
+
 void on_signal(int signal_number) {
-  timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  const double since_s = static_cast<double>(now.tv_sec - first_request.tv_sec) +
-                         1e-9 * static_cast<double>(now.tv_nsec - first_request.tv_nsec);
-  if (stop_requested && since_s >= 2) {
-    signal(signal_number, SIG_DFL);
-    raise(signal_number);
-    return;
-  }
-  if (!stop_requested) first_request = now;
-  stop_requested = 1;
+  if (!trains) end_before_the_first_step(signal_number);
+  const auto wish = request.add(launch::StopRequest::Clock::now());
+  stop_requested = true;
+  if (wish != launch::StopWish::kEnd) return;
+  signal(signal_number, SIG_DFL);
+  raise(signal_number);
 }
 
 }  // namespace
 
-StopSignal::StopSignal() {
-  stop_requested = 0;
+StopSignal::StopSignal(bool says) {
+  stop_requested = trains = false;
+  says_it = says;
+  request = {};
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGINT, &action, &before_int);
-  sigaction(SIGTERM, &action, &before_term);
+  for (const int signal : launch::kStopSignals) sigaddset(&action.sa_mask, signal);
+  for (size_t i = 0; i < kTaken; ++i) {
+    sigaction(launch::kStopSignals[i], nullptr, &before[i]);
+    if (before[i].sa_handler != SIG_IGN) sigaction(launch::kStopSignals[i], &action, nullptr);
+  }
+  action.sa_handler = SIG_IGN;
+  sigaction(SIGPIPE, &action, &before_pipe);
 }
 
 StopSignal::~StopSignal() {
-  sigaction(SIGINT, &before_int, nullptr);
-  sigaction(SIGTERM, &before_term, nullptr);
+  for (size_t i = 0; i < kTaken; ++i) sigaction(launch::kStopSignals[i], &before[i], nullptr);
+  sigaction(SIGPIPE, &before_pipe, nullptr);
 }
 
-bool StopSignal::requested() { return stop_requested != 0; }
+void StopSignal::first_step_begins() { trains = true; }
+
+bool StopSignal::requested() { return stop_requested; }
 
 }  // namespace herd::train

@@ -1,5 +1,6 @@
-// SIGINT and SIGTERM ask for a clean stop: the loop finishes its step, saves and returns.
-// One that comes two seconds or more after the first ends the process at once.
+// Signals that ask for a stop (launch/stop_request.h): before the first step they end the process, which says that
+// nothing was done; from then on the loop finishes its step, saves and returns. Asked again, they end it at once.
+// A reader of our output that leaves (SIGPIPE) asks for nothing.
 // Threads: one StopSignal per process; requested() from any thread.
 #pragma once
 
@@ -7,10 +8,12 @@ namespace herd::train {
 
 class StopSignal {
  public:
-  StopSignal();   // installs the handlers
-  ~StopSignal();  // puts back what was there
+  explicit StopSignal(bool says);  // installs the handlers; `says`: one rank speaks for all
+  ~StopSignal();                   // puts back what was there
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
+
+  static void first_step_begins();
   static bool requested();
 };
 

@@ -7,14 +7,28 @@
 #include "herd/comm/communicator.h"
 #include "herd/launch/environment.h"
 #include "herd/train/shared_error.h"
+#include "herd/train/stop_signal.h"
 #include "herd/train/trainer.h"
 
 namespace herd::train {
 
 int exit_status(const Error& error) { return error.code() == Code::kBadConfig ? 2 : 1; }
 
+namespace {
+
+JobAttempt attempt_of(const launch::Environment& environment) {
+  JobAttempt attempt{.job = environment.launch, .restart = environment.restart};
+  if (environment.started_s >= 0) {
+    attempt.began = std::chrono::steady_clock::time_point(std::chrono::seconds(environment.started_s));
+  }
+  return attempt;
+}
+
+}  // namespace
+
 int train_rank(const std::string& run_file, const std::vector<std::string>& overrides) {
   const launch::Environment environment = launch::read_environment();
+  const StopSignal signals(environment.rank == 0);
   if (environment.size > 1) log::set_rank(environment.rank);
   spec::RunFile run = spec::parse_run_file(run_file, overrides);
   const int threads = run.train.threads > 0 ? static_cast<int>(run.train.threads) : environment.threads;
@@ -23,7 +37,7 @@ int train_rank(const std::string& run_file, const std::vector<std::string>& over
   DeviceMemory::set_budget(run.memory.device_budget);
   Communicator comm = Communicator::create(run.comm.topology == "auto" ? "" : run.comm.topology);
   try {
-    Trainer(std::move(run), comm, {.job = environment.launch, .restart = environment.restart}).run();
+    Trainer(std::move(run), comm, attempt_of(environment)).run();
     return 0;
   } catch (const SharedError& error) {
     if (comm.rank() == 0) throw;

@@ -99,6 +99,7 @@ struct Trainer::State {
   sim::Timeline measured;                          // of the first steps after the warm-up
   std::vector<program::OpMemory> measured_memory;  // of the last of those
   Position first;                                  // done before this process
+  std::optional<Clock::time_point> time_limit;     // of rank 0, which stops for all
   std::map<std::string, std::string> machine = describe_machine();
 
   std::string choice;  // what strategy.auto took; empty where the run file says all
@@ -106,6 +107,12 @@ struct Trainer::State {
   State(planner::Settled settled, Communicator& c)
       : run(std::move(settled.run)), comm(c), layout(spec::resolve(run, c.size())), choice(std::move(settled.choice)) {}
 
+  bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
+  bool wants_stop() const { return StopSignal::requested() || is_over_time(); }
+  std::string why_stopped() const {
+    return is_over_time() ? "stopped by train.max_minutes = " + format_number(run.train.max_minutes)
+                          : "stopped by a signal";
+  }
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
     if (root()) log::info(text);
@@ -185,6 +192,11 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
   if (s.validation) s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups);
 
+  if (s.root() && run.train.max_minutes > 0) {
+    s.time_limit = attempt.began.value_or(Clock::now()) +
+                   std::chrono::duration_cast<Clock::duration>(
+                       std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
+  }
   s.checkpoints = std::make_unique<RunCheckpoints>(
       run, *s.owned, comm, *s.peers, RunCheckpoints::States{*s.parameters, *s.weights, *s.optimizer, *s.bindings});
   s.first = s.checkpoints->start();
@@ -238,11 +250,9 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const runtime::StepInput input = read_step(step);
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
-  const EndOfStep end = meet_at_end_of_step({.loss_sum = output.loss_sum,
-                                             .tokens = output.count,
-                                             .stop = StopSignal::requested(),
-                                             .unsaved = checkpoints->failed()},
-                                            comm);
+  const EndOfStep end = meet_at_end_of_step(
+      {.loss_sum = output.loss_sum, .tokens = output.count, .stop = wants_stop(), .unsaved = checkpoints->failed()},
+      comm);
   if (end.unsaved) checkpoints->wait();
   stop = end.stop;
 
@@ -273,7 +283,7 @@ std::optional<double> Trainer::State::validate() {
                          {.batches = run.train.eval_batches,
                           .batch = layout.batch,
                           .micro_batch = layout.micro_batch,
-                          .stop_requested = StopSignal::requested});
+                          .stop_requested = [this] { return wants_stop(); }});
 }
 
 void Trainer::State::save(int64_t steps_done) {
@@ -334,7 +344,7 @@ TrainResult Trainer::run() {
 
 TrainResult Trainer::State::train() {
   State& s = *this;
-  StopSignal signals;
+  StopSignal::first_step_begins();
   TrainResult result{.steps = s.first.step};
   double average_s = 0;
   std::vector<double> steps_us;  // but the first, which wakes memory
@@ -377,7 +387,9 @@ TrainResult Trainer::State::train() {
   if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
-  if (result.stopped) s.say("stopped by a signal after step " + std::to_string(result.steps) + ", saved");
+  if (result.stopped)
+    s.say(why_stopped() + " after step " + std::to_string(result.steps) +
+          (run.checkpoint.every >= 0 ? ", saved" : ", nothing saved: checkpoint.every is -1"));
   return result;
 }
 

@@ -17,7 +17,7 @@ namespace herd::train {
 struct TrainResult {
   int64_t steps = 0;     // optimizer steps done, resumed ones included
   double loss = 0;       // of the last step
-  bool stopped = false;  // by a signal, before the last step; a checkpoint was saved
+  bool stopped = false;  // by a signal or train.max_minutes, before the last step; saved, if the run saves at all
 };
 
 class Trainer {
@@ -28,7 +28,7 @@ class Trainer {
   Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
   ~Trainer();
 
-  // Collective: every rank runs the same steps. Stops cleanly after SIGINT or SIGTERM of any rank.
+  // Collective: every rank runs the same steps. Stops cleanly where any rank's StopSignal asks for it.
   // Throws kBadConfig naming block, rank and step where a loss or gradient is NaN or infinite, kBug where replicas
   // differ, and what the communicator and the checkpoints throw.
   TrainResult run();

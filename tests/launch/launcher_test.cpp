@@ -16,6 +16,7 @@
 
 #include "child_process.h"
 #include "herd/base/error.h"
+#include "herd/launch/stop_request.h"
 #include "herd/transport/wire.h"
 #include "tests/support/temporary_folder.h"
 
@@ -79,6 +80,13 @@ std::vector<std::string> node(int rank, const std::string& address, std::vector<
   return herd_run({"-n", "2", "--nnodes", "2", "--node-rank", std::to_string(rank), "--rendezvous", address,
                    "--max-restarts", std::to_string(restarts)},
                   std::move(program));
+}
+
+bool appears(const std::filesystem::path& path, Clock::duration patience = 20s) {
+  for (const auto until = Clock::now() + patience; Clock::now() < until; std::this_thread::sleep_for(10ms)) {
+    if (std::filesystem::exists(path)) return true;
+  }
+  return false;
 }
 
 TEST(HerdRun, RanksMeetAndLinesCarryTheRank) {
@@ -183,11 +191,48 @@ TEST(HerdRun, GivesUpAfterTheLastRestart) {
 }
 
 TEST(HerdRun, PassesASignalOnAndLetsRanksSave) {
-  ChildProcess job(herd_run({"-n", "2"}, {kRank, "saves"}));
-  ASSERT_TRUE(job.wait_for("met by", 2)) << job.output();
-  job.kill(SIGTERM);
+  for (const int signal : kStopSignals) {
+    ChildProcess job(herd_run({"-n", "2"}, {kRank, "saves"}));
+    ASSERT_TRUE(job.wait_for("met by", 2)) << job.output();
+    job.kill(signal);
+    EXPECT_EQ(job.wait(), 0) << strsignal(signal);
+    EXPECT_EQ(job.count(" saved"), 2) << strsignal(signal);
+    EXPECT_THAT(job.output(), HasSubstr("every rank ended with status 0"));
+  }
+}
+
+TEST(HerdRun, ASignalThatComesTwiceAtOnceIsOneRequest) {
+  ChildProcess job({"timeout", "3", kHerd, "run", "-n", "2", "sh", "-c",
+                    "trap 'sleep 0.5; echo saved; exit 0' TERM; echo up; while :; do sleep 0.05; done"});
+  EXPECT_EQ(job.wait(), 124) << "of timeout(1), which signals its child and then its group";
+  EXPECT_EQ(job.count("] saved"), 2) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("every rank ended with status 0"));
+}
+
+TEST(HerdRun, ATerminalThatClosesStopsNoJobUnderNohup) {
+  ChildProcess job({"nohup", kHerd, "run", "-n", "1", "sh", "-c", "echo up; sleep 1; echo done"});
+  ASSERT_TRUE(job.wait_for("up"));
+  job.kill(SIGHUP);
   EXPECT_EQ(job.wait(), 0);
-  EXPECT_EQ(job.count(" saved"), 2);
+  EXPECT_THAT(job.output(), HasSubstr("done\n"));
+}
+
+TEST(HerdRun, ServesSignalsWhileRanksStart) {
+  TemporaryFolder folder;
+  ChildProcess job(herd_run({"-n", "400", "--log-dir", folder.path()}, {"sleep", "30"}));
+  ASSERT_TRUE(appears(folder / "rank3.log"));
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(10), 128 + SIGTERM);
+  EXPECT_FALSE(std::filesystem::exists(folder / "rank399.log")) << "all ranks were started after the signal";
+  EXPECT_THAT(job.output(), HasSubstr("killed by signal 15"));
+}
+
+TEST(HerdRun, ServesSignalsWhileItWaitsForNodeZero) {
+  ChildProcess job(node(1, free_address(), {kRank, "meet"}), kToken);
+  ASSERT_TRUE(job.wait_for("waits for node 0"));
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(5), 128 + SIGTERM);
+  EXPECT_THAT(job.output(), HasSubstr("stopped, while no rank ran"));
 }
 
 TEST(HerdRun, KillsRanksThatDoNotStopInTime) {
@@ -203,15 +248,9 @@ TEST(HerdRun, ASecondSignalKillsAtOnce) {
   ASSERT_TRUE(job.wait_for("up"));
   job.kill(SIGTERM);
   ASSERT_TRUE(job.wait_for("passed on"));
+  std::this_thread::sleep_for(StopRequest::kSameRequest);
   job.kill(SIGINT);
   EXPECT_EQ(job.wait(10), 128 + SIGKILL);
-}
-
-bool appears(const std::filesystem::path& path, Clock::duration patience = 20s) {
-  for (const auto until = Clock::now() + patience; Clock::now() < until; std::this_thread::sleep_for(10ms)) {
-    if (std::filesystem::exists(path)) return true;
-  }
-  return false;
 }
 
 TEST(HerdRun, AReaderThatStallsStopsNeitherRanksNorSignals) {

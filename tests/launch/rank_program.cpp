@@ -12,6 +12,7 @@
 #include "herd/base/error.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
+#include "herd/launch/stop_request.h"
 #include "herd/launch/store_client.h"
 
 namespace {
@@ -70,7 +71,7 @@ int run(const std::string& mode, const std::string& folder) {
   }
   if (mode == "saves") {
     static volatile sig_atomic_t stop = 0;
-    signal(SIGTERM, [](int) { stop = 1; });
+    for (const int asks : kStopSignals) signal(asks, [](int) { stop = 1; });
     meet(*store, env);
     while (!stop) usleep(2000);
     std::printf("rank %d saved\n", env.rank);

@@ -147,6 +147,64 @@ TEST(TrainCommand, SavesAndEndsCleanly_WhenAskedToStop) {
   EXPECT_TRUE(Command::processes_with(folder.root.string()).empty());
 }
 
+TEST(TrainCommand, SavesAndEndsCleanly_WhicheverSignalAsks) {
+  for (const int signal : {SIGINT, SIGHUP, SIGUSR1}) {
+    RunFolder folder;
+    Command run = folder.start("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
+    ASSERT_TRUE(run.wait_for("step 2/")) << run.output();
+    kill(run.pid(), signal);
+    EXPECT_EQ(run.wait(), 0) << run.output();
+    EXPECT_THAT(run.output(), HasSubstr("stopped by a signal after step"));
+    EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u) << strsignal(signal);
+  }
+}
+
+TEST(TrainCommand, SavesAndEndsCleanly_WhenTimeoutSaysItTwice) {
+  RunFolder folder;
+  auto words = folder.command("run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0"});
+  words.insert(words.begin(), {"/usr/bin/timeout", "1000"});
+  Command run(words, folder.root / "output");
+  ASSERT_TRUE(run.wait_for("step 2/")) << run.output();
+  kill(run.pid(), SIGTERM);  // as its own time being over: to its child, then to its group
+  EXPECT_EQ(run.wait(), 0) << run.output();
+  EXPECT_THAT(run.output(), HasSubstr("every rank ended with status 0"));
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
+}
+
+TEST(TrainCommand, SavesAndEndsCleanly_WhenMaxMinutesAreOver) {
+  RunFolder folder;
+  const auto begin = std::chrono::steady_clock::now();
+  const Ended run = folder.train(
+      "run", 2, {"train.steps=100000", "checkpoint.every=100000", "train.eval_every=0", "train.max_minutes=0.1"});
+  EXPECT_EQ(run.status, 0) << run.output;
+  EXPECT_THAT(run.output, HasSubstr("stopped by train.max_minutes = 0.1 after step"));
+  EXPECT_GE(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 1u);
+}
+
+TEST(TrainCommand, SaysWhatItDid_WhenAskedToStopBeforeTheFirstStep) {
+  RunFolder folder;
+  Command run = folder.start("run", 2, {"train.steps=100000", "model.width=256", "model.layers=8"});
+  ASSERT_TRUE(run.wait_for("2 ranks = dp 2")) << run.output();
+  kill(run.pid(), SIGTERM);
+  EXPECT_EQ(run.wait(), 128 + SIGTERM) << run.output();
+  EXPECT_THAT(run.output(),
+              HasSubstr("stopped by a signal before the first step: nothing was trained, nothing is saved"));
+  EXPECT_TRUE(list_checkpoints(folder.root / "run/checkpoints").empty());
+}
+
+TEST(TrainCommand, TrainsToTheEnd_WhenItsReaderLeaves) {
+  RunFolder folder;
+  std::string line;
+  for (const std::string& word : folder.command("run", 2)) line += word + " ";
+  Command run({"/bin/sh", "-c", line + "2>&1 | head -3 > /dev/null"}, folder.root / "output");
+  EXPECT_EQ(run.wait(), 0);
+  for (int i = 0; i < 500 && !Command::processes_with(folder.root.string()).empty(); ++i) usleep(20'000);
+  EXPECT_EQ(losses(folder.root / "run").size(), 12u);
+  EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 2u);
+}
+
 TEST(TrainCommand, SavesAtOnce_WhenAskedToStopWithinALongValidation) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "train.eval_every=2", "train.eval_batches=100000000"});
