@@ -17,8 +17,8 @@ namespace herd::launch {
 namespace {
 
 // The guardian's whole life. Calls only what is safe after a fork in a process with threads.
-[[noreturn]] void guard(int launcher) {
-  setpgid(0, 0);
+[[noreturn]] void guard(int launcher, pid_t group) {
+  setpgid(0, group);
   for (const int signal : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGPIPE, SIGUSR1, SIGUSR2, SIGTSTP, SIGTTIN, SIGTTOU}) {
     ::signal(signal, SIG_IGN);
   }
@@ -51,28 +51,55 @@ pid_t group_of(const std::filesystem::path& process) {
 }  // namespace
 
 Guardian::Guardian() {
+  start();
+  group_ = pid_;
+}
+
+void Guardian::start() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) throw_errno(Code::kStorage, "pipe to the guardian", errno);
-  pid_ = fork();
-  if (pid_ == 0) guard(ends[0]);
+  const pid_t started = fork();
+  if (started == 0) guard(ends[0], group_);
   const int failure = errno;
   close(ends[0]);
-  pipe_ = ends[1];
-  if (pid_ < 0) {
-    close(pipe_);
+  if (started < 0) {
+    close(ends[1]);
     throw_errno(Code::kStorage, "fork the guardian", failure);
   }
-  setpgid(pid_, pid_);  // whoever comes first
+  pid_ = started;
+  pipe_ = ends[1];
+  setpgid(pid_, group_);  // whoever comes first
+}
+
+std::optional<std::string> Guardian::replace_if_dead() {
+  siginfo_t ended = {};
+  if (pid_ < 0 || waitid(P_PID, static_cast<id_t>(pid_), &ended, WEXITED | WNOHANG | WNOWAIT) != 0 || ended.si_pid == 0)
+    return std::nullopt;
+  const std::string what = "the guardian (process " + std::to_string(pid_) +
+                           ") is gone, which ends the ranks if this " + "launcher is killed; ";
+  dead_.push_back(pid_);
+  pid_ = -1;
+  close(pipe_);
+  pipe_ = -1;
+  try {
+    start();
+  } catch (const Error& error) {
+    return what + "none can take its place: " + error.message();
+  }
+  return what + "process " + std::to_string(pid_) + " takes its place";
 }
 
 Guardian::~Guardian() {
-  kill(-pid_, SIGKILL);
-  close(pipe_);
-  while (waitpid(pid_, nullptr, 0) < 0 && errno == EINTR) {
+  kill(-group_, SIGKILL);
+  if (pipe_ >= 0) close(pipe_);
+  if (pid_ > 0) dead_.push_back(pid_);
+  for (const pid_t one : dead_) {
+    while (waitpid(one, nullptr, 0) < 0 && errno == EINTR) {
+    }
   }
 }
 
-void Guardian::signal_group(int signal) const { kill(-pid_, signal); }
+void Guardian::signal_group(int signal) const { kill(-group_, signal); }
 
 void Guardian::kill_members() const {
   constexpr int kRounds = 10;  // a member may be starting another while we look
@@ -83,7 +110,7 @@ void Guardian::kill_members() const {
       const std::string name = entry.path().filename();
       if (name.find_first_not_of("0123456789") != std::string::npos) continue;
       const pid_t member = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
-      if (member == pid_ || group_of(entry.path()) != pid_) continue;
+      if (member == pid_ || group_of(entry.path()) != group_) continue;
       any = true;
       kill(member, SIGKILL);
     }

@@ -5,6 +5,10 @@
 
 #include <sys/types.h>
 
+#include <optional>
+#include <string>
+#include <vector>
+
 namespace herd::launch {
 
 class Guardian {
@@ -14,13 +18,18 @@ class Guardian {
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;
 
-  pid_t group() const { return pid_; }
+  pid_t group() const { return group_; }
+  // Where the guardian has ended, starts another in its place; returns what to tell the user then. Ask often.
+  std::optional<std::string> replace_if_dead();
   void signal_group(int signal) const;  // not SIGKILL: the guardian ignores what can be ignored, and stays
   void kill_members() const;            // SIGKILL for everybody in the group but the guardian
 
  private:
-  pid_t pid_ = -1;
+  void start();
+  pid_t group_ = 0;  // process id of the first one, which is waited for last: until then nobody else gets the number
+  pid_t pid_ = -1;   // -1: none could be started
   int pipe_ = -1;
+  std::vector<pid_t> dead_;
 };
 
 }  // namespace herd::launch

@@ -31,6 +31,8 @@ using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 constexpr auto kOwnEnd = 1s;      // after a failure, ranks that heard of it end by themselves
 constexpr auto kAbortGrace = 5s;  // then from SIGTERM to SIGKILL
+constexpr int kRefusal = 2;       // exit status of a request that can't be met: of herd, and of most programs
+constexpr auto kFirstPause = 1s, kLongestPause = 60s;  // before a restart; each is twice the one before
 
 // The folder of log files and memory tables: the user's, or one that vanishes with the job.
 class Folder {
@@ -96,7 +98,8 @@ class Job {
   void reap_ranks(int number);
   void on_rank_failure(const RankProcess& process, int number);
   void on_signal(int signal);
-  bool interrupted();  // asked to stop while no rank runs
+  bool interrupted(std::chrono::milliseconds within = 0ms);  // asked to stop while no rank runs
+  bool may_restart(int number) const;
   void enforce_deadlines();
   void print_report(int number) const;
   std::string how_it_stopped() const;
@@ -262,8 +265,8 @@ void Job::on_signal(int signal) {
   kill_at_ = Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(options_.grace_s * 1000));
 }
 
-bool Job::interrupted() {
-  const int signal = signals_.next();
+bool Job::interrupted(std::chrono::milliseconds within) {
+  const int signal = signals_.next_within(within);
   if (signal == 0) return false;
   stop_.add(Clock::now());
   stop_signal_ = signal;
@@ -321,6 +324,7 @@ int Job::attempt(int number) {
     wait_and_pump();
     on_signal(signals_.next());
     reap_ranks(number);
+    if (const auto replaced = guardian_.replace_if_dead()) say(*replaced);
     enforce_deadlines();
   }
   guardian_.kill_members();
@@ -334,6 +338,8 @@ int Job::attempt(int number) {
   return status_;
 }
 
+bool Job::may_restart(int number) const { return number < options_.max_restarts && !stop_signal_; }
+
 int Job::run() {
   const int cores = usable_cores();
   if (options_.ranks_per_node > cores) {
@@ -343,9 +349,16 @@ int Job::run() {
   for (int number = 0;; ++number) {
     if (interrupted() || !coordinator_.start(number, [this] { return interrupted(); })) return 128 + stop_signal_;
     const int status = attempt(number);
-    const Verdict verdict = coordinator_.finish(number, status, number < options_.max_restarts && !stop_signal_);
-    if (!verdict.restart) return verdict.status;
-    say("starting again (" + std::to_string(number + 1) + " of at most " + std::to_string(options_.max_restarts) + ")");
+    const Verdict verdict = coordinator_.finish(number, status, status != kRefusal && may_restart(number));
+    if (!verdict.restart) {
+      if (verdict.status == kRefusal && may_restart(number))
+        say("not started again: status 2 says that the request can't be met, so it would end the same way");
+      return verdict.status;
+    }
+    const auto pause = std::min(kFirstPause * (1 << std::min(number, 10)), kLongestPause);
+    say("starting again (" + std::to_string(number + 1) + " of at most " + std::to_string(options_.max_restarts) +
+        ") in " + std::to_string(pause.count()) + " s");
+    if (interrupted(pause)) return 128 + stop_signal_;
   }
 }
 

@@ -1,10 +1,11 @@
 // Starts the ranks of a job on this node, watches them, and ends with the status of the first one that failed.
 //   - one process per rank, its environment as launch/environment.h reads it; output rank by rank (launch/output.h)
 //   - a rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
-//     later; then the job starts again, as a whole, up to max_restarts times
+//     later; then the job starts again, as a whole, up to max_restarts times, after pauses of 1, 2, 4 .. 60 s; status
+//     2, a request that can't be met, ends it for good
 //   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on; ranks have grace_s to save, and a signal that comes 2 s after
 //     the first or later ends them at once (launch/stop_request.h)
-//   - no process of the job outlives the launcher (launch/guardian.h)
+//   - no process of the job outlives the launcher (launch/guardian.h), and no guardian's death goes unnoticed
 // On several nodes one launcher runs on each; they meet at `rendezvous`, which node 0 hosts.
 #pragma once
 

@@ -190,6 +190,42 @@ TEST(HerdRun, GivesUpAfterTheLastRestart) {
   EXPECT_EQ(job.count("the job failed"), 2);
 }
 
+TEST(HerdRun, PausesLongerBeforeEachRestart_AndASignalEndsThePause) {
+  const auto began = Clock::now();
+  ChildProcess job(herd_run({"-n", "1", "--max-restarts", "9"}, {"sh", "-c", "exit 5"}));
+  ASSERT_TRUE(job.wait_for("starting again (3 of at most 9) in 4 s")) << job.output();
+  EXPECT_GE(Clock::now() - began, 3s);
+  job.kill(SIGTERM);
+  EXPECT_EQ(job.wait(3), 128 + SIGTERM);
+}
+
+TEST(HerdRun, ARequestThatCannotBeMetIsNotStartedAgain) {
+  ChildProcess job(herd_run({"-n", "2", "--max-restarts", "3"}, {"sh", "-c", "echo started; exit 2"}));
+  EXPECT_EQ(job.wait(), 2);
+  EXPECT_LE(job.count("] started"), 2) << job.output();
+  EXPECT_THAT(job.output(), HasSubstr("not started again: status 2"));
+}
+
+TEST(HerdRun, AGuardianThatIsKilledIsReplaced) {
+  const std::string mark = marker();
+  ChildProcess job(herd_run({"-n", "2"}, {"sh", "-c", "sleep " + mark + " & echo up; wait"}));
+  ASSERT_TRUE(job.wait_for("up", 2));
+  for (int times = 1; times <= 2; ++times) {
+    std::this_thread::sleep_for(200ms);  // it gives itself its name
+    for (const auto& entry : std::filesystem::directory_iterator("/proc")) {
+      std::ifstream file(entry.path() / "stat");
+      std::string pid, name, state, parent;
+      if (file >> pid >> name >> state >> parent && name == "(herd-guardian)" && parent == std::to_string(job.pid()))
+        kill(std::stoi(pid), SIGKILL);
+    }
+    ASSERT_TRUE(job.wait_for("takes its place", times)) << job.output();
+  }
+  EXPECT_EQ(processes_with("sh -c sleep " + mark), 3) << "the launcher and its ranks go on";
+  job.kill(SIGKILL);
+  EXPECT_EQ(job.wait(), 128 + SIGKILL);
+  EXPECT_TRUE(gone(mark));
+}
+
 TEST(HerdRun, PassesASignalOnAndLetsRanksSave) {
   for (const int signal : kStopSignals) {
     ChildProcess job(herd_run({"-n", "2"}, {kRank, "saves"}));
