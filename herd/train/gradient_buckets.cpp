@@ -24,7 +24,7 @@ std::vector<GradientBucket> plan_gradient_buckets(const std::vector<GradientShap
     bucket.offsets.push_back(bucket.elements);
     bucket.elements += padded;
   }
-  for (GradientBucket& bucket : buckets) bucket.elements += 1;
+  for (GradientBucket& bucket : buckets) bucket.elements += bucket.num_flags();
   return buckets;
 }
 

@@ -51,8 +51,9 @@ struct GradientReducer::State {
     at::Tensor parameter;
     at::Tensor view;  // bytes of the bucket, in the parameter's sizes and strides
     size_t bucket = 0;
+    at::Tensor before = {};    // the gradient of an unused parameter, until it is known whether another rank used it
     bool ready = false;        // in the bucket, in this backward
-    bool touched = false;      // a backward without reducing gave it a gradient
+    bool used = false;         // a backward since the last reduction gave it a gradient
     AutogradNode accumulator;  // autograd holds it weakly
     uintptr_t hook = 0;
   };
@@ -62,8 +63,12 @@ struct GradientReducer::State {
     std::string name;
     at::Tensor flat;
     size_t num_ready = 0;
-    bool started = false;
+    bool missing = false;  // this rank lacks a gradient that it must have
     Work work;
+
+    // The last elements of the bucket, and what they say after the reduction, on the host.
+    at::Tensor flags() const { return flat.narrow(0, plan.first_flag(), plan.num_flags()); }
+    at::Tensor read_flags() const { return flags().to(at::TensorOptions().device(at::kCPU).dtype(at::kDouble)); }
   };
 
   Communicator& comm;
@@ -81,8 +86,12 @@ struct GradientReducer::State {
   void gradient_is_complete(size_t index, const std::shared_ptr<State>& self);
   void begin();
   void mark_ready(Slot& slot);
+  void set_flags(Bucket& bucket) const;
   void start_complete_buckets();
-  void finish(bool missing_is_fine);
+  void set_aside(Slot& slot) const;
+  void finish(bool has_batch);
+  void throw_missing(const std::vector<std::string>& here) const;
+  void take_back_unused();
   void check_ready() const;
 };
 
@@ -111,24 +120,21 @@ void GradientReducer::State::begin() {
   for (Slot& slot : slots) slot.ready = false;
   for (Bucket& bucket : buckets) {
     bucket.num_ready = 0;
-    bucket.started = false;
+    bucket.missing = false;
     bucket.work = {};
-    bucket.flat.select(0, bucket.plan.flag()).zero_();
   }
 }
 
 void GradientReducer::State::gradient_is_complete(size_t index, const std::shared_ptr<State>& self) {
   const std::lock_guard lock(mutex);
-  if (!reducing) {
-    slots[index].touched = true;
-    return;
-  }
+  slots[index].used = true;
+  if (!reducing) return;
   const int task = torch::autograd::get_current_graph_task_id();
   if (running && task != graph_task) check_ready();
   if (!running) {
     begin();
     graph_task = task;
-    torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish(false); });
+    torch::autograd::Engine::get_default_engine().queue_callback([self] { self->finish(true); });
   }
   Slot& slot = slots[index];
   HERD_CHECK(!slot.ready, "the gradient of " + slot.name + " came twice in one backward");
@@ -142,53 +148,87 @@ void GradientReducer::State::mark_ready(Slot& slot) {
   ++buckets[slot.bucket].num_ready;
 }
 
+// A sum or an average over ranks is 0 exactly where every rank's flag is.
+void GradientReducer::State::set_flags(Bucket& bucket) const {
+  std::vector<double> values;
+  for (int index : bucket.plan.parameters) values.push_back(slots[static_cast<size_t>(index)].used ? 1 : 0);
+  values.push_back(bucket.missing ? 1 : 0);
+  bucket.flags().copy_(at::tensor(values, at::kDouble));
+}
+
 // In the order of buckets, which is the same on every rank, whatever the order of gradients.
 void GradientReducer::State::start_complete_buckets() {
   for (; next_bucket < buckets.size(); ++next_bucket) {
     Bucket& bucket = buckets[next_bucket];
     if (bucket.num_ready < bucket.plan.parameters.size()) return;
+    set_flags(bucket);
     bucket.work = comm.all_reduce_async(
         bucket.flat,
         {.op = share ? ReduceOp::kSum : ReduceOp::kAverage, .name = bucket.name, .algorithm = options.algorithm});
-    bucket.started = true;
   }
 }
 
+void GradientReducer::State::set_aside(Slot& slot) const {
+  const at::Tensor gradient = slot.parameter.grad();
+  const bool in_bucket = gradient.defined() && gradient.data_ptr() == slot.view.data_ptr();
+  slot.before = in_bucket ? gradient.clone() : gradient;
+}
+
 // At the end of backward. Missing gradients go as zeros with a flag, so that no rank waits for this one and all learn.
-void GradientReducer::State::finish(bool missing_is_fine) {
+void GradientReducer::State::finish(bool has_batch) {
   const std::lock_guard lock(mutex);
-  missing_is_fine = missing_is_fine || options.unused == UnusedParameters::kZero;
-  std::vector<std::string> missing, elsewhere;
+  const bool must_have_all = has_batch && options.unused == UnusedParameters::kError;
+  std::vector<std::string> missing;
   for (Slot& slot : slots) {
-    const bool absent = !slot.ready && !slot.touched && !missing_is_fine;
-    slot.touched = false;
     if (slot.ready) continue;
+    if (!slot.used) {
+      set_aside(slot);
+      if (!has_batch) slot.parameter.mutable_grad().reset();
+      if (must_have_all) missing.push_back(slot.name);
+      buckets[slot.bucket].missing |= must_have_all;
+    }
     fill(slot);
     mark_ready(slot);
-    if (!absent) continue;
-    missing.push_back(slot.name);
-    buckets[slot.bucket].flat.select(0, buckets[slot.bucket].plan.flag()).fill_(1);
   }
   start_complete_buckets();
   for (Bucket& bucket : buckets) bucket.work.wait();
   running = false;
   share.reset();
-  if (missing_is_fine) return;
-  if (!missing.empty()) {
+  take_back_unused();
+  if (must_have_all) throw_missing(missing);
+}
+
+void GradientReducer::State::throw_missing(const std::vector<std::string>& here) const {
+  if (!here.empty()) {
     throw Error(Code::kBadConfig,
-                std::to_string(missing.size()) + " of " + std::to_string(slots.size()) +
+                std::to_string(here.size()) + " of " + std::to_string(slots.size()) +
                     " parameters got no gradient in this backward on rank " + std::to_string(comm.rank()) + ": " +
-                    joined(missing) +
+                    joined(here) +
                     "\n  fix: use them in forward, freeze them, or set unused = UnusedParameters::kZero");
   }
+  std::vector<std::string> elsewhere;
   for (const Bucket& bucket : buckets) {
-    if (bucket.flat.select(0, bucket.plan.flag()).item<double>() == 0) continue;
+    if (bucket.flat.select(0, bucket.plan.elements - 1).item<double>() == 0) continue;
     for (int parameter : bucket.plan.parameters) elsewhere.push_back(slots[static_cast<size_t>(parameter)].name);
   }
   if (!elsewhere.empty()) {
     throw Error(
         Code::kBadConfig,
         "another rank got no gradient for some of these parameters (its own error names them): " + joined(elsewhere));
+  }
+}
+
+// What no rank used gets back the gradient that it had, undefined as a rule.
+void GradientReducer::State::take_back_unused() {
+  at::NoGradGuard no_grad;
+  for (const Bucket& bucket : buckets) {
+    const at::Tensor flags = bucket.read_flags();
+    for (size_t k = 0; k < bucket.plan.parameters.size(); ++k) {
+      Slot& slot = slots[static_cast<size_t>(bucket.plan.parameters[k])];
+      if (flags.const_data_ptr<double>()[k] == 0) slot.parameter.mutable_grad() = slot.before;
+      slot.before.reset();
+      slot.used = false;
+    }
   }
 }
 
@@ -288,11 +328,8 @@ void GradientReducer::contribute_nothing() {
   {
     const std::lock_guard lock(state_->mutex);
     state_->begin();
-    for (State::Slot& slot : state_->slots) {
-      if (!slot.touched) slot.parameter.mutable_grad().reset();
-    }
   }
-  state_->finish(true);
+  state_->finish(false);
 }
 
 int GradientReducer::num_buckets() const { return static_cast<int>(state_->buckets.size()); }

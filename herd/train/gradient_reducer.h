@@ -4,7 +4,9 @@
 // When a parameter's gradient is complete it is copied into its bucket, and parameter.grad() becomes a view of the
 // bucket. A complete bucket is all-reduced at once; buckets start in the same order on every rank. backward() returns
 // when all are reduced. Buckets lie in memory that the ranks of a host share, so reducing copies nothing more.
-// Bytes sent per backward: those of one all-reduce of the gradients, plus padding and 1 element a bucket.
+// A parameter that no rank used since the last reduction keeps the gradient it had, undefined as a rule, so that no
+// optimizer decays it. torch's DistributedDataParallel does the same.
+// Bytes sent per backward: those of one all-reduce of the gradients, plus padding, 1 element a parameter, 1 a bucket.
 // Threads: one thread runs forward and backward; hooks run where autograd runs them.
 #pragma once
 
@@ -21,7 +23,7 @@ namespace herd {
 
 enum class UnusedParameters : uint8_t {
   kError,  // backward throws on all ranks; where gradients are missing it names them
-  kZero,   // a missing gradient counts as zero
+  kZero,   // a missing gradient counts as zero, where another rank has one
 };
 
 struct ReducerOptions {

@@ -225,18 +225,89 @@ TEST(DistributedDataParallel, RefusesAWeightOnAllRanksAtOnce_WhereOneGivesItWron
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20)) << "nobody waits for a deadline";
 }
 
-TEST(DistributedDataParallel, CountsUnusedParametersAsZeroWhereAsked) {
+DataParallelOptions allow_unused() {
+  DataParallelOptions options;
+  options.unused = UnusedParameters::kZero;
+  options.buffers = ModuleBuffers::kLocal;  // a rank without a batch has no forward to send them in
+  return options;
+}
+
+TEST(DistributedDataParallel, CountsAParameterThatSomeRankUsedAsZeroOnTheOthers) {
+  const auto data = make_data();
+  for (const bool one_bucket : {true, false}) {
+    std::vector<at::Tensor> bias(2);
+    run_inproc(2, [&](Communicator& comm) {
+      const auto net = make_net(1);
+      DataParallelOptions options = allow_unused();
+      if (!one_bucket) options.first_bucket_bytes = options.bucket_bytes = 1;
+      Ddp ddp(net, comm, options);
+      ddp(data[0].x, comm.rank() == 1).sum().backward();
+      bias[static_cast<size_t>(comm.rank())] = net->bias.grad().clone();
+    });
+    EXPECT_TRUE(bias[0].equal(bias[1]));
+    const auto net = make_net(1);
+    net->forward(data[0].x).sum().backward();
+    EXPECT_TRUE(bias[0].allclose(net->bias.grad() / 2));
+  }
+}
+
+TEST(DistributedDataParallel, LeavesAGradientUndefinedThatNoRankUsed_SoThatNothingDecaysIt) {
+  const auto data = make_data();
+  for (const int without_batch : {-1, 1}) {
+    run_inproc(3, [&](Communicator& comm) {
+      const auto net = make_net(1);
+      Ddp ddp(net, comm, allow_unused());
+      const at::Tensor bias = net->bias.detach().clone(), first = net->first.detach().clone();
+      torch::optim::SGD optimizer({net->first, net->bias}, torch::optim::SGDOptions(0.1).weight_decay(0.5));
+      for (int step = 0; step < 2; ++step) {
+        ddp.set_weight(comm.rank() == without_batch ? 0 : 4);
+        if (comm.rank() == without_batch)
+          ddp.without_batch();
+        else
+          ddp(data[0].x, false).sum().backward();
+        EXPECT_FALSE(net->bias.grad().defined());
+        optimizer.step();
+        optimizer.zero_grad();
+      }
+      EXPECT_TRUE(net->bias.equal(bias));
+      EXPECT_FALSE(net->first.equal(first));
+    });
+  }
+}
+
+TEST(DistributedDataParallel, KeepsTheEarlierGradientOfAParameterThatNoRankUsed) {
+  const auto data = make_data();
+  run_inproc(3, [&](Communicator& comm) {
+    const auto net = make_net(1);
+    Ddp ddp(net, comm, allow_unused());
+    ddp(data[0].x).sum().backward();
+    const at::Tensor before = net->bias.grad().clone();
+    ddp.set_weight(1 + comm.rank());
+    if (comm.rank() == 2)
+      ddp.without_batch();
+    else
+      ddp(data[1].x, false).sum().backward();
+    ASSERT_TRUE(net->bias.grad().defined());
+    EXPECT_TRUE(net->bias.grad().equal(before));
+    ddp(data[0].x).sum().backward();
+    EXPECT_TRUE(net->bias.grad().allclose(2 * before));
+  });
+}
+
+TEST(DistributedDataParallel, RemembersWhatOnlyAMicroBatchUsed) {
   const auto data = make_data();
   run_inproc(2, [&](Communicator& comm) {
     const auto net = make_net(1);
-    DataParallelOptions options;
-    options.unused = UnusedParameters::kZero;
-    Ddp ddp(net, comm, options);
+    Ddp ddp(net, comm, allow_unused());
+    {
+      const auto guard = ddp.no_sync();
+      ddp(data[0].x, comm.rank() == 0).sum().backward();
+    }
     ddp(data[0].x, false).sum().backward();
-    EXPECT_EQ(net->bias.grad().abs().sum().item<double>(), 0.0);
-    EXPECT_GT(net->last.grad().abs().sum().item<double>(), 0.0);
-    ddp(data[0].x, comm.rank() == 1).sum().backward();
     EXPECT_GT(net->bias.grad().abs().sum().item<double>(), 0.0);
+    for (at::Tensor* x : {&net->first, &net->bias, &net->shared, &net->last}) x->mutable_grad().reset();
+    ddp(data[0].x, false).sum().backward();
+    EXPECT_FALSE(net->bias.grad().defined()) << "a use counts until the next reduction";
   });
 }
 

@@ -23,7 +23,8 @@ TEST(GradientBuckets, HoldEachParameterOnceInReverseOrderWithoutOverlap) {
         EXPECT_LT(bucket.parameters[k], bucket.parameters[k - 1]);
       }
     }
-    EXPECT_LE(end, bucket.flag());
+    EXPECT_LE(end, bucket.first_flag());
+    EXPECT_EQ(bucket.first_flag() + static_cast<int64_t>(bucket.parameters.size()) + 1, bucket.elements);
   }
   EXPECT_EQ(seen, std::vector<int>(shapes.size(), 1));
 }
