@@ -220,7 +220,7 @@ TEST(HerdRun, AGuardianThatIsKilledIsReplaced) {
     }
     ASSERT_TRUE(job.wait_for("takes its place", times)) << job.output();
   }
-  EXPECT_EQ(processes_with("sh -c sleep " + mark), 3) << "the launcher and its ranks go on";
+  EXPECT_EQ(processes_with("sh -c sleep " + mark), 4) << "launcher, guardian and two ranks";
   job.kill(SIGKILL);
   EXPECT_EQ(job.wait(), 128 + SIGKILL);
   EXPECT_TRUE(gone(mark));
