@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
+#include "herd/base/log.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/mapped_file.h"
 
@@ -65,10 +66,38 @@ class LineParser {
   std::string where_;
 };
 
+void check_header(const LineParser& parser, std::string_view line) {
+  const auto header = parser.object(line);
+  if (header.value("format", nlohmann::json()) != "herd-metrics" || header.value("version", nlohmann::json()) != 1)
+    parser.corrupt("a metrics file starts with " + std::string(kHeader));
+}
+
+void add_step(const LineParser& parser, std::string_view line, std::vector<StepMetrics>& steps) {
+  const StepMetrics metrics = parser.metrics(line);
+  if (!steps.empty() && metrics.step <= steps.back().step) {
+    parser.corrupt("step " + std::to_string(metrics.step) + " does not follow step " +
+                   std::to_string(steps.back().step));
+  }
+  steps.push_back(metrics);
+}
+
 std::string header_of(const std::string& run) {
   nlohmann::ordered_json header = nlohmann::ordered_json::parse(kHeader);
   if (!run.empty()) header["run"] = run;
   return header.dump();
+}
+
+// A damaged file is kept beside the one that takes its place.
+std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path) {
+  const MappedFile file(path);
+  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  SalvagedMetrics salvaged = salvage_metrics(text, path.string());
+  if (salvaged.passed_over.empty()) return std::move(salvaged.steps);
+  const std::string kept = path.string() + ".damaged";
+  write_file_atomically(kept, std::string(text));
+  log::warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
+               ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
+  return std::move(salvaged.steps);
 }
 
 }  // namespace
@@ -101,20 +130,29 @@ std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string&
     }
     const std::string_view one = text.substr(0, end);
     text.remove_prefix(end + 1);
-    if (line == 1) {
-      const auto header = parser.object(one);
-      if (header.value("format", nlohmann::json()) != "herd-metrics" ||
-          header.value("version", nlohmann::json()) != 1) {
-        parser.corrupt("a metrics file starts with " + std::string(kHeader));
-      }
-      continue;
-    }
-    steps.push_back(parser.metrics(one));
-    if (steps.size() > 1 && steps.back().step <= steps[steps.size() - 2].step) {
-      parser.corrupt("step " + std::to_string(steps.back().step) + " does not follow step " +
-                     std::to_string(steps[steps.size() - 2].step));
+    if (line == 1)
+      check_header(parser, one);
+    else
+      add_step(parser, one, steps);
+  }
+}
+
+SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file) {
+  SalvagedMetrics salvaged;
+  int64_t line = 1;
+  for (size_t end; (end = text.find('\n')) != text.npos; text.remove_prefix(end + 1), ++line) {
+    const LineParser parser(file, line);
+    try {
+      if (line == 1)
+        check_header(parser, text.substr(0, end));
+      else
+        add_step(parser, text.substr(0, end), salvaged.steps);
+    } catch (const Error& error) {
+      salvaged.passed_over.push_back(error.message());
     }
   }
+  if (line == 1) salvaged.passed_over.push_back(file + ": a metrics file starts with " + std::string(kHeader));
+  return salvaged;
 }
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
@@ -126,7 +164,7 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, c
     : path_(std::move(path)) {
   std::string text = header_of(run) + "\n";
   if (resumed_step > 0 && std::filesystem::exists(path_)) {
-    for (const auto& metrics : read_metrics(path_)) {
+    for (const auto& metrics : salvaged_steps(path_)) {
       if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";
     }
   }

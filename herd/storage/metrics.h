@@ -37,11 +37,19 @@ std::string format_metrics(const StepMetrics& metrics);  // one line, without it
 std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string& file);
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);  // throws kStorage if there is no file
 
+// What of a damaged text can be read: whole steps that ascend, whatever the lines between them say.
+struct SalvagedMetrics {
+  std::vector<StepMetrics> steps;
+  std::vector<std::string> passed_over;  // what is wrong with each line that is left out, as parse_metrics() throws it
+};
+SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file);
+
 // Threads: one at a time. Throws kStorage.
 class MetricsWriter {
  public:
-  // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it.
-  // `run` is the id that the first line names.
+  // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it. A
+  // damaged file stops no run: what can be read is kept, the file as it was stays as <name>.damaged, and a warning says
+  // so. `run` is the id that the first line names.
   MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "");
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;

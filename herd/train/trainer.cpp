@@ -248,6 +248,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const uint64_t sent_before = comm.bytes_sent();
   DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
+  const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
   const EndOfStep end = meet_at_end_of_step(
@@ -264,7 +265,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
   metrics.grad_norm = output.norm;
-  metrics.lr = rate.of_step(step);
+  metrics.lr = rate.of_step(step - skipped);
   metrics.tokens = end.tokens;
   metrics.step_ms = 1e3 * seconds_since(begin);
   metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;

@@ -63,6 +63,26 @@ TEST(Metrics, AResumedRunDropsTheStepsThatItRepeats) {
   EXPECT_TRUE(read_metrics(path).empty());
 }
 
+TEST(Metrics, ADamagedLineStopsNoResume) {
+  TemporaryFolder folder;
+  const std::string header = "{\"format\":\"herd-metrics\",\"version\":1}\n";
+  const auto line = [](int64_t step) { return format_metrics(at_step(step)) + "\n"; };
+  for (const std::string& text : {header + line(1) + "{\"step\":" + std::string(9, '\0') + "\n" + line(3) + line(4),
+                                  "nonsense\n" + line(1) + line(3) + line(3) + line(2) + line(4)}) {
+    const auto path = folder / "metrics.jsonl";
+    write_text(path, text);
+    MetricsWriter(path, 3).write(at_step(4));
+    const auto steps = read_metrics(path);
+    ASSERT_EQ(steps.size(), 3u);
+    EXPECT_EQ(steps[1].step, 3);
+    EXPECT_EQ(steps[2].step, 4);
+    EXPECT_EQ(read_text(folder / "metrics.jsonl.damaged"), text);
+  }
+  write_text(folder / "empty", "");
+  MetricsWriter(folder / "empty", 3).write(at_step(4));
+  EXPECT_EQ(read_metrics(folder / "empty").size(), 1u);
+}
+
 TEST(Metrics, NumbersThatAreNotFiniteAreNull) {
   StepMetrics metrics = at_step(1);
   metrics.loss = std::nan("");

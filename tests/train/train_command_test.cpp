@@ -205,6 +205,21 @@ TEST(TrainCommand, TrainsToTheEnd_WhenItsReaderLeaves) {
   EXPECT_EQ(list_checkpoints(folder.root / "run/checkpoints").size(), 2u);
 }
 
+TEST(TrainCommand, LogsTheLearningRateThatAStepHad_WhenEarlierOnesWereSkipped) {
+  RunFolder folder;
+  const Ended run = folder.train("run", 1,
+                                 {"strategy.precision=fp16", "optimizer.lr=30", "optimizer.schedule=linear",
+                                  "optimizer.clip=0", "health.check_finite=false", "checkpoint.every=-1"});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const auto steps = read_metrics(folder.root / "run/metrics.jsonl");
+  int64_t skipped = 0;
+  for (const StepMetrics& step : steps) {
+    EXPECT_NEAR(step.lr, 30 * (1 - static_cast<double>(step.step - skipped) / 12), 1e-9) << "step " << step.step;
+    skipped += !std::isfinite(step.grad_norm);
+  }
+  EXPECT_GT(skipped, 2) << "nothing was skipped, so nothing is shown";
+}
+
 TEST(TrainCommand, SavesAtOnce_WhenAskedToStopWithinALongValidation) {
   RunFolder folder;
   Command run = folder.start("run", 2, {"train.steps=100000", "train.eval_every=2", "train.eval_batches=100000000"});
