@@ -29,7 +29,7 @@ add_library(herd_warnings INTERFACE)
 target_compile_options(herd_warnings INTERFACE -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Werror
   -Wno-restrict)  # g++ 12 reports every inlined "x" + std::string
 if(HERD_SANITIZE)
-  # What libraries without the sanitizer synchronise inside (libzmq hands messages between threads) can't be seen.
+  # What libraries without the sanitizer synchronise inside can't be seen.
   set(herd_sanitizer_options "TSAN_OPTIONS=ignore_noninstrumented_modules=1:halt_on_error=1"
       "UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1")
   add_compile_options(-fsanitize=${HERD_SANITIZE} -fno-omit-frame-pointer -g1)

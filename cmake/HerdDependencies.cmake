@@ -1,10 +1,6 @@
 # Everything herd takes from elsewhere, in one place. herd_third_party is private: no public header needs it.
 find_package(Threads REQUIRED)
 find_package(PkgConfig REQUIRED)
-pkg_check_modules(ZMQ REQUIRED IMPORTED_TARGET libzmq)
-# zmq.h lies in /usr/include. What its .pc adds for a static link changes its place between the first and the second
-# configure of CMake 3.25, and with it every compile command.
-set_target_properties(PkgConfig::ZMQ PROPERTIES INTERFACE_COMPILE_OPTIONS "" INTERFACE_INCLUDE_DIRECTORIES "")
 pkg_check_modules(SODIUM REQUIRED IMPORTED_TARGET libsodium)
 pkg_check_modules(OPENSSL REQUIRED IMPORTED_TARGET openssl>=3.0)
 pkg_check_modules(HWY REQUIRED IMPORTED_TARGET libhwy)
@@ -27,7 +23,7 @@ endif()
 
 add_library(herd_third_party INTERFACE)
 target_link_libraries(herd_third_party INTERFACE
-  PkgConfig::ZMQ PkgConfig::SODIUM PkgConfig::OPENSSL PkgConfig::HWY PkgConfig::HWLOC PkgConfig::SENTENCEPIECE
+  PkgConfig::SODIUM PkgConfig::OPENSSL PkgConfig::HWY PkgConfig::HWLOC PkgConfig::SENTENCEPIECE
   CLI11::CLI11 nlohmann_json::nlohmann_json)
 
 if(HERD_HAVE_UCX)

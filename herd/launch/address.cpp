@@ -64,7 +64,7 @@ StoreAddress parse_address(const std::string& rendezvous) {
   throw Error(Code::kBadConfig, "the rendezvous is HOST:PORT with a port below 65536, not \"" + rendezvous + "\"");
 }
 
-std::string tcp_endpoint(const StoreAddress& address) {
+std::string numeric_host(const StoreAddress& address) {
   addrinfo hints = {}, *found = nullptr;
   hints.ai_socktype = SOCK_STREAM;
   const int status = getaddrinfo(address.host.c_str(), nullptr, &hints, &found);
@@ -78,12 +78,11 @@ std::string tcp_endpoint(const StoreAddress& address) {
   }
   char host[NI_MAXHOST];
   const int named = getnameinfo(best->ai_addr, best->ai_addrlen, host, sizeof host, nullptr, 0, NI_NUMERICHOST);
-  const bool v6 = best->ai_family == AF_INET6;
   freeaddrinfo(found);
   if (named != 0) {
     throw Error(Code::kBadConfig, "the rendezvous host \"" + address.host + "\": " + gai_strerror(named));
   }
-  return std::string("tcp://") + (v6 ? "[" : "") + host + (v6 ? "]:" : ":") + std::to_string(address.port);
+  return host;
 }
 
 std::string port_holder(int port) {

@@ -7,8 +7,8 @@
 
 namespace herd::launch {
 
-// "tcp://127.0.0.1:1234". Throws kBadConfig where the host has no address.
-std::string tcp_endpoint(const StoreAddress& address);
+// "127.0.0.1", of the host. Throws kBadConfig where it has no address.
+std::string numeric_host(const StoreAddress& address);
 // "process 123 (herd run -n 2 ...)", or "" where it can't be seen.
 std::string port_holder(int port);
 

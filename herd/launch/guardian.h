@@ -13,7 +13,7 @@ namespace herd::launch {
 
 class Guardian {
  public:
-  Guardian();   // forks: before any thread of ZeroMQ runs. Throws kStorage where no process can be started
+  Guardian();   // forks: before any thread runs. Throws kStorage where no process can be started
   ~Guardian();  // kills what is left of the group
   Guardian(const Guardian&) = delete;
   Guardian& operator=(const Guardian&) = delete;

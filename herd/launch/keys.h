@@ -5,15 +5,13 @@
 
 namespace herd::launch {
 
-// CURVE keys of the store, 40 characters of Z85 each. All clients of a job share one pair.
-struct CurveKeys {
-  std::string server_public, server_secret, client_public, client_secret;
-};
+// Who records a handshake can try tokens at leisure, so one has to be too long to be found: 128 random bits and more.
+inline constexpr size_t kMinTokenBytes = 32;     // characters
+inline constexpr size_t kMinDifferentBytes = 8;  // among them: nothing repeated, as in 000...0
 
-inline constexpr size_t kMinTokenBytes = 16;
-
-CurveKeys derive_keys(const std::string& token);      // throws kBadConfig for a token under kMinTokenBytes
-std::string derive_secret(const std::string& token);  // 32 bytes for the data plane's own authentication
-std::string make_token();                             // 64 random hexadecimal digits
+// Each 32 bytes; each throws kBadConfig for a token that is too weak.
+std::string derive_store_key(const std::string& token);  // of the store's connections
+std::string derive_secret(const std::string& token);     // for the data plane
+std::string make_token();                                // 64 random hexadecimal digits
 
 }  // namespace herd::launch

@@ -111,7 +111,7 @@ class Job {
   LaunchOptions options_;
   int world_;
   TakenSignals signals_;
-  Guardian guardian_;  // forks: before the coordinator starts ZeroMQ
+  Guardian guardian_;  // forks: before the coordinator starts threads
   Folder folder_;
   mutable Console console_;  // starts threads: the guardian is there
   std::string token_;

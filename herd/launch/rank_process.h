@@ -1,4 +1,4 @@
-// One rank as a process: started by posix_spawn (never a fork: threads of ZeroMQ run), its output in two pipes.
+// One rank as a process: started by posix_spawn (never a fork: threads run), its output in two pipes.
 #pragma once
 
 #include <sys/types.h>

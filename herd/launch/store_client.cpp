@@ -1,6 +1,8 @@
 #include "herd/launch/store_client.h"
 
+#include <poll.h>
 #include <sys/eventfd.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <condition_variable>
@@ -8,13 +10,14 @@
 #include <map>
 #include <mutex>
 #include <thread>
-#include <zmq.hpp>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/log.h"
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
-#include "herd/launch/poll_internal.h"
+#include "herd/launch/message_stream.h"
 #include "herd/launch/wire.h"
+#include "herd/net/address.h"
 
 namespace herd::launch {
 
@@ -24,9 +27,12 @@ using Clock = std::chrono::steady_clock;
 namespace {
 
 constexpr auto kBeat = 200ms;
-constexpr auto kGone = 2s;             // without a connection for this long, the store is lost
-constexpr auto kOperationLimit = 30s;  // of set, add, erase
-constexpr int kRefusals = 3;           // failed handshakes that make sure it is the token
+constexpr auto kGone = 2s;                                 // without a connection for this long, the store is lost
+constexpr auto kOperationLimit = 30s;                      // of set, add, erase
+constexpr int kRefusals = 3;                               // failed handshakes that make sure it is the token
+constexpr auto kHandshake = 5s;                            // that one may take
+constexpr auto kFirstPause = 50ms, kLongestPause = 400ms;  // before the next try to connect
+constexpr auto kClientFarewell = 200ms;                    // to push out the last words
 
 std::string seconds(Clock::duration duration) {
   char text[32];
@@ -46,15 +52,19 @@ struct StoreClient::State {
   State(const std::string& where, const std::string& job_token, const ClientIdentity& who);
   ~State();
   void run();
+  void dial();
+  void hang_up();
+  void move_connection();
   void receive();
-  void watch_connection();
+  void wait_for_something(Clock::time_point until);
+  void push_out();
   void beat();
   void check_lost();
   void lose(Code code, const std::string& reason);
   void send(const Message& message);
   void wake() {
     const uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(wake_fd, &one, sizeof one);
+    [[maybe_unused]] const auto written = write(wake_fd.fd, &one, sizeof one);
   }
   uint64_t post(Verb verb, const std::string& key, const std::string& value) {
     return post(identity.scope, verb, key, value);
@@ -71,9 +81,14 @@ struct StoreClient::State {
 
   const std::string rendezvous, token;
   const ClientIdentity identity;
-  zmq::context_t context;
-  zmq::socket_t dealer, monitor;
-  int wake_fd = -1;
+  const net::SecureContext context;
+  const net::SocketAddress address;
+  const std::string name;  // of this client: it keeps it when it connects again
+  Descriptor wake_fd;
+  std::unique_ptr<MessageStream> stream;  // this and what follows up to the mutex: the thread's alone
+  std::deque<std::string> unsent;         // while there is no connection
+  Clock::time_point dialled = {}, next_dial = {};
+  Clock::duration pause = kFirstPause;
 
   mutable std::mutex mutex;
   std::condition_variable changed;
@@ -95,54 +110,29 @@ StoreClient::State::State(const std::string& where, const std::string& job_token
     : rendezvous(where),
       token(job_token),
       identity(who),
-      dealer(context, zmq::socket_type::dealer),
-      monitor(context, zmq::socket_type::pair) {
-  const CurveKeys keys = derive_keys(token);
-  dealer.set(zmq::sockopt::curve_serverkey, keys.server_public);
-  dealer.set(zmq::sockopt::curve_publickey, keys.client_public);
-  dealer.set(zmq::sockopt::curve_secretkey, keys.client_secret);
-  dealer.set(zmq::sockopt::routing_id, "r" + make_token().substr(0, 32));  // survives a reconnection
-  dealer.set(zmq::sockopt::ipv6, true);
-  dealer.set(zmq::sockopt::linger, 200);
-  dealer.set(zmq::sockopt::sndhwm, 0);
-  dealer.set(zmq::sockopt::rcvhwm, 0);
-  dealer.set(zmq::sockopt::reconnect_ivl, 50);
-  dealer.set(zmq::sockopt::reconnect_ivl_max, 400);
-  dealer.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kHeaderBytes + kMaxKeyBytes + kMaxValueBytes));
-  dealer.set(zmq::sockopt::handshake_ivl, 5000);
-  const int watched = ZMQ_EVENT_CONNECTED | ZMQ_EVENT_HANDSHAKE_SUCCEEDED | ZMQ_EVENT_DISCONNECTED |
-                      ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL |
-                      ZMQ_EVENT_HANDSHAKE_FAILED_AUTH;
-  if (zmq_socket_monitor(dealer.handle(), "inproc://connection", watched) != 0) throw zmq::error_t();
-  monitor.connect("inproc://connection");
-  dealer.connect(tcp_endpoint(parse_address(rendezvous)));
-  wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd < 0) throw_errno(Code::kStorage, "eventfd", errno);
+      context(derive_store_key(job_token)),
+      address(net::numeric_address(numeric_host(parse_address(where)), parse_address(where).port)),
+      name("r" + make_token().substr(0, 32)),
+      wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (wake_fd.fd < 0) throw_errno(Code::kStorage, "eventfd", errno);
   thread = std::thread([this] { run(); });
 }
 
 StoreClient::State::~State() {
-  if (thread.joinable()) {
-    {
-      std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    wake();
-    thread.join();
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
   }
-  zmq_socket_monitor(dealer.handle(), nullptr, 0);
-  if (wake_fd >= 0) close(wake_fd);
+  wake();
+  thread.join();
 }
 
 void StoreClient::State::run() {
-  zmq::pollitem_t items[] = {
-      {dealer.handle(), 0, ZMQ_POLLIN, 0}, {monitor.handle(), 0, ZMQ_POLLIN, 0}, {nullptr, wake_fd, ZMQ_POLLIN, 0}};
   auto next_beat = Clock::now() + kBeat;
   while (true) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(next_beat - Clock::now());
-    poll_sockets(items, std::max(left, 0ms));
+    wait_for_something(next_beat);
     uint64_t drained;
-    [[maybe_unused]] const auto count = read(wake_fd, &drained, sizeof drained);
+    [[maybe_unused]] const auto count = read(wake_fd.fd, &drained, sizeof drained);
     std::deque<Message> messages;
     bool stop;
     {
@@ -151,8 +141,8 @@ void StoreClient::State::run() {
       stop = stopping;
     }
     for (const Message& message : messages) send(message);
-    if (stop) return;
-    watch_connection();
+    if (stop) return push_out();
+    move_connection();
     receive();
     if (Clock::now() >= next_beat) {
       beat();
@@ -162,8 +152,71 @@ void StoreClient::State::run() {
   }
 }
 
+void StoreClient::State::wait_for_something(Clock::time_point until) {
+  if (stream == nullptr) until = std::min(until, next_dial);
+  pollfd watched[2] = {{wake_fd.fd, POLLIN, 0}, {-1, POLLIN, 0}};
+  if (stream != nullptr) {
+    watched[1].fd = stream->socket().descriptor();
+    if (stream->socket().wants_write()) watched[1].events |= POLLOUT;
+  }
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(until - Clock::now()).count();
+  poll(watched, 2, static_cast<int>(std::max<int64_t>(left, 0)));
+}
+
 void StoreClient::State::send(const Message& message) {
-  dealer.send(zmq::buffer(encode(message)), zmq::send_flags::dontwait);
+  if (stream == nullptr) return unsent.push_back(encode(message));
+  stream->post(encode(message));
+  stream->flush();
+}
+
+void StoreClient::State::push_out() {
+  const auto until = Clock::now() + kClientFarewell;
+  while (stream != nullptr && stream->ended().empty() && !stream->flush() && Clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
+  }
+}
+
+void StoreClient::State::dial() {
+  dialled = Clock::now();
+  std::string failed;
+  Descriptor socket = net::start_connecting(address, failed);
+  if (!failed.empty()) return hang_up();
+  stream = std::make_unique<MessageStream>(net::SecureSocket::connect(context, std::move(socket), name));
+  for (std::string& frame : unsent) stream->post(std::move(frame));
+  unsent.clear();
+}
+
+void StoreClient::State::hang_up() {
+  if (stream != nullptr) unsent = stream->unsent();
+  stream.reset();
+  next_dial = Clock::now() + pause;
+  pause = std::min<Clock::duration>(2 * pause, kLongestPause);
+  std::lock_guard lock(mutex);
+  if (tcp_open && !connected) ++refusals;
+  if (connected) disconnected_since = Clock::now();
+  tcp_open = connected = false;
+}
+
+void StoreClient::State::move_connection() {
+  if (stream == nullptr && Clock::now() >= next_dial) dial();
+  if (stream == nullptr) return;
+  net::SecureSocket& socket = stream->socket();
+  const bool was_open = socket.open();
+  if (!was_open) {
+    sockaddr_storage peer = {};
+    socklen_t size = sizeof peer;
+    const bool reached = getpeername(socket.descriptor(), reinterpret_cast<sockaddr*>(&peer), &size) == 0;
+    socket.shake_hands();
+    std::lock_guard lock(mutex);
+    if (reached) tcp_open = ever_tcp = true;
+    if (socket.open()) {
+      connected = ever_connected = true;
+      pause = kFirstPause;
+    }
+  }
+  if (socket.open()) stream->flush();
+  const bool late = !socket.open() && Clock::now() - dialled > kHandshake;
+  if (late || !stream->ended().empty()) hang_up();
 }
 
 void StoreClient::State::beat() {
@@ -181,9 +234,9 @@ void StoreClient::State::beat() {
 }
 
 void StoreClient::State::receive() {
-  zmq::message_t frame;
-  while (dealer.recv(frame, zmq::recv_flags::dontwait)) {
-    const auto message = decode(frame.to_string_view());
+  if (stream == nullptr) return;
+  while (const auto frame = stream->next()) {
+    const auto message = decode(*frame);
     if (!message) continue;  // authenticated, yet malformed: another version of herd; the call times out
     std::lock_guard lock(mutex);
     last_heard = Clock::now();
@@ -196,26 +249,7 @@ void StoreClient::State::receive() {
     found->second = *message;
     changed.notify_all();
   }
-}
-
-void StoreClient::State::watch_connection() {
-  zmq::message_t event, endpoint;
-  while (monitor.recv(event, zmq::recv_flags::dontwait)) {
-    if (event.more() && !monitor.recv(endpoint, zmq::recv_flags::none)) return;
-    if (event.size() < 2) continue;
-    uint16_t kind;
-    std::memcpy(&kind, event.data(), sizeof kind);
-    std::lock_guard lock(mutex);
-    if (kind == ZMQ_EVENT_CONNECTED) {
-      tcp_open = ever_tcp = true;
-    } else if (kind == ZMQ_EVENT_HANDSHAKE_SUCCEEDED) {
-      connected = ever_connected = true;
-    } else {  // disconnected, or a handshake that failed
-      if (tcp_open && !connected) ++refusals;
-      if (connected) disconnected_since = Clock::now();
-      tcp_open = connected = false;
-    }
-  }
+  if (!stream->ended().empty()) hang_up();
 }
 
 void StoreClient::State::check_lost() {

@@ -1,9 +1,8 @@
-// A rank's connection to the job's store: herd::Store over ZeroMQ. One thread sends a heartbeat every 200 ms, so that
-// liveness is known apart from any deadline.
-// Errors: kBadConfig where the store refuses us (another token, a rank that is in the job twice); kTimeout with what
-// the store knows about the ranks; kPeerLost within 2 s after the store's process is gone; and in get(), what the job
-// failed of. set, add and erase wait at most 30 s.
-// Threads: every method from any thread. No fork while one exists (posix_spawn is fine).
+// A rank's connection to the job's store: herd::Store over TCP inside TLS (herd/net). One thread sends a heartbeat
+// every 200 ms, so that liveness is known apart from any deadline. Errors: kBadConfig where the store refuses us
+// (another token, a rank that is in the job twice); kTimeout with what the store knows about the ranks; kPeerLost
+// within 2 s after the store's process is gone; and in get(), what the job failed of. set, add and erase wait at most
+// 30 s. Threads: every method from any thread. No fork while one exists (posix_spawn is fine).
 #pragma once
 
 #include <memory>

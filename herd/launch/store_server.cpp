@@ -1,120 +1,137 @@
 #include "herd/launch/store_server.h"
 
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <condition_variable>
+#include <map>
 #include <mutex>
 #include <thread>
-#include <zmq.hpp>
 
+#include "herd/base/descriptor.h"
 #include "herd/base/log.h"
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
-#include "herd/launch/poll_internal.h"
+#include "herd/launch/message_stream.h"
+#include "herd/net/listener.h"
 
 namespace herd::launch {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
+namespace {
+constexpr auto kServerFarewell = 200ms;
+}
+
 struct StoreServer::State {
   State(const StoreAddress& address, const std::string& token);
   ~State();
   void serve();
-  void receive();
-  void authenticate();
-  void watch_strangers();
-  void report_stranger(const std::string& what);
+  void welcome();
+  void receive(int descriptor);
+  void drop(int descriptor);
+  void report_stranger(const std::string& what, int64_t count = 1);
   void send(const std::vector<StoreTable::Answer>& answers);
+  void flush(int descriptor);
+  void push_out();
   void wake() {
     const uint64_t one = 1;
-    [[maybe_unused]] const auto written = write(wake_fd, &one, sizeof one);
+    [[maybe_unused]] const auto written = write(wake_fd.fd, &one, sizeof one);
   }
 
-  CurveKeys keys;
-  zmq::context_t context;
-  zmq::socket_t router, zap, monitor;
+  struct Client {
+    MessageStream stream;
+    bool watches_room = false;
+  };
+
+  net::SecureContext context;
+  std::unique_ptr<net::Listener> listener;
   std::string rendezvous;
-  int wake_fd = -1;
+  Descriptor epoll, wake_fd;
+  std::map<int, Client> clients;             // by descriptor; serving thread alone, like what follows
+  std::map<std::string, int> descriptor_of;  // by the client's name
+  int64_t refused = 0;
+  Clock::time_point last_report = {};
+  int64_t unreported = 0;
   mutable std::mutex mutex;
   mutable std::condition_variable changed;
   StoreTable table;                         // under mutex
   std::vector<StoreTable::Answer> to_send;  // under mutex: what fail() produced
   bool stopping = false;                    // under mutex
-  Clock::time_point last_report = {};       // serving thread alone
-  int64_t unreported = 0;
   std::thread thread;
 };
 
-StoreServer::State::State(const StoreAddress& address, const std::string& token)
-    : keys(derive_keys(token)),
-      router(context, zmq::socket_type::router),
-      zap(context, zmq::socket_type::rep),
-      monitor(context, zmq::socket_type::pair) {
-  zap.bind("inproc://zeromq.zap.01");
-  router.set(zmq::sockopt::curve_server, 1);
-  router.set(zmq::sockopt::curve_secretkey, keys.server_secret);
-  router.set(zmq::sockopt::zap_domain, "herd");
-  router.set(zmq::sockopt::ipv6, true);
-  router.set(zmq::sockopt::linger, 200);
-  router.set(zmq::sockopt::sndhwm, 0);
-  router.set(zmq::sockopt::rcvhwm, 0);
-  router.set(zmq::sockopt::maxmsgsize, static_cast<int64_t>(kHeaderBytes + kMaxKeyBytes + kMaxValueBytes));
-  router.set(zmq::sockopt::handshake_ivl, 5000);
-  const int watched = ZMQ_EVENT_HANDSHAKE_FAILED_NO_DETAIL | ZMQ_EVENT_HANDSHAKE_FAILED_PROTOCOL;
-  if (zmq_socket_monitor(router.handle(), "inproc://strangers", watched) != 0) throw zmq::error_t();
-  monitor.connect("inproc://strangers");
-  const std::string endpoint = tcp_endpoint(address);
+namespace {
+
+void watch(int epoll, int operation, int descriptor, uint32_t events) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.fd = descriptor;
+  if (epoll_ctl(epoll, operation, descriptor, &event) != 0) throw_errno(Code::kStorage, "watch a socket", errno);
+}
+
+std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, const StoreAddress& address) {
+  int why = 0;
   try {
-    router.bind(address.port == 0 ? endpoint.substr(0, endpoint.rfind(':')) + ":*" : endpoint);
-  } catch (const zmq::error_t& error) {
-    const std::string place = address.host + ":" + std::to_string(address.port);
-    if (error.num() == EADDRINUSE) {
-      const std::string holder = port_holder(address.port);
-      throw Error(Code::kBadConfig, "the rendezvous port " + std::to_string(address.port) + " is taken" +
-                                        (holder.empty() ? "" : " by " + holder) +
-                                        "\n  fix: give each job a port of its own (--rendezvous " + address.host +
-                                        ":PORT), or stop the other one");
+    return std::make_unique<net::Listener>(context, std::vector<std::string>{numeric_host(address)}, address.port,
+                                           net::ListenerLimits{}, &why);
+  } catch (const Error& error) {
+    if (why == 0) throw;
+    if (why != EADDRINUSE) {
+      throw Error(
+          Code::kBadConfig,
+          error.message() + "\n  fix: the rendezvous host is an address of node 0, the machine that rank 0 runs on");
     }
-    throw Error(Code::kBadConfig,
-                "can't listen on " + place + ": " + error.what() +
-                    "\n  fix: the rendezvous host is an address of node 0, the machine that rank 0 runs on");
+    const std::string holder = port_holder(address.port);
+    throw Error(Code::kBadConfig, "the rendezvous port " + std::to_string(address.port) + " is taken" +
+                                      (holder.empty() ? "" : " by " + holder) +
+                                      "\n  fix: give each job a port of its own (--rendezvous " + address.host +
+                                      ":PORT), or stop the other one");
   }
-  const std::string bound = router.get(zmq::sockopt::last_endpoint);
-  rendezvous = address.host + bound.substr(bound.rfind(':'));
-  if (address.host.find(':') != std::string::npos)
-    rendezvous = "[" + address.host + "]" + bound.substr(bound.rfind(':'));
-  wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (wake_fd < 0) throw_errno(Code::kStorage, "eventfd", errno);
+}
+
+}  // namespace
+
+StoreServer::State::State(const StoreAddress& address, const std::string& token)
+    : context(derive_store_key(token)),
+      listener(listen_at(context, address)),
+      epoll(epoll_create1(EPOLL_CLOEXEC)),
+      wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  if (epoll.fd < 0 || wake_fd.fd < 0) throw_errno(Code::kStorage, "create descriptors for the store", errno);
+  const bool v6 = address.host.find(':') != std::string::npos;
+  rendezvous = (v6 ? "[" + address.host + "]" : address.host) + ":" + std::to_string(listener->port());
+  watch(epoll.fd, EPOLL_CTL_ADD, wake_fd.fd, EPOLLIN);
+  watch(epoll.fd, EPOLL_CTL_ADD, listener->descriptor(), EPOLLIN);
   thread = std::thread([this] { serve(); });
 }
 
 StoreServer::State::~State() {
-  if (thread.joinable()) {
-    {
-      std::lock_guard lock(mutex);
-      stopping = true;
-    }
-    wake();
-    thread.join();
+  {
+    std::lock_guard lock(mutex);
+    stopping = true;
   }
-  zmq_socket_monitor(router.handle(), nullptr, 0);
-  if (wake_fd >= 0) close(wake_fd);
+  wake();
+  thread.join();
 }
 
 void StoreServer::State::serve() {
-  zmq::pollitem_t items[] = {{router.handle(), 0, ZMQ_POLLIN, 0},
-                             {zap.handle(), 0, ZMQ_POLLIN, 0},
-                             {monitor.handle(), 0, ZMQ_POLLIN, 0},
-                             {nullptr, wake_fd, ZMQ_POLLIN, 0}};
   while (true) {
-    poll_sockets(items, 1000ms);
-    if (items[1].revents) authenticate();
-    if (items[2].revents) watch_strangers();
-    if (items[0].revents) receive();
+    std::array<epoll_event, 64> events{};
+    const int ready = epoll_wait(epoll.fd, events.data(), static_cast<int>(events.size()), 1000);
+    bool strangers = false;
+    for (int i = 0; i < ready; ++i) {
+      const int descriptor = events[static_cast<size_t>(i)].data.fd;
+      if (descriptor == listener->descriptor()) strangers = true;
+      if (clients.contains(descriptor)) receive(descriptor);
+    }
+    if (strangers) welcome();  // after the others: a new connection may have a closed one's number
     uint64_t drained;
-    [[maybe_unused]] const auto count = read(wake_fd, &drained, sizeof drained);
+    [[maybe_unused]] const auto count = read(wake_fd.fd, &drained, sizeof drained);
     std::vector<StoreTable::Answer> answers;
     bool stop;
     {
@@ -123,42 +140,34 @@ void StoreServer::State::serve() {
       stop = stopping;
     }
     send(answers);
-    if (stop) return;
+    if (stop) return push_out();
   }
 }
 
-// ZAP, RFC 27: version, request id, domain, address, identity, mechanism, credentials. Only our client key may enter.
-void StoreServer::State::authenticate() {
-  std::vector<std::string> frames;
-  zmq::message_t part;
-  do {
-    if (!zap.recv(part, zmq::recv_flags::none)) return;
-    frames.push_back(part.to_string());
-  } while (part.more());
-  char key[41] = "";
-  if (frames.size() == 7 && frames[5] == "CURVE" && frames[6].size() == 32) {
-    zmq_z85_encode(key, reinterpret_cast<const uint8_t*>(frames[6].data()), 32);
+void StoreServer::State::welcome() {
+  for (auto& socket : listener->accept()) {
+    const std::string name = socket->peer();
+    const int descriptor = socket->descriptor();
+    if (const auto before = descriptor_of.find(name); before != descriptor_of.end()) drop(before->second);
+    watch(epoll.fd, EPOLL_CTL_ADD, descriptor, EPOLLIN);
+    descriptor_of[name] = descriptor;
+    clients.insert_or_assign(descriptor, Client{MessageStream(std::move(socket))});
+    receive(descriptor);
   }
-  const bool welcome = keys.client_public == key;
-  if (!welcome) report_stranger("a client key that is not of this job");
-  const std::string request_id = frames.size() > 1 ? frames[1] : "";
-  const std::string reply[] = {"1.0",  request_id, welcome ? "200" : "400", welcome ? "OK" : "not of this job",
-                               "rank", ""};
-  for (size_t i = 0; i < 6; ++i) {
-    zap.send(zmq::buffer(reply[i]), i < 5 ? zmq::send_flags::sndmore : zmq::send_flags::none);
-  }
+  if (listener->refused() > refused) report_stranger(listener->last_refusal(), listener->refused() - refused);
+  refused = listener->refused();
 }
 
-void StoreServer::State::watch_strangers() {
-  zmq::message_t event, endpoint;
-  while (monitor.recv(event, zmq::recv_flags::dontwait)) {
-    if (event.more() && !monitor.recv(endpoint, zmq::recv_flags::none)) return;
-    report_stranger("no handshake with this job's token");
-  }
+void StoreServer::State::drop(int descriptor) {
+  const auto found = clients.find(descriptor);
+  if (found == clients.end()) return;
+  descriptor_of.erase(found->second.stream.socket().peer());
+  epoll_ctl(epoll.fd, EPOLL_CTL_DEL, descriptor, nullptr);
+  clients.erase(found);
 }
 
-void StoreServer::State::report_stranger(const std::string& what) {
-  ++unreported;
+void StoreServer::State::report_stranger(const std::string& what, int64_t count) {
+  unreported += count;
   if (Clock::now() - last_report < 1s) return;
   log::warning("the store at " + rendezvous + " refused a connection (" + what + ")" +
                (unreported > 1 ? ", and " + std::to_string(unreported - 1) + " before it" : ""));
@@ -166,31 +175,46 @@ void StoreServer::State::report_stranger(const std::string& what) {
   unreported = 0;
 }
 
-void StoreServer::State::receive() {
-  zmq::message_t peer, frame, more;
-  while (router.recv(peer, zmq::recv_flags::dontwait)) {
-    if (!peer.more() || !router.recv(frame, zmq::recv_flags::none)) continue;
-    bool extra = frame.more();
-    while (extra && router.recv(more, zmq::recv_flags::none)) extra = more.more();
+void StoreServer::State::receive(int descriptor) {
+  MessageStream& stream = clients.at(descriptor).stream;
+  while (const auto frame = stream.next()) {
     std::vector<StoreTable::Answer> answers;
     std::string dropped;
     {
       std::lock_guard lock(mutex);
-      answers = table.handle(peer.to_string(), frame.to_string_view(), Clock::now(), &dropped);
+      answers = table.handle(stream.socket().peer(), *frame, Clock::now(), &dropped);
     }
     if (!dropped.empty()) report_stranger(dropped);
     send(answers);
     changed.notify_all();
   }
+  if (!stream.ended().empty()) return drop(descriptor);
+  flush(descriptor);
 }
 
 void StoreServer::State::send(const std::vector<StoreTable::Answer>& answers) {
   for (const auto& [peer, message] : answers) {
-    try {
-      router.send(zmq::buffer(peer), zmq::send_flags::sndmore);
-      router.send(zmq::buffer(encode(message)), zmq::send_flags::dontwait);
-    } catch (const zmq::error_t&) {  // the peer is gone: its process is watched elsewhere
-    }
+    const auto found = descriptor_of.find(peer);
+    if (found == descriptor_of.end()) continue;  // the peer is gone: its process is watched elsewhere
+    clients.at(found->second).stream.post(encode(message));
+    flush(found->second);
+  }
+}
+
+void StoreServer::State::flush(int descriptor) {
+  Client& client = clients.at(descriptor);
+  const bool room = !client.stream.flush();
+  if (room == client.watches_room) return;
+  client.watches_room = room;
+  watch(epoll.fd, EPOLL_CTL_MOD, descriptor, room ? EPOLLIN | EPOLLOUT : EPOLLIN);
+}
+
+// The last words: who waits for one may hear it yet.
+void StoreServer::State::push_out() {
+  const auto until = Clock::now() + kServerFarewell;
+  const auto waits = [](auto& one) { return !one.second.stream.flush() && one.second.stream.ended().empty(); };
+  while (std::count_if(clients.begin(), clients.end(), waits) > 0 && Clock::now() < until) {
+    std::this_thread::sleep_for(1ms);
   }
 }
 

@@ -1,5 +1,5 @@
-// The job's store over ZeroMQ: one thread, CURVE keys from the token, so a stranger learns and changes nothing; each
-// is logged in one line (at most one a second) and the store goes on.
+// The job's store: one thread, connections that only holders of the token can open (herd/net), so a stranger learns and
+// changes nothing, and costs little; each is logged in one line (at most one a second) and the store goes on.
 // Lives in the launcher of node 0, or in rank 0's process under other launchers.
 // Threads: every method from any thread. No fork while one exists (posix_spawn is fine).
 #pragma once

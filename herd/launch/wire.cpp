@@ -48,11 +48,17 @@ std::string encode(const Message& message) {
   return frame + message.key + message.value;
 }
 
+std::optional<size_t> frame_bytes(std::string_view head) {
+  const uint64_t key_bytes = take(head, 20, 4), value_bytes = take(head, 24, 8);
+  if (head.substr(0, 4) != kMagic || key_bytes > kMaxKeyBytes || value_bytes > kMaxValueBytes) return std::nullopt;
+  return kHeaderBytes + key_bytes + value_bytes;
+}
+
 std::optional<Message> decode(std::string_view frame) {
-  if (frame.size() < kHeaderBytes || frame.substr(0, 4) != kMagic || !known(take(frame, 4, 4))) return std::nullopt;
-  const uint64_t key_bytes = take(frame, 20, 4), value_bytes = take(frame, 24, 8);
-  if (key_bytes > kMaxKeyBytes || value_bytes > kMaxValueBytes) return std::nullopt;
-  if (frame.size() != kHeaderBytes + key_bytes + value_bytes) return std::nullopt;
+  if (frame.size() < kHeaderBytes || !known(take(frame, 4, 4)) || frame_bytes(frame) != frame.size()) {
+    return std::nullopt;
+  }
+  const uint64_t key_bytes = take(frame, 20, 4);
   return Message{static_cast<Verb>(take(frame, 4, 4)), take(frame, 8, 8), static_cast<uint32_t>(take(frame, 16, 4)),
                  std::string(frame.substr(kHeaderBytes, key_bytes)),
                  std::string(frame.substr(kHeaderBytes + key_bytes))};

@@ -1,4 +1,5 @@
-// Messages between the store and its clients: grammar in docs/formats/control_plane.md. One frame is one message.
+// Messages between the store and its clients: grammar in docs/formats/control_plane.md. A connection carries frames,
+// one for each message.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +43,8 @@ inline constexpr size_t kHeaderBytes = 32;
 
 Code parse_code(std::string_view name);  // kAborted where the name is unknown
 
+// How long the frame is that begins so; nothing where no frame does. REQUIRES kHeaderBytes of it.
+std::optional<size_t> frame_bytes(std::string_view head);
 // Throws kBadConfig where key or value is longer than the limits.
 std::string encode(const Message& message);
 // Nothing where the frame breaks the grammar; never throws and never reads outside the frame.

@@ -1,4 +1,4 @@
-// The store over ZeroMQ: server and clients in one process, over loopback.
+// The store over sockets: server and clients in one process, over loopback.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -22,7 +22,7 @@ using Clock = std::chrono::steady_clock;
 using testing::AllOf;
 using testing::HasSubstr;
 
-const std::string kToken = "a token of the tests";
+const std::string kToken = "a token of the tests, which no other program has";
 
 Error thrown(const std::function<void()>& body) {
   try {
@@ -165,7 +165,8 @@ TEST(StoreOverSockets, AWrongTokenIsRefusedWithinSeconds) {
   StoreServer server({}, kToken);
   const auto started = Clock::now();
   const Error error = thrown([&] {
-    StoreClient(server.rendezvous(), "another token, not ours", {0, 1, 0}, Clock::now() + 20s);
+    StoreClient(server.rendezvous(), "another token, not ours, but as long as it has to be", {0, 1, 0},
+                Clock::now() + 20s);
   });
   EXPECT_EQ(error.code(), Code::kBadConfig);
   EXPECT_THAT(error.message(), HasSubstr("refuses this job's token"));
@@ -289,8 +290,12 @@ TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
   EXPECT_NE(job_secret(*a), derive_secret(kToken + "!"));
 }
 
-TEST(Keys, RefuseAShortToken) {
-  EXPECT_THAT(thrown([] { derive_keys("short"); }).message(), HasSubstr("5 characters, at least 16"));
+TEST(Keys, RefuseAWeakToken_WithTheRuleAndTheFix) {
+  EXPECT_THAT(thrown([] { derive_secret("short"); }).message(),
+              AllOf(HasSubstr("5 characters, 5 different ones: at least 32"), HasSubstr("fix: export HERD_TOKEN")));
+  EXPECT_THAT(thrown([] { derive_store_key(std::string(64, '0')); }).message(),
+              HasSubstr("64 characters, 1 different"));
+  EXPECT_NE(derive_store_key(kToken), derive_secret(kToken));
 }
 
 TEST(LocalMeeting, TellsAddressAndTokenAndRefusesASecondJob) {

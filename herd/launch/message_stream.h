@@ -1,0 +1,34 @@
+// Messages of wire.h over a secure connection: whole, in order, without waiting.
+// Threads: one at a time.
+#pragma once
+
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "herd/net/secure_socket.h"
+
+namespace herd::launch {
+
+class MessageStream {
+ public:
+  explicit MessageStream(std::unique_ptr<net::SecureSocket> socket) : socket_(std::move(socket)) {}
+
+  net::SecureSocket& socket() { return *socket_; }
+  void post(std::string frame) { out_.push_back(std::move(frame)); }
+  bool flush();                       // sends what finds room; true: nothing is left
+  std::optional<std::string> next();  // the next whole frame that has arrived
+  // Why nothing can come any more, which is also so where the other end breaks the grammar's lengths; "" while it can.
+  const std::string& ended() const { return broken_.empty() ? socket_->ended() : broken_; }
+  // What was posted and not sent at all: for the stream that follows this one.
+  std::deque<std::string> unsent();
+
+ private:
+  std::unique_ptr<net::SecureSocket> socket_;
+  std::deque<std::string> out_;
+  size_t sent_ = 0;  // of the first
+  std::string in_, broken_;
+};
+
+}  // namespace herd::launch
