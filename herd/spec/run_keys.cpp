@@ -81,8 +81,10 @@ std::vector<Key> make_keys() {
       number("optimizer", "momentum", HERD_FIELD(optimizer.momentum), 0, kBelowOne, "of SGD"),
       text("optimizer", "momentum_precision", HERD_FIELD(optimizer.momentum_precision), {"fp32", "bf16"},
            "of AdamW's first moment and of SGD's momentum; bf16 takes 2 bytes a parameter less"),
-      number("optimizer", "weight_decay", HERD_FIELD(optimizer.weight_decay), 0, kMany,
-             "decoupled; norms, biases and positions are exempt"),
+      number(
+          "optimizer", "weight_decay", HERD_FIELD(optimizer.weight_decay), 0, kMany,
+          "adamw shrinks weights by lr * weight_decay beside the update (decoupled); sgd adds weight_decay * weight to "
+          "the gradient, after clipping and before momentum; norms, biases and positions are exempt"),
       integer("optimizer", "warmup_steps", HERD_FIELD(optimizer.warmup_steps), 0, "steps of linear rise to lr"),
       text("optimizer", "schedule", HERD_FIELD(optimizer.schedule), {"cosine", "linear", "constant"},
            "learning rate after the warm-up"),
