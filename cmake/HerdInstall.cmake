@@ -25,4 +25,11 @@ if(BUILD_SHARED_LIBS)
   write_basic_package_version_file(${PROJECT_BINARY_DIR}/herdConfigVersion.cmake COMPATIBILITY SameMinorVersion)
   install(FILES ${PROJECT_BINARY_DIR}/herdConfig.cmake ${PROJECT_BINARY_DIR}/herdConfigVersion.cmake
     DESTINATION ${herd_config_folder})
+
+  # For builds without CMake: pkg-config --cflags --libs herd_core.
+  set(herd_pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
+  file(RELATIVE_PATH herd_prefix_from_pkgconfig ${CMAKE_INSTALL_PREFIX}/${herd_pkgconfig_folder}
+    ${CMAKE_INSTALL_PREFIX})
+  configure_file(${CMAKE_CURRENT_LIST_DIR}/herd_core.pc.in ${PROJECT_BINARY_DIR}/herd_core.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/herd_core.pc DESTINATION ${herd_pkgconfig_folder})
 endif()

@@ -1,6 +1,6 @@
 # cmake -DBUILD= -DSOURCE= -DWITH_TORCH= -P consumer.cmake
-# Installs a build, runs what was installed, builds examples/consumer against it and runs that; then all of it again
-# where the installed tree was moved to.
+# Installs a build, runs what was installed, builds examples/consumer against it and runs that, by CMake and by
+# pkg-config; then all of it again where the installed tree was moved to.
 set(work ${BUILD}/tests/consumer-work)
 file(REMOVE_RECURSE ${work})
 unset(ENV{LD_LIBRARY_PATH})  # what was installed finds its libraries alone
@@ -43,15 +43,28 @@ function(use_library prefix)
   endif()
 endfunction()
 
+# use_pkgconfig(PREFIX): a program that is built without CMake.
+function(use_pkgconfig prefix)
+  file(GLOB_RECURSE description ${prefix}/*/herd_core.pc)
+  get_filename_component(folder "${description}" DIRECTORY)
+  set(program ${work}/by-pkgconfig)
+  set(words "PKG_CONFIG_PATH=${folder} pkg-config")
+  run("" sh -c "c++ ${SOURCE}/examples/consumer/core.cpp -o ${program} $(${words} --cflags --libs herd_core) \
+    -Wl,-rpath,$(${words} --variable=libdir herd_core)")
+  run("rank 1 of 2: sum 3" ${prefix}/bin/herd run -n 2 -- ${program})
+endfunction()
+
 file(WRITE ${work}/run.toml "[model]\nlayers = 1\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 50\n"
   "[data]\nkind = \"random\"\n[train]\nsteps = 2\nbatch = 2\nmicro_batch = 1\neval_every = 0\n"
   "[log]\ndir = \"${work}/runs\"\n")
 run("" ${CMAKE_COMMAND} --install ${BUILD} --prefix ${work}/prefix)
 use_command(${work}/prefix)
 use_library(${work}/prefix)
+use_pkgconfig(${work}/prefix)
 file(RENAME ${work}/prefix ${work}/moved)
 use_command(${work}/moved)
 use_library(${work}/moved)
+use_pkgconfig(${work}/moved)
 
 # A trainer that can't load its libraries is found by doctor, which says why.
 if(WITH_TORCH)
