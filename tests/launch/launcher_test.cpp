@@ -31,7 +31,7 @@ using testing::Not;
 
 const std::string kBinaries = std::getenv("HERD_BINARY_DIR") ? std::getenv("HERD_BINARY_DIR") : ".";
 const std::string kHerd = kBinaries + "/herd", kRank = kBinaries + "/tests/launch_rank_program";
-const std::map<std::string, std::string> kToken = {{"HERD_TOKEN", "a token of the tests"}};
+const std::map<std::string, std::string> kToken = {{"HERD_TOKEN", "a token of the tests, which no other program has"}};
 
 std::vector<std::string> herd_run(std::vector<std::string> options, std::vector<std::string> program) {
   options.insert(options.begin(), {kHerd, "run"});
@@ -486,11 +486,13 @@ TEST(HerdRun, ASecondJobOnThePortIsRefusedAndTheFirstGoesOn) {
   const std::string address = free_address();
   ChildProcess first(node(0, address, {kRank, "meet"}), kToken);
   std::this_thread::sleep_for(300ms);
-  ChildProcess intruder(node(0, address, {kRank, "meet"}), {{"HERD_TOKEN", "the token of another job"}});
+  ChildProcess intruder(node(0, address, {kRank, "meet"}),
+                        {{"HERD_TOKEN", "the token of another job, as long as it has to be"}});
   EXPECT_EQ(intruder.wait(), 2);
   EXPECT_THAT(intruder.output(),
               AllOf(HasSubstr("is taken by process " + std::to_string(first.pid())), HasSubstr("fix:")));
-  ChildProcess stranger(node(1, address, {kRank, "meet"}), {{"HERD_TOKEN", "the token of another job"}});
+  ChildProcess stranger(node(1, address, {kRank, "meet"}),
+                        {{"HERD_TOKEN", "the token of another job, as long as it has to be"}});
   EXPECT_EQ(stranger.wait(), 2);
   EXPECT_THAT(stranger.output(), HasSubstr("refuses this job's token"));
   ChildProcess second(node(1, address, {kRank, "meet"}), kToken);
