@@ -2,8 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "herd/base/elapsed.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -110,6 +112,27 @@ TEST(Safetensors, RefusesEachBrokenRule) {
   }
   EXPECT_ERROR(SafetensorsFile(folder / "no"), Code::kStorage, "No such file");
   EXPECT_ERROR(SafetensorsFile(folder.path()), Code::kStorage, "must be a file");
+}
+
+// Seconds that a header of so many empty tensors takes to parse.
+double seconds_to_parse(int num_tensors) {
+  std::string header = "{";
+  for (int i = 0; i < num_tensors; ++i) {
+    header += (i == 0 ? "\"t" : ",\"t") + std::to_string(i) + R"(":{"dtype":"F32","shape":[0],"data_offsets":[0,0]})";
+  }
+  const std::string file = raw(header + "}", "");
+  std::vector<TensorEntry> tensors;
+  std::map<std::string, std::string> metadata;
+  const double begin = now_us();
+  parse_safetensors(std::as_bytes(std::span(file)), "x", tensors, metadata);
+  EXPECT_EQ(tensors.size(), static_cast<size_t>(num_tensors));
+  return 1e-6 * (now_us() - begin);
+}
+
+// Thirty times the tensors take about thirty times as long, not nine hundred times.
+TEST(Safetensors, TheTimeToOpenAFileGrowsWithItsTensors) {
+  const double few = std::min({seconds_to_parse(2000), seconds_to_parse(2000), seconds_to_parse(2000)});
+  EXPECT_LT(seconds_to_parse(60'000), 150 * few);
 }
 
 TEST(Safetensors, TheWriterRefusesWhatNoReaderWouldTake) {
