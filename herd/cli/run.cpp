@@ -49,6 +49,8 @@ void add_run_command(CLI::App& app) {
                   "hosts:4x8 or racks:2x4x8; else what is found (or HERD_TOPOLOGY)");
   run->add_option("--grace", options->grace_s, "seconds from SIGINT, SIGTERM, SIGHUP or SIGUSR1 to SIGKILL")
       ->capture_default_str();
+  run->add_option("--most-ranks", options->most_ranks,
+                  "ranks that this node may start; default: as many as it has descriptors, memory and cores for");
   run->add_option("--threads", options->threads, "compute threads of a rank; default: cores / ranks");
   run->add_option("program", options->command, "the program and its arguments")->required();
   run->footer("Options end at the program: herd run -n 2 --log-dir logs -- ./train --steps 10");
@@ -73,6 +75,7 @@ int run_run(const RunOptions& options) {
                              .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = options.log_dir,
+                             .most_ranks = options.most_ranks,
                              .grace_s = options.grace_s,
                              .topology = options.topology,
                              .threads_per_rank = options.threads});

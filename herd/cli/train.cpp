@@ -32,6 +32,8 @@ void add_train_command(CLI::App& app) {
   train->add_option("--token-file", options->token_file, "file with the job's secret (or HERD_TOKEN)");
   train->add_option("--max-restarts", options->max_restarts, "start again from the last checkpoint after a failure")
       ->capture_default_str();
+  train->add_option("--most-ranks", options->most_ranks,
+                    "ranks that this node may start; default: as many as it has descriptors, memory and cores for");
   train
       ->add_option("--grace", options->grace_s,
                    "seconds that a step and its save have after a signal that asks for a stop, before SIGKILL")
@@ -72,6 +74,7 @@ int run_train(const TrainOptions& options) {
                              .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = logs,
+                             .most_ranks = options.most_ranks,
                              .grace_s = options.grace_s,
                              .threads_per_rank = static_cast<int>(run.train.threads)});
 }

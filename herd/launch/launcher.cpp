@@ -13,6 +13,7 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/base/units.h"
+#include "herd/launch/capacity.h"
 #include "herd/launch/console.h"
 #include "herd/launch/control_group.h"
 #include "herd/launch/coordinator_internal.h"
@@ -367,6 +368,13 @@ void check(const LaunchOptions& options) {
   if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
   if (options.ranks_per_node < 1)
     refuse("-n " + std::to_string(options.ranks_per_node) + ": at least one rank is needed");
+  const Capacity room = options.most_ranks > 0 ? Capacity{options.most_ranks, "--most-ranks"}
+                                               : capacity_of_this_node(std::max(1, options.num_nodes));
+  if (options.ranks_per_node > room.ranks) {
+    refuse("-n " + std::to_string(options.ranks_per_node) + ": this node has room for " + std::to_string(room.ranks) +
+           " ranks (" + room.reason + ")\n  fix: fewer ranks, more nodes, or --most-ranks " +
+           std::to_string(options.ranks_per_node) + " where you know better");
+  }
   if (options.num_nodes < 1) refuse("--nnodes " + std::to_string(options.num_nodes) + ": at least one node is needed");
   if (options.max_restarts < 0) refuse("--max-restarts " + std::to_string(options.max_restarts) + " is negative");
   if (options.node_rank < 0 || options.node_rank >= options.num_nodes) {

@@ -23,6 +23,7 @@ struct LaunchOptions {
   std::string token = {};       // the job's secret; needed with several nodes, else random
   int max_restarts = 0;
   std::string log_dir = {};   // rank<R>.log files; "" = none
+  int most_ranks = 0;         // that this node may start; 0 = as many as it has room for (launch/capacity.h)
   double grace_s = 30;        // from a signal to SIGKILL
   double meeting_s = 300;     // how long the launchers of several nodes wait for each other
   std::string topology = {};  // HERD_TOPOLOGY of the ranks; "" = as in this process's environment

@@ -226,6 +226,18 @@ TEST(HerdRun, AGuardianThatIsKilledIsReplaced) {
   EXPECT_TRUE(gone(mark));
 }
 
+TEST(HerdRun, RefusesMoreRanksThanThereIsRoomForBeforeAnyStarts) {
+  ChildProcess many(herd_run({"-n", "1000000"}, {"echo", "started"}));
+  EXPECT_EQ(many.wait(), 2);
+  EXPECT_THAT(many.output(), AllOf(HasSubstr("-n 1000000: this node has room for"), HasSubstr("--most-ranks 1000000"),
+                                   Not(HasSubstr("started"))));
+  const std::string limited = "ulimit -n 100; exec " + kHerd + " run -n 10 ";
+  ChildProcess few({"sh", "-c", limited + "true"}), told({"sh", "-c", limited + "--most-ranks 10 true"});
+  EXPECT_EQ(few.wait(), 2);
+  EXPECT_THAT(few.output(), HasSubstr("room for 9 ranks (open files (ulimit -n): 100, of which a rank takes 4)"));
+  EXPECT_EQ(told.wait(), 0) << told.output();
+}
+
 TEST(HerdRun, PassesASignalOnAndLetsRanksSave) {
   for (const int signal : kStopSignals) {
     ChildProcess job(herd_run({"-n", "2"}, {kRank, "saves"}));
@@ -255,11 +267,11 @@ TEST(HerdRun, ATerminalThatClosesStopsNoJobUnderNohup) {
 
 TEST(HerdRun, ServesSignalsWhileRanksStart) {
   TemporaryFolder folder;
-  ChildProcess job(herd_run({"-n", "400", "--log-dir", folder.path()}, {"sleep", "30"}));
+  ChildProcess job(herd_run({"-n", "200", "--log-dir", folder.path()}, {"sleep", "30"}));
   ASSERT_TRUE(appears(folder / "rank3.log"));
   job.kill(SIGTERM);
   EXPECT_EQ(job.wait(10), 128 + SIGTERM);
-  EXPECT_FALSE(std::filesystem::exists(folder / "rank399.log")) << "all ranks were started after the signal";
+  EXPECT_FALSE(std::filesystem::exists(folder / "rank199.log")) << "all ranks were started after the signal";
   EXPECT_THAT(job.output(), HasSubstr("killed by signal 15"));
 }
 
