@@ -39,6 +39,11 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
                                       "\n  fix: --dtype fp32, bf16 or fp16");
   }
   const auto source = open_weights(options.source);
+  std::error_code not_there;
+  if (std::filesystem::equivalent(options.source, options.out, not_there)) {
+    throw Error(Code::kBadConfig, "--out is the folder that is converted, " + options.source.string() +
+                                      ", whose weights would be lost\n  fix: --out of another folder");
+  }
   AtomicFolder folder(options.out, options.replace, files);
   if (options.to == Format::kGpt2)
     write_gpt2_folder(folder.working_path(), *source, options.dtype, options.progress, files);

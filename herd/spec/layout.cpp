@@ -9,6 +9,8 @@
 namespace herd::spec {
 namespace {
 
+constexpr int64_t kMostProduct = int64_t{1} << 40;
+
 struct Size {
   const char* axis;
   int64_t size;
@@ -88,8 +90,13 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                                         " alone is more than world_size = " + std::to_string(world_size) +
                                         "\n  fix: " + sized(axis, 1) + ", or --ranks " + std::to_string(axis.size));
     }
-    product *= axis.size;  // at most world_size each: no overflow before the check below
-    if (product > (int64_t{1} << 40)) break;
+    if (product > kMostProduct / axis.size) {
+      throw Error(Code::kBadConfig, "mesh does not cover the world: its axes multiply to more than " +
+                                        std::to_string(kMostProduct) +
+                                        ", but world_size = " + std::to_string(world_size) + "\n  fix: dp " +
+                                        std::to_string(world_size) + " and every other axis 1");
+    }
+    product *= axis.size;
   }
   const bool covers = mesh.dp > 0 ? product == world_size : world_size % product == 0;
   if (!covers) {

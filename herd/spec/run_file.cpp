@@ -2,7 +2,9 @@
 
 #include <charconv>
 #include <cmath>
+#include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <sstream>
 
 // toml++ is header-only here, in this one file.
@@ -223,13 +225,14 @@ RunFile parse_run_text(std::string_view toml, const std::string& name, std::span
 
 RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides) {
   std::ifstream file(path, std::ios::binary);
-  std::ostringstream text;
-  if (file) text << file.rdbuf();
-  if (!file || text.fail()) {
+  std::error_code none;
+  const bool readable = file && !std::filesystem::is_directory(path, none);
+  const std::string text = readable ? std::string(std::istreambuf_iterator<char>(file), {}) : "";
+  if (!readable || file.bad()) {
     throw Error(Code::kStorage,
                 "can't read the run file \"" + path + "\"\n  fix: an existing TOML file, like examples/gpt_kjv.toml");
   }
-  return parse_run_text(text.str(), path, overrides);
+  return parse_run_text(text, path, overrides);
 }
 
 std::string to_toml(const RunFile& run) {

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <filesystem>
 #include <string>
 
 #include "herd/base/error.h"
@@ -6,6 +7,8 @@
 
 namespace herd::spec {
 namespace {
+
+constexpr double kMostElements = 1e17;  // 2^63 is 92 times as many: room for bytes, gradients and states
 
 void require(bool holds, const std::string& rule, const std::string& fix) {
   if (!holds) throw Error(Code::kBadConfig, rule + "\n  fix: " + fix);
@@ -17,6 +20,31 @@ int64_t divisor_at_most(int64_t number, int64_t limit) {
     if (number % d == 0) return d;
   }
   return 1;
+}
+
+// The folder of a run stays inside log.dir, and is not log.dir itself.
+void check_name(const std::string& name) {
+  const auto normal = std::filesystem::path(name).lexically_normal();
+  const bool inside = !normal.empty() && !normal.is_absolute() && *normal.begin() != ".." && *normal.begin() != ".";
+  require(inside, "log.name must name a folder inside log.dir, got \"" + name + "\"",
+          "log.name = \"run\", and log.dir for where it is to be");
+}
+
+// The elements of the weights, and of what one micro-batch keeps, have to be countable in 64 bits, in bytes.
+void check_sizes(const RunFile& run) {
+  const auto& model = run.model;
+  const auto real = [](int64_t value) { return static_cast<double>(value); };
+  const double inner = real(std::max({model.width, model.ffn, model.heads * model.head_width}));
+  const double weights = real(model.layers) * inner * real(model.width) * 8 + real(model.vocab) * real(model.width);
+  const double kept = real(model.layers) * (40 * inner + 5 * real(model.heads) * real(model.context));
+  const double most =
+      std::max(weights, real(run.train.micro_batch) * real(model.context) * (kept + 4 * real(model.vocab)));
+  require(most <= kMostElements,
+          "the model's elements are too many to count: layers " + std::to_string(model.layers) + ", width " +
+              std::to_string(model.width) + ", ffn " + std::to_string(model.ffn) + ", vocab " +
+              std::to_string(model.vocab) + ", context " + std::to_string(model.context) + ", micro_batch " +
+              std::to_string(run.train.micro_batch),
+          "model.context = 1024, train.micro_batch = 1, or a smaller model");
 }
 
 void must_divide(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
@@ -39,6 +67,8 @@ void fill_derived(RunFile& run) {
 }
 
 void check_rules(const RunFile& run) {
+  check_name(run.log.name);
+  check_sizes(run);
   const auto& model = run.model;
   must_divide("model.kv_heads", model.kv_heads, "model.heads", model.heads);
   const auto& optimizer = run.optimizer;

@@ -8,6 +8,9 @@ namespace herd::spec {
 namespace {
 
 constexpr double kMany = 1e15;  // no key means more than this
+// Bounds that no model comes near and whose products can be counted (run_file_rules.cpp has the rule for a step).
+constexpr double kMostLayers = 1e4, kMostWidth = 1 << 20, kMostFfn = 1 << 24, kMostTokens = 1e8;
+constexpr double kMostSteps = 1e12, kMostBatch = 1e9;
 constexpr double kBelowOne = 1 - std::numeric_limits<double>::epsilon();
 
 #define HERD_FIELD(member)      \
@@ -37,15 +40,17 @@ Key bytes(std::string_view section, std::string_view name, int64_t& (*at)(RunFil
 std::vector<Key> make_keys() {
   return {
       text("model", "kind", HERD_FIELD(model.kind), {"gpt", "llama", "bert", "t5", "moe"}, "family of the model"),
-      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers; of each of t5's two stacks"),
+      integer("model", "layers", HERD_FIELD(model.layers), 1, "transformer layers; of each of t5's two stacks",
+              kMostLayers),
       integer("model", "width", HERD_FIELD(model.width), 1,
-              "width of the residual stream; heads divides it where head_width is 0"),
-      integer("model", "heads", HERD_FIELD(model.heads), 1, "attention heads"),
-      integer("model", "kv_heads", HERD_FIELD(model.kv_heads), 0, "key and value heads; divides heads; 0 = heads"),
-      integer("model", "head_width", HERD_FIELD(model.head_width), 0, "width of a head; 0 = width / heads"),
-      integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width"),
-      integer("model", "context", HERD_FIELD(model.context), 1, "tokens in a sequence"),
-      integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's"),
+              "width of the residual stream; heads divides it where head_width is 0", kMostWidth),
+      integer("model", "heads", HERD_FIELD(model.heads), 1, "attention heads", kMostWidth),
+      integer("model", "kv_heads", HERD_FIELD(model.kv_heads), 0, "key and value heads; divides heads; 0 = heads",
+              kMostWidth),
+      integer("model", "head_width", HERD_FIELD(model.head_width), 0, "width of a head; 0 = width / heads", kMostWidth),
+      integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width", kMostFfn),
+      integer("model", "context", HERD_FIELD(model.context), 1, "tokens in a sequence", kMostTokens),
+      integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's", kMostTokens),
       number("model", "dropout", HERD_FIELD(model.dropout), 0, kBelowOne,
              "share of activations dropped after the embedding, in attention and after both projections"),
       flag("model", "tie_embeddings", HERD_FIELD(model.tie_embeddings),
@@ -62,12 +67,14 @@ std::vector<Key> make_keys() {
            "tokens = a folder that `herd tokenize` wrote; random = made-up tokens, for benches"),
       text("data", "path", HERD_FIELD(data.path), {}, "folder of the tokens"),
 
-      integer("train", "steps", HERD_FIELD(train.steps), 1, "optimizer steps"),
-      integer("train", "batch", HERD_FIELD(train.batch), 1, "sequences per optimizer step, over all ranks"),
-      integer("train", "micro_batch", HERD_FIELD(train.micro_batch), 1, "sequences per rank and micro-batch"),
+      integer("train", "steps", HERD_FIELD(train.steps), 1, "optimizer steps", kMostSteps),
+      integer("train", "batch", HERD_FIELD(train.batch), 1, "sequences per optimizer step, over all ranks", kMostBatch),
+      integer("train", "micro_batch", HERD_FIELD(train.micro_batch), 1, "sequences per rank and micro-batch",
+              kMostBatch),
       integer("train", "seed", HERD_FIELD(train.seed), 0, "of initial weights, order of samples, dropout"),
-      integer("train", "eval_every", HERD_FIELD(train.eval_every), 0, "steps between validations; 0 = never"),
-      integer("train", "eval_batches", HERD_FIELD(train.eval_batches), 1, "batches of one validation"),
+      integer("train", "eval_every", HERD_FIELD(train.eval_every), 0, "steps between validations; 0 = never",
+              kMostSteps),
+      integer("train", "eval_batches", HERD_FIELD(train.eval_batches), 1, "batches of one validation", kMostSteps),
       number("train", "max_minutes", HERD_FIELD(train.max_minutes), 0, 1e7,
              "minutes after which the job saves and stops, from its start, restarts included; 0 = no limit"),
       integer("train", "threads", HERD_FIELD(train.threads), 0,

@@ -24,6 +24,27 @@ bool is_model(const fs::path& path) {
   return false;
 }
 
+// What a model is made of, and a new one replaces.
+bool is_of_a_model(const fs::path& file) {
+  const std::string name = file.filename().string();
+  return name == "manifest.json" || name == "config.json" || name.ends_with(".safetensors") ||
+         name.ends_with(".safetensors.index.json");
+}
+
+// Names in `to` for all files of `from` that have none there: links, or copies where the file system has no links.
+void keep(const fs::path& from, const fs::path& to, FileSystem& files) {
+  std::error_code error;
+  if (fs::exists(fs::symlink_status(to, error))) return;
+  if (fs::is_directory(fs::symlink_status(from, error))) {
+    if (const int made = files.make_folder(to); made < 0) throw_errno(Code::kStorage, "keep " + from.string(), -made);
+    for (const auto& entry : fs::directory_iterator(from)) keep(entry.path(), to / entry.path().filename(), files);
+    return;
+  }
+  if (files.link(from, to) == 0) return;
+  fs::copy(from, to, fs::copy_options::copy_symlinks, error);
+  if (error) throw Error(Code::kStorage, "keep " + from.string() + " beside the new model: " + error.message());
+}
+
 void check_free(const fs::path& path, Replace replace) {
   std::error_code error;
   if (!fs::exists(fs::symlink_status(path, error))) return;
@@ -69,9 +90,14 @@ void AtomicFolder::commit() {
   const auto check = [&](int result, const char* what) {
     if (result < 0) throw_errno(Code::kStorage, std::string(what) + " " + path_.string(), -result);
   };
-  check(files_.sync_folder(working_), "sync the files of");
   std::error_code ignored;
   const bool is_replaced = fs::exists(path_, ignored) && !fs::is_empty(path_, ignored);
+  if (is_replaced) {
+    for (const auto& entry : fs::directory_iterator(path_)) {
+      if (!is_of_a_model(entry.path())) keep(entry.path(), working_ / entry.path().filename(), files_);
+    }
+  }
+  check(files_.sync_folder(working_), "sync the files of");
   check(is_replaced ? files_.exchange(working_, path_) : files_.rename(working_, path_), "put the new folder at");
   committed_ = true;
   check(files_.sync_folder(folder_of(path_)), "sync the folder of");

@@ -4,9 +4,11 @@
 //   ...write durable files into folder.working_path()...
 //   folder.commit();
 //
-// What stood at the path stays until commit(); without commit() the destructor removes the temporary folder. After a
-// kill it stays behind as `<name>.tmp.<pid>.<n>`, which the next AtomicFolder of that path deletes.
-// Throws kBadConfig if the path is taken and may not be replaced, kStorage as AtomicFile. Threads: one at a time.
+// What stood at the path stays until commit(), which replaces a model's own files (manifest.json, config.json,
+// *.safetensors and their index) and keeps all others that the new folder has no file for: tokenizers, a README.
+// Without commit() the destructor removes the temporary folder. After a kill it stays behind as `<name>.tmp.<pid>.<n>`,
+// which the next AtomicFolder of that path deletes. Throws kBadConfig if the path is taken and may not be replaced,
+// kStorage as AtomicFile. Threads: one at a time.
 #pragma once
 
 #include <filesystem>
@@ -26,7 +28,7 @@ class AtomicFolder {
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
   const std::filesystem::path& working_path() const { return working_; }
-  void commit();  // what stood at the path is gone when it returns
+  void commit();  // what it replaces is gone when it returns
 
  private:
   FileSystem& files_;

@@ -35,6 +35,10 @@ int FileSystem::rename(const std::filesystem::path& from, const std::filesystem:
   return or_errno(::rename(from.c_str(), to.c_str()));
 }
 
+int FileSystem::link(const std::filesystem::path& from, const std::filesystem::path& to) {
+  return or_errno(::linkat(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), 0));
+}
+
 int FileSystem::exchange(const std::filesystem::path& a, const std::filesystem::path& b) {
   return or_errno(::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE));
 }

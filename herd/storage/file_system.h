@@ -18,6 +18,7 @@ class FileSystem {
   virtual int sync(int fd);                    // data and length are durable
   virtual int close(int fd);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);  // replaces `to`
+  virtual int link(const std::filesystem::path& from, const std::filesystem::path& to);    // another name of a file
   virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);  // both are there; in one step
   virtual int remove(const std::filesystem::path& path);                                 // a file or an empty folder
   virtual int make_folder(const std::filesystem::path& path);                            // 0 if it is there already

@@ -119,6 +119,20 @@ TEST(Convert, RefusesAWeightThatFp16CanNotHold) {
   EXPECT_FALSE(fs::exists(root / "out"));
 }
 
+TEST(Convert, KeepsTheTokenizerOfAModelThatItReplaces_AndConvertsNoFolderIntoItself) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  to_gpt2(checkpoint, root / "gpt2");
+  write_text(root / "gpt2/tokenizer.json", "mine");
+  const std::string weights = read_text(root / "gpt2/model.safetensors");
+  EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "gpt2/../gpt2", .replace = Replace::kModels}),
+               Code::kBadConfig, "--out is the folder that is converted", "fix:");
+  EXPECT_EQ(read_text(root / "gpt2/model.safetensors"), weights);
+  convert({.source = checkpoint, .out = root / "gpt2", .to = Format::kGpt2, .replace = Replace::kModels},
+          unsynced_files());
+  EXPECT_EQ(read_text(root / "gpt2/tokenizer.json"), "mine");
+}
+
 TEST(Convert, TakesFoldersAsOtherProgramsWriteThem) {
   TemporaryFolder root;
   const auto checkpoint = save_model(root / "runs", small_run());

@@ -35,6 +35,10 @@ TEST(Layout, NamesTheEquationAndTheFix_WhenTheMeshDoesNotCoverTheWorld) {
   EXPECT_EQ(refusal(run, 4), "mesh does not cover the world: dp 3 = 3, but world_size = 4\n  fix: dp 4");
   run.mesh = {.tp = 8};
   EXPECT_THAT(refusal(run, 4), testing::HasSubstr("tp 8 alone is more than world_size = 4"));
+  run.mesh = {
+      .dp = 1000000, .fsdp = 1000000, .tp = 1000000, .pp = 1000000, .cp = 1000000};  // 10^30, which no integer holds
+  EXPECT_THAT(refusal(run, 1000000),
+              testing::HasSubstr("multiply to more than 1099511627776, but world_size = 1000000"));
   run.mesh = {.dp = 2};
   EXPECT_EQ(refusal(run, 2), "");
   EXPECT_THAT(refusal(run, 0), testing::HasSubstr("number of ranks must be >= 1"));

@@ -2,6 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 #include "herd/base/error.h"
 #include "herd/spec/run_keys.h"
@@ -71,7 +75,8 @@ TEST(RunFile, NamesTypeAndValue_WhenTheTypeIsWrong) {
 }
 
 TEST(RunFile, NamesTheRange_WhenANumberIsImpossible) {
-  EXPECT_EQ(refusal("[train]\nbatch = 0\n"), "train.batch (run.toml, line 2): must be >= 1, got 0\n  fix: like 12");
+  EXPECT_EQ(refusal("[train]\nbatch = 0\n"),
+            "train.batch (run.toml, line 2): must be in [1, 1e+09], got 0\n  fix: like 12");
   EXPECT_THAT(refusal("[model]\ndropout = 1.0\n"), HasSubstr("must be in [0, 1), got 1.0"));
   EXPECT_THAT(refusal("[optimizer]\nlr = 0.0\n"), HasSubstr("must be > 0, got 0.0"));
   EXPECT_THAT(refusal("[optimizer]\nlr = nan\n"), HasSubstr("must be > 0"));
@@ -126,6 +131,33 @@ TEST(RunFile, ComesBackFromItsOwnText) {
   run.memory.device_budget = (int64_t{3} << 20) + 1;
   run.log.name = "quote \" backslash \\ tab \t umlaut ä";
   EXPECT_EQ(parse_run_text(to_toml(run), "again.toml"), run);
+}
+
+TEST(RunFile, BoundsWhatAModelMayAskFor) {
+  EXPECT_THAT(refusal("[model]\nlayers = 1000000000"), HasSubstr("in [1, 10000], got 1000000000"));
+  EXPECT_THAT(refusal("[model]\ncontext = 1000000000000000"), HasSubstr("in [1, 1e+08], got 1000000000000000"));
+  EXPECT_THAT(refusal("[train]\nmicro_batch = 1000000000\n[model]\ncontext = 100000000"),
+              testing::AllOf(HasSubstr("too many to count"), HasSubstr("context 100000000"), HasSubstr("fix:")));
+  EXPECT_THAT(refusal("[model]\nlayers = 10000\nwidth = 1048576\nheads = 1\nffn = 16777216"),
+              HasSubstr("too many to count"));
+  EXPECT_EQ(refusal("[model]\nlayers = 126\nwidth = 16384\nheads = 128\nffn = 53248\ncontext = 131072"), "");
+}
+
+TEST(RunFile, KeepsTheRunsFolderInsideThatOfAllRuns) {
+  for (const std::string name : {"../..", "a/../../b", "/tmp/x", ".", "./", "a/.."}) {
+    EXPECT_THAT(
+        refusal("[log]\nname = \"" + name + "\""),
+        testing::AllOf(HasSubstr("log.name must name a folder inside log.dir, got \"" + name), HasSubstr("fix:")))
+        << name;
+  }
+  for (const std::string name : {"a", "a/b", "a..b", "..a"}) EXPECT_EQ(refusal("[log]\nname = \"" + name + "\""), "");
+}
+
+TEST(RunFile, IsARun_WhenTheFileIsEmpty) {
+  const auto path = std::filesystem::temp_directory_path() / ("empty-" + std::to_string(getpid()) + ".toml");
+  std::ofstream(path).close();
+  EXPECT_EQ(parse_run_file(path.string()), parse_run_text("", "run.toml"));
+  std::filesystem::remove(path);
 }
 
 TEST(RunFile, NamesTheFile_WhenItCannotBeRead) {

@@ -77,6 +77,24 @@ TEST(AtomicFolder, TakesAnEmptyFolder_ButNoOtherUnlessAsked) {
   EXPECT_EQ(entries_in(root.path()), 1);
 }
 
+TEST(AtomicFolder, ReplacesAModelsOwnFiles_AndKeepsAllOthers) {
+  TemporaryFolder root;
+  write_folder(root / "a", "old", Replace::kNever, unsynced());
+  write_file_atomically(root / "a" / "model-00002-of-00002.safetensors", "old", unsynced());
+  write_file_atomically(root / "a" / "tokenizer.json", "mine", unsynced());
+  fs::create_directories(root / "a" / "notes" / "deep");
+  write_file_atomically(root / "a" / "notes" / "deep" / "README", "mine", unsynced());
+  fs::create_symlink("notes", root / "a" / "see");
+  write_folder(root / "a", "new", Replace::kModels, unsynced());
+  EXPECT_EQ(read_text(root / "a" / "model.safetensors"), "new");
+  EXPECT_EQ(read_text(root / "a" / "config.json"), "new");
+  EXPECT_FALSE(fs::exists(root / "a" / "model-00002-of-00002.safetensors"));
+  EXPECT_EQ(read_text(root / "a" / "tokenizer.json"), "mine");
+  EXPECT_EQ(read_text(root / "a" / "notes" / "deep" / "README"), "mine");
+  EXPECT_EQ(fs::read_symlink(root / "a" / "see"), "notes");
+  EXPECT_EQ(entries_in(root.path()), 1);
+}
+
 TEST(AtomicFolder, NeverReplacesWhatIsNoModel) {
   TemporaryFolder root;
   fs::create_directory(root / "home");
