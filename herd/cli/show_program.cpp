@@ -36,7 +36,8 @@ int run_show_program(const ShowProgramOptions& options) {
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
 
   const program::Simulation simulation =
-      planner::simulate_on(steps, model, cluster, planner::calibration_of(cluster, run, layout));
+      planner::simulate_on(steps, model, cluster, planner::calibration_of(cluster, run, layout), steps.size(),
+                           static_cast<size_t>(options.rank));
   std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",
                spec::summary(layout).c_str(), format_count(static_cast<double>(model.parameters())).c_str(),
                step.ops.size(), format_us(simulation.step_us).c_str(),

@@ -9,7 +9,7 @@
 // within the deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete
 // in issue order, groups progress independently, and send/receive never queue behind collectives.
 // Results: the same bits on every rank and in every run, for the same ranks and algorithm.
-// Threads: one calling thread per group; abort() and Work::wait() from any thread.
+// Threads: one calling thread per group; send, receive, their _async forms, abort() and Work::wait() from any thread.
 #pragma once
 
 #include <chrono>

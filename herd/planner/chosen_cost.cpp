@@ -74,6 +74,16 @@ double ChosenCost::chosen_us(program::OpKind kind, int64_t bytes, const Topology
   return choose(request, group).candidates[0].us;
 }
 
+// Both ends copy it, one after the other within a host; between hosts the link takes its time as well.
+program::CollectivePrice ChosenCost::message_price(int64_t bytes, const Topology& group) const {
+  const Host& host = group.hosts[0];
+  const double size = static_cast<double>(bytes);
+  program::CollectivePrice price{
+      .latency_us = host.message_us, .work_us = 2 * size / host.core_bytes_per_us, .host_bytes = 2 * size};
+  if (group.hosts.size() > 1) price.latency_us = host.uplink.latency_us + size / host.uplink.bytes_per_us;
+  return price;
+}
+
 double ChosenCost::line_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const {
   Memory& memory = shared_ != nullptr ? *shared_ : own_;
   const std::string key = shape_of(axis) + std::string(program::op_name(kind));
@@ -95,6 +105,8 @@ program::CollectivePrice ChosenCost::price(program::OpKind kind, int64_t bytes, 
   const auto known = known_.find({kind, bytes, shape_of(along)});
   if (known != known_.end()) return known->second;
   const Topology group = group_topology(topology_, mesh, axis);
+  if (kind == program::OpKind::kSend || kind == program::OpKind::kReceive)
+    return known_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
   const double us =
       sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, along, group);
   const Host& host = group.hosts[0];

@@ -40,6 +40,7 @@ class ChosenCost final : public program::CollectiveCost {
 
  private:
   double chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const;
+  program::CollectivePrice message_price(int64_t bytes, const Topology& group) const;
   double line_us(program::OpKind kind, int64_t bytes, const Axis& axis, const Topology& group) const;
 
   Topology topology_;

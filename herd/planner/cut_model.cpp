@@ -8,7 +8,7 @@
 namespace herd::planner {
 namespace {
 
-void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout, const spec::ModelTable& model) {
+void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
   const auto& strategy = run.strategy;
   if (strategy.offload == "window") {
     throw Error(Code::kBadConfig,
@@ -27,11 +27,6 @@ void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout, const 
                 "no equation here covers strategy.pipeline = \"interleaved\": the run file does not say how many "
                 "chunks a stage has\n  fix: strategy.pipeline = \"1f1b\"");
   }
-  const int64_t blocks = static_cast<int64_t>(model.blocks.size());
-  if (layout.pp > blocks) {
-    throw Error(Code::kBadConfig, "mesh.pp must not exceed the blocks of the model: " + std::to_string(layout.pp) +
-                                      " > " + std::to_string(blocks) + "\n  fix: mesh.pp = " + std::to_string(blocks));
-  }
 }
 
 }  // namespace
@@ -45,16 +40,9 @@ CutModel::CutModel(const spec::RunFile& of, const spec::Layout& cut, const Clust
       axis(cut.fsdp > 1 ? "fsdp" : "dp"),
       zero(strategies::zero_stage(of, cut)),
       segment(static_cast<size_t>(
-          strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))) {
-  refuse_unknown(run, layout, model);
-}
-
-BlockInterval CutModel::blocks_of(int stage) const {
-  const size_t layers = model.blocks.size() - 2, p = static_cast<size_t>(layout.pp), s = static_cast<size_t>(stage);
-  BlockInterval out{1 + layers * s / p, 1 + layers * (s + 1) / p};
-  if (s == 0) out.begin = 0;
-  if (s + 1 == p) out.end = model.blocks.size();
-  return out;
+          strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),
+      stage_of_blocks_(spec::stage_of_blocks(model, cut.pp)) {
+  refuse_unknown(run, layout);
 }
 
 std::set<int> CutModel::groups_of(const BlockInterval& blocks) const {

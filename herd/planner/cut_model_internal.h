@@ -15,12 +15,11 @@
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
+#include "herd/spec/stage_cut.h"
 
 namespace herd::planner {
 
-struct BlockInterval {
-  size_t begin = 0, end = 0;
-};
+using spec::BlockInterval;
 
 // Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
 struct Visits {
@@ -35,8 +34,7 @@ class CutModel {
   // Throws kBadConfig for what no equation covers.
   CutModel(const spec::RunFile& run, const spec::Layout& layout, const Cluster& cluster);
 
-  // Equal numbers of transformer blocks; the embedding is with the first, the head with the last.
-  BlockInterval blocks_of(int stage) const;
+  BlockInterval blocks_of(int stage) const { return spec::blocks_of_stage(stage_of_blocks_, stage); }
   bool is_head(size_t b) const { return b + 1 == model.blocks.size(); }
   bool recomputed(size_t b) const { return segment > 0 && b > 0 && b >= first && !is_head(b); }
   size_t in_segment(size_t b) const { return (b - std::max<size_t>(first, 1)) % segment; }
@@ -63,6 +61,9 @@ class CutModel {
   const std::string axis;  // along this axis
   const int zero;          // stage
   const size_t segment;    // transformer blocks that are computed again together; 0 = none are
+
+ private:
+  const std::vector<int> stage_of_blocks_;
 };
 
 }  // namespace herd::planner

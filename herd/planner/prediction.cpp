@@ -1,6 +1,8 @@
 #include "herd/planner/prediction.h"
 
 #include <algorithm>
+#include <cmath>
+#include <numeric>
 #include <vector>
 
 #include "herd/program/memory_bound.h"
@@ -27,6 +29,8 @@ TierBytes tier_bytes(const program::Peak& peak) {
 // Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.
 void add_traffic(const Program& step, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
+    if (op.kind == OpKind::kSend)
+      sent[program::axis_name(step.mesh, op.axis)] += static_cast<double>(step.values.at(op.reads[0]).bytes);
     if (!is_collective(op)) continue;
     const double n = step.mesh.size(op.axis), whole = static_cast<double>(message_bytes(step, op));
     sent[program::axis_name(step.mesh, op.axis)] += (op.kind == OpKind::kAllReduce ? 2 : 1) * whole * (n - 1) / n;
@@ -60,6 +64,18 @@ double arithmetic_us(const Program& step, const spec::ModelTable& model, const p
   return us;
 }
 
+// Of programs, the first with the largest bound of device memory.
+size_t needs_most(const std::vector<Program>& programs) {
+  size_t most = 0;
+  int64_t bytes = -1;
+  for (size_t i = 0; i < programs.size(); ++i) {
+    if (i > 0 && programs[i].ops == programs[i - 1].ops && programs[i].values == programs[i - 1].values) continue;
+    const int64_t bound = budget_peak(programs[i], Tier::kDevice).bytes;
+    if (bound > bytes) most = i, bytes = bound;
+  }
+  return most;
+}
+
 }  // namespace
 
 double Prediction::sent_bytes() const {
@@ -77,13 +93,26 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
   return "";
 }
 
+std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout) {
+  const size_t given = ranks.size();
+  for (size_t i = 0; i < given; ++i) {
+    for (const int stage : layout.mesh.ranks(layout.stage, ranks[i])) {
+      if (std::find(ranks.begin(), ranks.end(), stage) == ranks.end()) ranks.push_back(stage);
+    }
+  }
+  return ranks;
+}
+
 program::Simulation simulate_on(const std::vector<Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, const program::Calibration& machine) {
+                                const Cluster& cluster, program::Calibration machine, size_t of_host, size_t whose) {
+  const double hosts = static_cast<double>(programs.size()) / static_cast<double>(of_host);
+  machine.cores = static_cast<int>(std::lround(machine.cores * hosts));
+  machine.host_bytes_per_us *= hosts;
   // A reduction that was measured on this host is not predicted.
   if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
-    return simulate(programs, model, machine, program::SharedMemoryCost(machine));
+    return simulate(programs, model, machine, program::SharedMemoryCost(machine), whose);
   const ChosenCost cost(cluster.topology, model.compute);
-  return simulate(programs, model, machine, cost);
+  return simulate(programs, model, machine, cost, whose);
 }
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
@@ -97,11 +126,14 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   }
   const Cluster used = with_ranks(cluster, ranks);
   const spec::ModelTable model = spec::model_table(run, layout.micro_batch, used.device.kernels());
-  // Ranks with a device each do not slow each other down, and all run the same step.
-  const int simulated = used.device.own ? 1 : used.topology.hosts[0].ranks;
+  // Ranks with a device each do not slow each other down, and all of a stage run the same step.
+  std::vector<int> ranks_of_host(used.device.own ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
+  std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
-  for (int rank = 0; rank < simulated; ++rank) programs.push_back(strategies::compile_step(run, model, layout, rank));
-  const Program& step = programs[0];
+  for (const int rank : with_their_stages(ranks_of_host, layout))
+    programs.push_back(strategies::compile_step(run, model, layout, rank));
+  const size_t most = needs_most(programs);
+  const Program& step = programs[most];
   const program::Calibration machine = calibration_of(used, run, layout);
 
   Prediction out;
@@ -109,7 +141,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   out.parameters = model.parameters();
   out.frozen = model.frozen_parameters();
   out.simulated = true;
-  out.simulation = simulate_on(programs, model, used, machine);
+  out.simulation = simulate_on(programs, model, used, machine, ranks_of_host.size(), most);
   out.step_us = out.simulation->step_us;
   const program::Peak& peak = out.simulation->device_peak;
   out.device = tier_bytes(peak);

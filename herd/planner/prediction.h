@@ -57,8 +57,13 @@ Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Clust
 // The same, memory alone: quick, since nothing is priced.
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// herd train and herd show program ask this too. `programs`: of all ranks of the first host, or rank 0's alone.
+// Whose programs a simulation of these ranks needs: they, in this order, then whoever is a stage of a pipeline with
+// them.
+std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout);
+
+// herd train and herd show program ask this too. `programs`: those of with_their_stages(), of which the first
+// `of_host` share a host like the machine's, and all others likewise. Memory is that of programs[whose].
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, const program::Calibration& machine);
+                                const Cluster& cluster, program::Calibration machine, size_t of_host, size_t whose = 0);
 
 }  // namespace herd::planner

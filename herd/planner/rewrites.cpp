@@ -101,11 +101,13 @@ class Candidates {
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
-    const program::Program step = strategies::compile_step(
-        changed, spec::model_table(changed, out.layout.micro_batch, cluster_.device.kernels()), out.layout, 0);
-    out.device = budget_peak(step, program::Tier::kDevice).bytes;
-    out.host = budget_peak(step, program::Tier::kHost).bytes;
-    out.ops = step.ops.size();
+    const auto model = spec::model_table(changed, out.layout.micro_batch, cluster_.device.kernels());
+    for (const int rank : strategies::ranks_of_stages(out.layout)) {
+      const program::Program step = strategies::compile_step(changed, model, out.layout, rank);
+      out.device = std::max(out.device, budget_peak(step, program::Tier::kDevice).bytes);
+      out.host = std::max(out.host, budget_peak(step, program::Tier::kHost).bytes);
+      out.ops = std::max(out.ops, step.ops.size());
+    }
     return out;
   }
 
@@ -168,7 +170,7 @@ class Candidates {
       const spec::Layout& layout = one.prediction.layout;
       try {
         strategies::programs_of_run(limited, spec::model_table(limited, layout.micro_batch, cluster_.device.kernels()),
-                                    layout, {0});
+                                    layout, strategies::ranks_of_stages(layout));
         out.push_back(std::move(one));
       } catch (const Error& error) {
         if (error.code() != Code::kOverBudget) throw;
@@ -208,7 +210,12 @@ class Gathers {
 
   int64_t groups() const { return static_cast<int64_t>(model_.groups.size()); }
   int64_t bytes() const {
-    return budget_peak(strategies::compile_step(run_, model_, layout_, 0), program::Tier::kDevice).bytes;
+    int64_t most = 0;
+    for (const int rank : strategies::ranks_of_stages(layout_)) {
+      const program::Program step = strategies::compile_step(run_, model_, layout_, rank);
+      most = std::max(most, budget_peak(step, program::Tier::kDevice).bytes);
+    }
+    return most;
   }
   const spec::RunFile& run() const { return run_; }
 

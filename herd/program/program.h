@@ -89,8 +89,8 @@ struct ValueInfo {
   int64_t bytes = 0;
   Tier tier = Tier::kDevice;
   bool persistent = false;  // lives from step to step
-  int slot = -1;            // physical buffer that lives as long as the run, set by slots.h; -1 = its own memory, taken
-                            // by the op that writes it first and given back by its release
+  int slot = -1;            // buffer that lives as long as the run, set by slots.h (of what is received a place alone);
+                            // -1 = its own memory, taken by the op that writes it first and given back by its release
   bool pooled = false;      // not persistent: shares buffers with others of its kind, one from first write to release
   bool operator==(const ValueInfo&) const = default;
 };

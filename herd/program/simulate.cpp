@@ -78,8 +78,8 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
 class Simulator {
  public:
   Simulator(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-            const CollectiveCost& cost)
-      : programs_(programs), model_(model), machine_(machine), cost_(cost) {
+            const CollectiveCost& cost, size_t whose)
+      : programs_(programs), model_(model), machine_(machine), cost_(cost), whose_(whose) {
     cores_ = engine_.add_resource("cores", machine.cores);
     bus_ = engine_.add_resource("memory bus", machine.host_bytes_per_us);
   }
@@ -127,11 +127,12 @@ class Simulator {
         const int before = position - position % n - d.distance * n + d.op;
         if (before >= 0) task.after.push_back(done[static_cast<size_t>(before)]);
       }
-      if (is_collective(op)) {
-        Meeting& meeting = meetings_[meeting_of(step, op, issued)];
+      if (const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive; message || is_collective(op)) {
+        Meeting& meeting = meetings_[message ? message_of(step, op, issued) : meeting_of(step, op, issued)];
         meeting.arrivals.push_back(add_task(task));
         task.after.clear();
-        const CollectivePrice price = cost_.price(op.kind, message_bytes(step, op), step.mesh, op.axis);
+        const int64_t bytes = message ? bytes_of(step, op.reads) + bytes_of(step, op.writes) : message_bytes(step, op);
+        const CollectivePrice price = cost_.price(op.kind, bytes, step.mesh, op.axis);
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0)
@@ -145,17 +146,11 @@ class Simulator {
             task.uses = {{cores_, static_cast<double>(machine_.threads)},
                          {bus_, bus_rate(work->pass.host_bytes, task.work_us, work->measured)}};
         }
-        const int added = add_task(task);
-        if (op.kind == OpKind::kSend) messages_[message_of(step, op, true, issued)].first = added;
-        if (op.kind == OpKind::kReceive) received_[message_of(step, op, false, issued)] = added;
+        add_task(task);
       }
       done[static_cast<size_t>(position)] = static_cast<int>(tasks_.size()) - 1;
     }
     done_.push_back(std::move(done));
-    for (const auto& [key, task] : received_) {
-      const auto sent = messages_.find(key);
-      if (sent != messages_.end()) after_[task] = {sent->second.first};
-    }
   }
 
   // Bytes of the memory bus per microsecond. What was measured beside all other ranks has had its share.
@@ -186,10 +181,10 @@ class Simulator {
                             "/" + std::string(lane_name(op.lane));
     return key + "#" + std::to_string(issued[key]++);
   }
-  static std::string message_of(const Program& step, const Op& op, bool sends, std::map<std::string, int>& issued) {
+  static std::string message_of(const Program& step, const Op& op, std::map<std::string, int>& issued) {
     const std::string here = std::to_string(step.rank),
                       there = std::to_string(step.mesh.peer(op.axis, step.rank, op.peer));
-    const std::string key = sends ? here + ">" + there : there + ">" + here;
+    const std::string key = op.kind == OpKind::kSend ? here + ">" + there : there + ">" + here;
     return key + "#" + std::to_string(issued[key]++);
   }
 
@@ -216,7 +211,8 @@ class Simulator {
     }
     for (auto& [key, row] : rows) {
       row = static_cast<int>(out.timeline.rows.size());
-      out.timeline.rows.push_back({"rank " + std::to_string(key.first), std::string(lane_name(key.second))});
+      out.timeline.rows.push_back(
+          {"rank " + std::to_string(programs_[key.first].rank), std::string(lane_name(key.second))});
     }
     for (size_t r = 0; r < programs_.size(); ++r) {
       for (size_t i = 0; i < programs_[r].ops.size(); ++i) {
@@ -231,9 +227,9 @@ class Simulator {
     }
   }
 
-  // Rank 0's own device memory: standing values and slots, what ops take as they start and give back.
+  // One rank's own device memory: standing values and slots, what ops take as they start and give back.
   void remember(Simulation& out) const {
-    const Program& step = programs_[0];
+    const Program& step = programs_[whose_];
     Program nothing_runs = step;
     nothing_runs.ops.clear();
     const Peak standing = in_order_peak(nothing_runs, Tier::kDevice);
@@ -241,7 +237,7 @@ class Simulator {
     int64_t scratch = standing.pool_bytes;
     std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
     for (size_t i = 0; i < step.ops.size(); ++i) {
-      const sim::TaskTime time = time_of(0, i);
+      const sim::TaskTime time = time_of(whose_, i);
       events.emplace_back(time.start_us, step.ops[i].kind == OpKind::kRelease ? 0 : 1, i);
       if (step.scratch.contains({step.ops[i].kind, step.ops[i].block})) events.emplace_back(time.end_us, -1, i);
     }
@@ -270,23 +266,22 @@ class Simulator {
   }
 
   void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
-    const Op& op = programs_[0].ops[index];
-    const sim::TaskTime time = time_of(0, index);
-    out.memory.push_back({static_cast<int>(index), describe(programs_[0], op), std::max(0.0, time.start_us - shown_us_),
-                          std::max(0.0, time.end_us - shown_us_), bytes});
+    const Op& op = programs_[whose_].ops[index];
+    const sim::TaskTime time = time_of(whose_, index);
+    out.memory.push_back({static_cast<int>(index), describe(programs_[whose_], op),
+                          std::max(0.0, time.start_us - shown_us_), std::max(0.0, time.end_us - shown_us_), bytes});
   }
 
   const std::vector<Program>& programs_;
   const spec::ModelTable& model_;
   const Calibration& machine_;
   const CollectiveCost& cost_;
+  const size_t whose_;  // memory is shown
   sim::Engine engine_;
   int cores_ = 0, bus_ = 0;
   std::vector<sim::Task> tasks_;
   std::map<int, std::vector<int>> after_;
   std::map<std::string, Meeting> meetings_;
-  std::map<std::string, std::pair<int, int>> messages_;
-  std::map<std::string, int> received_;
   std::vector<std::vector<int>> done_;
   std::vector<sim::TaskTime> times_;
   double shown_us_ = 0;  // when the shown step begins
@@ -303,6 +298,10 @@ PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration&
 
 CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
   if (mesh.size(axis) < 2) return {};
+  if (kind == OpKind::kSend || kind == OpKind::kReceive) {  // into the ring, or out of it
+    const double traffic = 2.0 * static_cast<double>(bytes);
+    return {.latency_us = 2, .work_us = traffic / machine_.core_bytes_per_us, .host_bytes = traffic};
+  }
   const double traffic = (kind == OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
   const double measured = traffic / 2 * machine_.reduce_us_per_byte;
   return {.latency_us = 2,
@@ -311,8 +310,8 @@ CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& 
 }
 
 Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-                    const CollectiveCost& cost) {
-  return Simulator(programs, model, machine, cost).run();
+                    const CollectiveCost& cost, size_t whose) {
+  return Simulator(programs, model, machine, cost, whose).run();
 }
 
 }  // namespace herd::program

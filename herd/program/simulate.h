@@ -46,7 +46,8 @@ struct CollectivePrice {
 class CollectiveCost {
  public:
   virtual ~CollectiveCost() = default;
-  // kAllGather, kAllReduce or kReduceScatter of a whole message of so many bytes, among the ranks of an axis.
+  // kAllGather, kAllReduce or kReduceScatter of a whole message of so many bytes, among the ranks of an axis; kSend or
+  // kReceive of one between neighbours on it, at either end.
   virtual CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const = 0;
 };
 
@@ -71,12 +72,13 @@ PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration&
 struct Simulation {
   double step_us = 0;            // from step to step, once steps follow each other steadily
   sim::Timeline timeline;        // one steady step of every rank, a row per lane
-  std::vector<OpMemory> memory;  // of rank 0's device over that step
+  std::vector<OpMemory> memory;  // of one rank's device over that step
   Peak device_peak;              // its largest
 };
 
-// `programs`: of all ranks of one host. Throws kBadConfig if their lanes wait for each other in a circle.
+// `programs`: of ranks that share the machine's cores and memory; whoever else they meet is never late. Memory is that
+// of programs[whose]. Throws kBadConfig if their lanes wait for each other in a circle.
 Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-                    const CollectiveCost& cost);
+                    const CollectiveCost& cost, size_t whose = 0);
 
 }  // namespace herd::program

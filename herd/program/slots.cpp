@@ -55,13 +55,19 @@ std::map<Value, std::vector<Interval>> lifetimes_of(const Program& step) {
 
 class Assignment {
  public:
-  explicit Assignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {}
+  explicit Assignment(Program& step) : step_(step), lifetimes_(lifetimes_of(step)) {
+    for (const Op& op : step.ops) {
+      if (op.kind == OpKind::kReceive) received_.insert(op.writes.begin(), op.writes.end());
+    }
+  }
 
   void run(const SlotRules& rules) {
     for (auto& [value, info] : step_.values) info.slot = -1;
     give_own();
     give_pool(ValueKind::kWeight, rules.gather_buffers);
     give_pool(ValueKind::kGradient, rules.gradient_buffers);
+    give_pool(ValueKind::kActivation, rules.receive_buffers);
+    give_pool(ValueKind::kActivationGradient, rules.receive_buffers);
     for (auto& [value, info] : step_.values) {
       if (value.form == Form::kShard && on_device(value)) place_shard(value, info);
     }
@@ -75,7 +81,7 @@ class Assignment {
   }
   bool pooled(const Value& value) const {
     const ValueInfo& info = step_.values.at(value);
-    return !info.persistent && (info.pooled || is_whole(value, ValueKind::kWeight));
+    return !info.persistent && (info.pooled || is_whole(value, ValueKind::kWeight) || received_.contains(value));
   }
 
   void give_own() {
@@ -118,6 +124,7 @@ class Assignment {
 
   Program& step_;
   const std::map<Value, std::vector<Interval>> lifetimes_;
+  std::set<Value> received_;
   int next_slot_ = 0;
 };
 

@@ -38,7 +38,9 @@ class Model {
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
-  std::set<int> groups_of(int rank) const;                  // of the rank's stage
+  bool runs(int rank, int block) const;                     // where the pipeline's stages say so
+  std::set<int> groups_of(int rank) const;                  // of the blocks that it runs
+  bool trains(int rank) const;                              // any of them
   std::set<int> trained_groups() const;                     // of all stages
   int version(int group, int steps) const;                  // of its weights, after so many
   std::set<Atom> contributions(int group, int rank) const;  // that a step of this group needs on this rank

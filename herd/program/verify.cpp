@@ -92,7 +92,7 @@ class Machine {
     state.done.assign(static_cast<size_t>(total), false);
     for (int position = 0; position < total; ++position) state.lanes[state.op(position).lane].push_back(position);
     for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
-    const int axis = model_.expected().shard_axis;
+    const int axis = model_.expected().proof.shard_axis;
     const Mesh& mesh = model_.expected().mesh;
     for (const auto& [value, info] : state.step->values) {
       const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
@@ -136,25 +136,51 @@ class Machine {
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     if (is_collective(op)) return run_shared(rank, position);
-    if (op.kind == OpKind::kReceive && messages_[{other_end(rank, op), rank}].empty()) return false;
-    OpContext context = read(rank, position);
-    std::vector<Symbol> results;
+    if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
     if (op.kind == OpKind::kRelease) {
       release(rank, position);
-    } else if (op.kind == OpKind::kSend) {
-      if (op.reads.size() != 1 || !op.writes.empty()) context.wrong.push_back("must read one value and write none");
-      for (const Symbol& symbol : context.reads) messages_[{rank, other_end(rank, op)}].push_back(symbol);
-    } else if (op.kind == OpKind::kReceive) {
-      auto& box = messages_[{other_end(rank, op), rank}];
-      if (op.writes.size() != 1 || !op.reads.empty()) context.wrong.push_back("must write one value and read none");
-      results.assign(op.writes.size(), box.front());
-      box.erase(box.begin());
     } else {
-      results = run_local(model_, context);
+      OpContext context = read(rank, position);
+      const std::vector<Symbol> results = run_local(model_, context);
+      for (const std::string& text : context.wrong) find_at(rank, position, text);
+      write(rank, position, results);
     }
-    for (const std::string& text : context.wrong) find_at(rank, position, text);
-    if (op.kind != OpKind::kRelease) write(rank, position, results);
     complete(rank, position);
+    return true;
+  }
+
+  // A send completes with its receive: nothing holds what is on its way. False until both are there.
+  bool run_message(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const bool sends = op.kind == OpKind::kSend;
+    const Mesh& mesh = model_.expected().mesh;
+    const bool known = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size()) && mesh.index(op.axis, rank) >= 0;
+    std::string wrong;
+    if (!known || op.peer < 0 || op.peer >= mesh.size(op.axis) || op.peer == mesh.index(op.axis, rank))
+      wrong = "has no rank at the other end: " + axis_name(mesh, op.axis) + " " + std::to_string(op.peer);
+    if (op.reads.size() != (sends ? 1u : 0u) || op.writes.size() != (sends ? 0u : 1u))
+      wrong = sends ? "must read one value and write none" : "must write one value and read none";
+    if (!wrong.empty()) {
+      find_at(rank, position, wrong);
+      complete(rank, position);
+      return true;
+    }
+    const int other = mesh.peer(op.axis, rank, op.peer);
+    const std::pair<int, int> ends = sends ? std::pair(rank, other) : std::pair(other, rank);
+    (sends ? sends_ : receives_)[ends] = position;
+    const auto send = sends_.find(ends), receive = receives_.find(ends);
+    if (send == sends_.end() || receive == receives_.end()) return false;
+    OpContext context = read(ends.first, send->second);
+    for (const std::string& text : context.wrong) find_at(ends.first, send->second, text);
+    const Value& from = context.op.reads[0];
+    const Value& to = ranks_[static_cast<size_t>(ends.second)].op(receive->second).writes[0];
+    if (from != to) find_at(ends.second, receive->second, "takes " + value_name(from) + " for " + value_name(to));
+    write(ends.second, receive->second, context.reads);
+    const int sent = send->second, received = receive->second;
+    sends_.erase(send);
+    receives_.erase(receive);
+    complete(ends.first, sent);
+    complete(ends.second, received);
     return true;
   }
 
@@ -196,8 +222,6 @@ class Machine {
     return true;
   }
 
-  int other_end(int rank, const Op& op) const { return model_.expected().mesh.peer(op.axis, rank, op.peer); }
-
   OpContext read(int rank, int position) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     OpContext context{
@@ -218,19 +242,26 @@ class Machine {
     return context;
   }
 
+  // Losses are for whoever reports them; a rank without anything to update has no use for the factor.
+  bool must_be_read(int rank, const Value& value) const {
+    return value.kind != ValueKind::kLoss && (value.kind != ValueKind::kFactor || model_.trains(rank));
+  }
+
   void write(int rank, int position, const std::vector<Symbol>& results) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     const Op& op = state.op(position);
     for (size_t i = 0; i < op.writes.size() && i < results.size(); ++i) {
       const Value& value = op.writes[i];
       const auto old = state.memory.find(value);
-      if (old != state.memory.end() && !old->second.read && value.kind != ValueKind::kLoss) {
+      if (old != state.memory.end() && !old->second.read && must_be_read(rank, value)) {
         find_at(rank, position, "overwrites " + value_name(value) + ", which nobody has read");
       }
       const int slot = state.step->values.at(value).slot;
       for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
         const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
-        if (in_slot && other->first.kind == value.kind && other->first.index == value.index) {
+        Value same = other->first;
+        same.form = value.form;
+        if (in_slot && same == value) {
           // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other form.
           if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
           ++other;
@@ -255,7 +286,8 @@ class Machine {
         find_at(rank, position, "releases " + value_name(value) + ", which holds nothing");
         continue;
       }
-      if (!cell->second.read) find_at(rank, position, "releases " + value_name(value) + ", which nobody has read");
+      if (!cell->second.read && must_be_read(rank, value))
+        find_at(rank, position, "releases " + value_name(value) + ", which nobody has read");
       state.memory.erase(cell);
     }
   }
@@ -272,11 +304,6 @@ class Machine {
       }
     }
     if (stuck) return;
-    for (const auto& [ends, box] : messages_) {
-      if (!box.empty())
-        find(ends.first, -1,
-             std::to_string(box.size()) + " messages to rank " + std::to_string(ends.second) + " are never received");
-    }
     for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
   }
 
@@ -307,7 +334,7 @@ class Machine {
   const Model model_;
   std::vector<RankState> ranks_;
   std::map<std::tuple<int, int, Lane>, std::map<int, int>> posted_;  // (axis, first member, lane): rank -> position
-  std::map<std::pair<int, int>, std::vector<Symbol>> messages_;
+  std::map<std::pair<int, int>, int> sends_, receives_;              // (from, to) -> position of the one that waits
   std::vector<Finding> findings_;
 };
 

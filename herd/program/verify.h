@@ -8,8 +8,8 @@
 //   factor      the groups whose norms it has seen, each with all contributions
 // It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
 // a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
-// differ between ranks; messages nobody receives; deadlock; ops that do not fit their kind.
-// Threads: pure.
+// differ between ranks; messages nobody receives (a send completes with its receive); deadlock; ops that do not fit
+// their kind. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -25,6 +25,9 @@ namespace herd::program {
 struct Proof {
   bool summed = true;         // gradients hold the contributions of all data ranks; if not, of their own rank,
   int summed_over = kNoAxis;  // or of all ranks along this axis
+  bool staged = false;        // each rank runs the blocks of its own stage, else of all
+  bool stages_summed = true;  // gradients hold the contributions of all stages; if not, of their own
+  int shard_axis = kNoAxis;   // over which persistent shards are cut
   bool clipped = true;        // steps read a factor that has seen every group
   bool released = true;       // nothing but persistent values is left at the end of a step
 };
@@ -39,8 +42,7 @@ struct Expectation {
   Mesh mesh = {};
   int data = kNoAxis;                 // ranks along it work on samples of their own
   int stage_axis = kNoAxis;           // of the pipeline's stages
-  std::vector<int> block_stage = {};  // pipeline stage of each block; empty = all in stage 0
-  int shard_axis = kNoAxis;           // over which persistent shards are cut
+  std::vector<int> block_stage = {};  // pipeline stage of each block
   Proof proof = {};
 };
 

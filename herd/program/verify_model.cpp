@@ -8,12 +8,21 @@ Model::Model(const Expectation& expected) : expected_(expected) {}
 
 std::set<int> Model::groups_of(int rank) const {
   std::set<int> out;
-  for (size_t b = 0; b < expected_.block_groups.size(); ++b) {
-    const int stage = expected_.block_stage.empty() ? 0 : expected_.block_stage[b];
-    if (stage == expected_.mesh.index(expected_.stage_axis, rank))
-      out.insert(expected_.block_groups[b].begin(), expected_.block_groups[b].end());
+  for (int b = 0; b < num_blocks(); ++b) {
+    const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
+    if (runs(rank, b)) out.insert(groups.begin(), groups.end());
   }
   return out;
+}
+
+bool Model::runs(int rank, int block) const {
+  return !expected_.proof.staged ||
+         expected_.block_stage[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
+}
+
+bool Model::trains(int rank) const {
+  const std::set<int> groups = groups_of(rank);
+  return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen.contains(group); });
 }
 
 std::set<int> Model::trained_groups() const {
@@ -33,6 +42,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
+    if (!expected_.proof.stages_summed && !runs(rank, b)) continue;
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : expected_.mesh.ranks(over, rank)) out.insert({b, m, data_rank(member)});
     }

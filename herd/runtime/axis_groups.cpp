@@ -8,18 +8,43 @@
 
 namespace herd::runtime {
 
-AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : world_(world) {
-  std::set<std::pair<program::Lane, int>> used;
+namespace {
+
+using Key = std::pair<program::Lane, int>;  // and axis
+
+constexpr program::Lane kMessages = program::Lane::kPeerOut;
+
+// What the step of any rank needs, in the same order on all of them. Collective.
+std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
+  const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kIo) + 1;
+  std::vector<int64_t> used(axes * lanes, 0);
   for (const program::Op& op : step.ops) {
-    if (program::is_collective(op)) used.insert({op.lane, op.axis});
+    if (op.axis == kNoAxis || (op.peer < 0 && !program::is_collective(op))) continue;
+    const auto lane = static_cast<size_t>(op.peer < 0 ? op.lane : kMessages);
+    used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
   }
-  for (const auto& [lane, axis] : used) {
+  if (!used.empty() && world.size() > 1) world.all_reduce(used, {.op = ReduceOp::kMax, .name = "groups of the step"});
+  std::set<Key> out;
+  for (size_t i = 0; i < used.size(); ++i) {
+    if (used[i] > 0) out.insert({static_cast<program::Lane>(i % lanes), static_cast<int>(i / lanes)});
+  }
+  return out;
+}
+
+}  // namespace
+
+AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : world_(world) {
+  for (const auto& [lane, axis] : used_by_any(world, step)) {
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
-    const int first = step.mesh.peer(axis, step.rank, 0);  // names the group
+    const int index = step.mesh.index(axis, step.rank);
+    const int first = index < 0 ? -1 : step.mesh.peer(axis, step.rank, 0);  // names the group
     const std::string name = std::string(program::lane_name(lane)) + " on " + program::axis_name(step.mesh, axis);
-    groups_.emplace(std::pair(lane, axis), world.split(first, step.mesh.index(axis, step.rank), name));
+    Communicator group = world.split(first, index, name);
+    if (index >= 0) groups_.emplace(std::pair(lane, axis), std::move(group));
   }
 }
+
+Communicator& AxisGroups::messages(int axis) const { return of(kMessages, axis); }
 
 Communicator& AxisGroups::of(program::Lane lane, int axis) const {
   if (const auto group = groups_.find({lane, axis}); group != groups_.end()) return group->second;

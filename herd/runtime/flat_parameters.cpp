@@ -42,15 +42,6 @@ program::Program whole_step(const Groups& groups) {
   return step;
 }
 
-// Ranks whose shards are those of `rank`, ascending.
-std::vector<int> holders_of_shard(const Mesh& mesh, int axis, int rank) {
-  std::vector<int> out;
-  for (int other = 0; other < mesh.world_size; ++other) {
-    if (mesh.index(axis, other) == mesh.index(axis, rank)) out.push_back(other);
-  }
-  return out;
-}
-
 Value whole_of(Value value) {
   value.form = Form::kWhole;
   return value;
@@ -72,13 +63,12 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
                  group->name() + " has another dtype than the first group");
   const int axis = program::shard_axis(step);
   shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
-  const std::vector<int> same = holders_of_shard(step.mesh, axis, step.rank);
-  copies_ = static_cast<int>(same.size());
-  copy_ = static_cast<int>(std::find(same.begin(), same.end(), step.rank) - same.begin());
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
-  allocate(weights_, ValueKind::kWeight, comm.size() > 1 && shards_ > 1, comm);
-  allocate(gradients_, ValueKind::kGradient, comm.size() > 1, comm);
+  std::optional<Communicator> alike = ranks_of_equal_size(comm);
+  Communicator& peers = alike ? *alike : comm;
+  allocate(weights_, ValueKind::kWeight, peers.size() > 1 && shards_ > 1, peers);
+  allocate(gradients_, ValueKind::kGradient, peers.size() > 1, peers);
 
   state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
@@ -88,24 +78,25 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     if (keeps_whole(g)) {
       group(g).initialize(seed, memory(whole).narrow(0, 0, group(g).elements()));
       attach(g);
-    } else {
+    } else if (holds(g)) {
       group(g).initialize(seed, own_weights(g), part(g).begin);
     }
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line = kLineBytes / element_of(group(g), ValueKind::kWeight);
-    const int64_t updates = group(g).frozen() ? 0
-                            : cut(g)          ? memory(program::weight(g, Form::kShard)).numel()
-                                              : group(g).elements();
+    const int64_t updates = !holds(g) || group(g).frozen() ? 0
+                            : cut(g)                       ? memory(program::weight(g, Form::kShard)).numel()
+                                                           : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
   }
+  find_copies(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
   for (const at::ScalarType type : states) states_.push_back(at::zeros({state_offsets_.back()}, type));
   const at::ScalarType type = groups_.front()->dtype();
   if (type == at::kFloat) return;
   exact_ = at::zeros({state_offsets_.back()}, type == at::kBFloat16 ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
-    if (!group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
+    if (holds(g) && !group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
   }
 }
 
@@ -151,6 +142,47 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   }
 }
 
+// A group of those whose regions are as long as this rank's, since memory that peers map has one size; nothing where
+// all of them are. Collective.
+std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
+  if (comm.size() == 1) return std::nullopt;
+  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements};
+  std::vector<int64_t> all(2 * static_cast<size_t>(comm.size()));
+  comm.all_gather(mine, all, {.name = "sizes of the parameters"});
+  const auto alike = [&](int a, int b) {
+    return std::equal(all.begin() + 2 * a, all.begin() + 2 * a + 2, all.begin() + 2 * b);
+  };
+  int first = 0;
+  while (!alike(first, comm.rank())) ++first;
+  bool any_other = false;
+  for (int rank = 1; rank < comm.size(); ++rank) any_other = any_other || !alike(0, rank);
+  if (!any_other) return std::nullopt;
+  return comm.split(first, comm.rank(), "parameters");
+}
+
+// Who holds which part of a group follows from what each rank holds. Collective.
+void FlatParameters::find_copies(Communicator& comm) {
+  const auto groups = static_cast<size_t>(num_groups());
+  std::vector<int64_t> mine, all(2 * groups * static_cast<size_t>(comm.size()));
+  for (int g = 0; g < num_groups(); ++g) {
+    const Part own = holds(g) ? part(g) : Part{-1, 0};
+    mine.insert(mine.end(), {own.begin, own.count});
+  }
+  if (comm.size() > 1)
+    comm.all_gather(mine, all, {.name = "parts of the parameters"});
+  else
+    all = mine;
+  for (size_t g = 0; g < groups; ++g) {
+    auto& [copy, copies] = copies_.emplace_back(0, 0);
+    for (int rank = 0; rank < comm.size(); ++rank) {
+      const size_t theirs = 2 * (static_cast<size_t>(rank) * groups + g);
+      if (all[theirs] != mine[2 * g] || all[theirs + 1] != mine[2 * g + 1]) continue;
+      copy += rank < comm.rank() ? 1 : 0;
+      ++copies;
+    }
+  }
+}
+
 void FlatParameters::allocate(Region& region, ValueKind kind, bool symmetric, Communicator& comm) {
   const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
   const at::TensorOptions options(type_of(*groups_.front(), kind));
@@ -189,6 +221,8 @@ at::Tensor FlatParameters::gradient_range(int first, int last) const {
   return gradients_.memory.narrow(0, begin.first, end.first + end.second - begin.first);
 }
 
+bool FlatParameters::holds(int group) const { return keeps_whole(group) || cut(group); }
+
 bool FlatParameters::cut(int group) const { return weights_.places.contains(program::weight(group, Form::kShard)); }
 
 Part FlatParameters::part(int index) const {
@@ -202,8 +236,7 @@ Part FlatParameters::part(int index) const {
 Part FlatParameters::saved_part(int index) const {
   const auto [begin, all] = part(index);
   const int64_t width = element_of(group(index), ValueKind::kWeight);
-  // What is not cut all ranks of the shard axis hold, too.
-  const int copies = cut(index) ? copies_ : copies_ * shards_, copy = cut(index) ? copy_ : copy_ * shards_ + shard_;
+  const auto [copy, copies] = copies_[static_cast<size_t>(index)];
   const int64_t size = spec::shard_bytes(all * width, copies) / width;
   const int64_t offset = std::min(all, copy * size);
   return {begin + offset, std::min(size, all - offset)};

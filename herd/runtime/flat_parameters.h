@@ -7,6 +7,7 @@
 //             master copy; of bf16, which are upper halves of fp32 numbers (bridge/split_float.h), the lower halves.
 //             Frozen groups have neither, nor gradients
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
+// A rank that runs a part of the model holds the groups that its Program names, and has nothing of the others.
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
 // it and gathered from where the update leaves it. All padding is zero and stays so.
 // Threads: one at a time, but for tensors that were handed out.
@@ -56,10 +57,11 @@ class FlatParameters {
   // The gradients of whole groups [first, last], one range with the padding between them.
   at::Tensor gradient_range(int first, int last) const;
 
+  bool holds(int group) const;  // its weights, whole or a shard
   bool sharded() const { return shards_ > 1; }
   bool keeps_whole(int group) const;  // weights, from step to step
   // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
-  // shard, or all of it. Such a one has weights alone.
+  // shard, or all of it. Such a one has weights alone. REQUIRES holds(group), as all that follow.
   Part part(int group) const;
   Part saved_part(int group) const;  // of it, what this rank saves: ranks that hold the same cut it like shards
   at::Tensor own_weights(int group) const;
@@ -91,12 +93,15 @@ class FlatParameters {
   bool cut(int group) const;  // its weights, over the shard axis
   void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
   void allocate(Region& region, program::ValueKind kind, bool symmetric, Communicator& comm);
+  std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
+  void find_copies(Communicator& comm);
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor own_exact(int group, at::ScalarType type) const;
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;
-  int copy_ = 0, copies_ = 1;      // of the ranks that hold the same as this one
+  std::vector<std::pair<int, int>>
+      copies_;                     // by group: of the ranks that hold the same part this is which, of how many
   std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1

@@ -1,5 +1,7 @@
 #include "herd/runtime/model_bindings.h"
 
+#include <ATen/ops/empty.h>
+
 #include <algorithm>
 #include <cmath>
 
@@ -8,6 +10,7 @@
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
 #include "herd/program/message.h"
+#include "herd/program/names.h"
 #include "herd/runtime/executor.h"
 
 namespace herd::runtime {
@@ -78,6 +81,8 @@ BindingTable ModelBindings::table() {
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
+  table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
+  table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
@@ -94,15 +99,15 @@ void ModelBindings::begin_step(StepInput input) {
   output_ = {};
 }
 
-const nn::Tuple* ModelBindings::find(const program::Value& value) const {
-  const auto& held = value.kind == ValueKind::kActivation ? activations_ : activation_gradients_;
-  const auto at = held.find({value.index, value.micro_batch});
-  return at == held.end() ? nullptr : &at->second;
+nn::Tuple ModelBindings::find(const program::Value& value) const {
+  const std::lock_guard lock(mutex_);
+  const auto at = tensors_.find(value);
+  return at == tensors_.end() ? nn::Tuple{} : at->second;
 }
 
 void ModelBindings::put(const program::Value& value, nn::Tuple tensors) {
-  auto& held = value.kind == ValueKind::kActivation ? activations_ : activation_gradients_;
-  held[{value.index, value.micro_batch}] = std::move(tensors);
+  const std::lock_guard lock(mutex_);
+  tensors_[value] = std::move(tensors);
 }
 
 nn::Context ModelBindings::context(const Op& op, int64_t step) const {
@@ -117,28 +122,30 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
 }
 
 void ModelBindings::load(const Op& op) {
-  activations_[{op.block, op.micro_batch}] = {input_.micro_batches.at(op.micro_batch).inputs_BT};
+  if (lists(op.writes, ValueKind::kActivation, op.block))
+    put(program::activation(op.block, op.micro_batch), {input_.micro_batches.at(op.micro_batch).inputs_BT});
 }
 
 void ModelBindings::forward(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  const nn::Tuple& x = activations_.at({op.block, op.micro_batch});
-  nn::Tuple& y = activations_[{op.block + 1, op.micro_batch}];
+  const nn::Tuple x = find(program::activation(op.block, op.micro_batch));
+  nn::Tuple y;
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
     nn::Graph graph = nn::run_forward(*chain_[op.block], x, context(op, step));
     y = nn::detached(graph.outputs);
-    graphs_[{op.block, op.micro_batch}] = std::move(graph);
+    graphs_[program::graph(op.block, op.micro_batch)] = std::move(graph);
   } else {
     y = nn::run_without_graph(*chain_[op.block], x, context(op, step));
   }
+  put(program::activation(op.block + 1, op.micro_batch), std::move(y));
 }
 
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  graphs_[{op.block, op.micro_batch}] =
-      nn::run_forward(*chain_[op.block], activations_.at({op.block, op.micro_batch}), context(op, step));
+  graphs_[program::graph(op.block, op.micro_batch)] =
+      nn::run_forward(*chain_[op.block], find(program::activation(op.block, op.micro_batch)), context(op, step));
 }
 
 // Gives weights and gradients of a pass their memory, where it comes and goes.
@@ -162,23 +169,24 @@ void ModelBindings::loss(const Op& op, int64_t step) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
   nn::LossResult result =
-      block.loss(activations_.at({op.block, op.micro_batch}), input_.micro_batches.at(op.micro_batch).targets_BT,
-                 context(op, step), differentiates);
+      block.loss(find(program::activation(op.block, op.micro_batch)),
+                 input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), differentiates);
   output_.loss_sum += result.sum;
   output_.count += result.count;
   if (lists(op.writes, ValueKind::kActivationGradient, op.block))
-    activation_gradients_[{op.block, op.micro_batch}] = std::move(result.dx);
+    put(program::activation_gradient(op.block, op.micro_batch), std::move(result.dx));
 }
 
 void ModelBindings::backward(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
   begin_gradients(op);
-  auto graph = graphs_.extract({op.block, op.micro_batch});
+  auto graph = graphs_.extract(program::graph(op.block, op.micro_batch));
   HERD_CHECK(!graph.empty(), "no graph for block " + std::to_string(op.block));
-  nn::Tuple dx = nn::run_backward(std::move(graph.mapped()), activation_gradients_.at({op.block + 1, op.micro_batch}));
+  nn::Tuple dx =
+      nn::run_backward(std::move(graph.mapped()), find(program::activation_gradient(op.block + 1, op.micro_batch)));
   if (lists(op.writes, ValueKind::kActivationGradient, op.block))
-    activation_gradients_[{op.block, op.micro_batch}] = std::move(dx);
+    put(program::activation_gradient(op.block, op.micro_batch), std::move(dx));
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
@@ -247,15 +255,42 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   return works;
 }
 
-void ModelBindings::norm(const Op& op) {
-  for (int group : indices(op.reads, ValueKind::kGradient)) {
-    squares_[group] = optim::gradient_squares(parameters_.own_gradient(group));
+EventPtr ModelBindings::send(const Op& op) {
+  const program::Value& value = op.reads[0];
+  Communicator& comm = groups_.messages(op.axis);
+  std::vector<Work> works;
+  for (const at::Tensor& tensor : find(value)) {
+    HERD_CHECK(tensor.defined(), program::value_name(value) + " is sent, but holds no tensor");
+    works.push_back(comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)}));
   }
+  return std::make_shared<WorksEvent>(std::move(works));
 }
 
-void ModelBindings::clip(const Op&) {
+EventPtr ModelBindings::receive(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  const program::Value& value = op.writes[0];
+  const at::Tensor& inputs_BT = input_.micro_batches.at(op.micro_batch).inputs_BT;
+  const at::Tensor tensor =
+      at::empty({inputs_BT.size(0), inputs_BT.size(1), options_.width}, parameters_.weights().scalar_type());
+  put(value, {tensor});
+  return std::make_shared<WorksEvent>(std::vector<Work>{
+      groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
+}
+
+// One of each gradient, or the sum of all of them.
+void ModelBindings::norm(const Op& op) {
   double sum = 0;
-  for (double square : squares_) sum += square;
+  for (const int group : indices(op.reads, ValueKind::kGradient)) {
+    const double squares = optim::gradient_squares(parameters_.own_gradient(group));
+    sum += squares;
+    squares_[group] = squares;
+  }
+  if (op.writes.size() == 1) squares_[op.writes[0].index] = sum;
+}
+
+void ModelBindings::clip(const Op& op) {
+  double sum = 0;
+  for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squares_[group];
   double scale = 1;
   if (options_.loss_scale) {
     optim::LossScale& loss_scale = *options_.loss_scale;
@@ -278,15 +313,11 @@ void ModelBindings::clip(const Op&) {
 }
 
 void ModelBindings::release(const Op& op) {
-  auto drop = [this](const program::Value& value, auto& map, auto& gradients, auto& graphs) {
+  for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
-    const Key key{value.index, value.micro_batch};
-    if (value.kind == ValueKind::kActivation) map.erase(key);
-    if (value.kind == ValueKind::kActivationGradient) gradients.erase(key);
-    if (value.kind == ValueKind::kGraph) graphs.erase(key);
-  };
-  for (const auto* values : {&op.reads, &op.writes})
-    for (const program::Value& value : *values) drop(value, activations_, activation_gradients_, graphs_);
+    if (value.kind == ValueKind::kGraph) graphs_.erase(value);
+    if (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) put(value, {});
+  }
 }
 
 }  // namespace herd::runtime

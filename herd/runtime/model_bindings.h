@@ -1,13 +1,16 @@
 // Bindings of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce, norm,
-// clip, step, release. Values that are tensors live here between the op that writes them and the last that reads them.
+// clip, step, send, receive, release. Values that are tensors live here between the op that writes them and the last
+// that reads them.
 //
 // Losses are (sum, count): the gradients are those of sum over all ranks and micro-batches / global count, so the only
 // division is the weight that every loss op gets, and reduces are plain sums.
-// Threads: bindings run on the compute lane, but for gather and reduce, which only start operations.
+// Threads: bindings run on the compute lane, but for gather, reduce, send and receive, which only start operations, and
+//   the releases of what these read. One at a time otherwise.
 #pragma once
 
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -56,6 +59,7 @@ class ModelBindings {
     bool stop_on_nonfinite = true;
     std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
     std::string algorithm = {};                       // of the gradients' reduction; empty = chosen
+    int64_t width = 0;                                // of what blocks hand on, [B, T, width]; for receives alone
   };
   // Borrows all of them; they must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
@@ -64,14 +68,13 @@ class ModelBindings {
   BindingTable table();
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
-  // The tensors of an activation or its gradient; null where it holds nothing.
-  const nn::Tuple* find(const program::Value& value) const;
+  // The tensors of an activation or its gradient; empty where it holds nothing.
+  nn::Tuple find(const program::Value& value) const;
   void put(const program::Value& value, nn::Tuple tensors);
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
  private:
-  using Key = std::pair<int, int>;  // block, micro-batch
   nn::Context context(const program::Op& op, int64_t step) const;
   void load(const program::Op& op);
   void forward(const program::Op& op, int64_t step);
@@ -82,6 +85,8 @@ class ModelBindings {
   void clip(const program::Op& op);
   EventPtr gather(const program::Op& op);
   EventPtr reduce(const program::Op& op);
+  EventPtr send(const program::Op& op);
+  EventPtr receive(const program::Op& op);
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);
@@ -97,9 +102,10 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  std::map<Key, nn::Tuple> activations_, activation_gradients_;
-  std::map<Key, nn::Graph> graphs_;
-  std::vector<double> squares_;  // per group
+  mutable std::mutex mutex_;                     // of tensors_: lanes put and drop values of their own
+  std::map<program::Value, nn::Tuple> tensors_;  // activations and their gradients
+  std::map<program::Value, nn::Graph> graphs_;   // of the compute lane alone
+  std::vector<double> squares_;                  // per group
 };
 
 }  // namespace herd::runtime

@@ -13,6 +13,7 @@ WholeWeights::WholeWeights(FlatParameters& parameters, const AxisGroups& groups,
 
 void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
+    if (!parameters_.holds(group)) continue;
     const bool frozen = parameters_.group(group).frozen();
     if (const at::Tensor master = parameters_.own_master(group); master.defined())
       parameters_.own_weights(group).copy_(master);

@@ -56,7 +56,7 @@ std::string mesh_fix(const std::vector<Size>& axes, int64_t product, int64_t wor
 }
 
 // The table of axes, from the sizes that the layout has.
-void fill_mesh(Layout& layout) {
+void fill_mesh(Layout& layout, bool tied) {
   const std::pair<const char*, int> nested[] = {
       {"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
   layout.mesh.world_size = layout.world_size;
@@ -65,12 +65,19 @@ void fill_mesh(Layout& layout) {
     stride /= size;
     if (size > 1) layout.mesh.axes.push_back({name, {{stride, size}}});
   }
+  auto& axes = layout.mesh.axes;
+  const auto add = [&](Axis axis) {
+    axes.push_back(std::move(axis));
+    return static_cast<int>(axes.size()) - 1;
+  };
   const int replicas = layout.mesh.find("dp"), shards = layout.mesh.find("fsdp");
   layout.data = replicas == kNoAxis ? shards : replicas;
-  if (replicas == kNoAxis || shards == kNoAxis) return;
-  const auto& axes = layout.mesh.axes;
-  layout.mesh.axes.push_back(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
-  layout.data = static_cast<int>(axes.size()) - 1;
+  if (replicas != kNoAxis && shards != kNoAxis)
+    layout.data = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
+  layout.stage = layout.mesh.find("pp");
+  if (!tied || layout.stage == kNoAxis) return;
+  layout.tied =
+      layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));
 }
 
 }  // namespace
@@ -119,7 +126,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                                       std::to_string(layout.ep) + " = " + std::to_string(experts_over % layout.ep) +
                                       "\n  fix: mesh.ep = " + std::to_string(experts_over));
   }
-  fill_mesh(layout);
+  fill_mesh(layout, run.model.tie_embeddings);
   const int64_t n = layout.data_ranks();
   layout.batch = run.train.batch;
   layout.samples_min = layout.batch / n;

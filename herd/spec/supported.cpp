@@ -19,7 +19,6 @@ const std::vector<Built>& built() {
   static const std::vector<Built> list = {
       {"model.kind", {"\"gpt\""}},
       {"mesh.tp", {"1"}},
-      {"mesh.pp", {"1"}},
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
@@ -34,6 +33,10 @@ const std::vector<Built>& built() {
 }  // namespace
 
 void refuse_unbuilt(const RunFile& run) {
+  if (run.mesh.pp > 1 && run.strategy.pipeline != "gpipe" && run.strategy.pipeline != "1f1b") {
+    throw Error(Code::kBadConfig, "strategy.pipeline = \"" + run.strategy.pipeline +
+                                      "\" is not in this version\n  fix: strategy.pipeline = \"1f1b\" or \"gpipe\"");
+  }
   for (const Built& entry : built()) {
     for (const Key& key : run_keys()) {
       if (key.full_name() != entry.key) continue;

@@ -17,24 +17,37 @@ program::Program Clip::rewrite(program::Program step) const {
   const auto first_step =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
   std::vector<Op> ops(step.ops.begin(), first_step);
+  const bool staged = stage_axis_ != kNoAxis;
+  const int stage = step.mesh.index(stage_axis_, step.rank);
   Op clip{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
+  Op all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};  // of a stage
   for (auto op = first_step; op != step.ops.end(); ++op) {
     if (op->kind != OpKind::kStep) continue;
     for (const Value& value : op->reads) {
       if (value.kind != ValueKind::kGradient) continue;
+      clip.lane = all.lane = op->lane;
+      if (staged) {
+        if (counted_[static_cast<size_t>(stage)].contains(value.index)) all.reads.push_back(value);
+        continue;
+      }
       const Value norm = program::norm(value.index);
       ops.push_back({.kind = OpKind::kNorm, .lane = op->lane, .reads = {value}, .writes = {norm}});
       clip.reads.push_back(norm);
-      clip.lane = op->lane;
       step.values[norm] = {8, step.values.at(value).tier, false, -1};
     }
   }
-  if (shard_axis_ != kNoAxis && !clip.reads.empty()) {
+  if (staged) {
+    ops.push_back(all);
+    clip.reads = all.writes;
+    step.values[program::norm(0)] = {8, program::Tier::kHost, false, -1};
+  }
+  for (const int axis : {shard_axis_, stage_axis_}) {
+    if (axis == kNoAxis || clip.reads.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
                    .reads = clip.reads,
                    .writes = clip.reads,
-                   .axis = shard_axis_});
+                   .axis = axis});
   }
   step.values[program::factor()] = {8, program::Tier::kHost, false, -1};
   ops.push_back(clip);

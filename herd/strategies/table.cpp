@@ -1,5 +1,7 @@
 #include "herd/strategies/table.h"
 
+#include <algorithm>
+
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/program/build.h"
@@ -8,11 +10,16 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/names.h"
 #include "herd/program/slots.h"
+#include "herd/spec/stage_cut.h"
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
+#include "herd/strategies/pipeline.h"
+#include "herd/strategies/pipeline_orders.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
+#include "herd/strategies/shared_groups.h"
+#include "herd/strategies/stages.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
 #include "herd/strategies/zero3.h"
@@ -33,6 +40,8 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
   }
   expected.mesh = layout.mesh;
   expected.data = layout.data;
+  expected.stage_axis = layout.stage;
+  expected.block_stage = spec::stage_of_blocks(model, layout.pp);
   return expected;
 }
 
@@ -81,42 +90,56 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
   return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
 }
 
-std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout) {
+std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
   std::vector<Row> rows;
-  const bool alone = layout.data_ranks() == 1;
-  rows.push_back(
-      {std::make_unique<MicroBatches>(layout.micro_batches), {.summed = alone, .clipped = false, .released = false}});
+  program::Proof proof = {
+      .summed = layout.data_ranks() == 1, .stages_summed = false, .clipped = false, .released = false};
+  const auto add = [&](std::unique_ptr<Strategy> strategy) { rows.push_back({std::move(strategy), proof}); };
+  add(std::make_unique<MicroBatches>(layout.micro_batches));
+  const Stages stages = stages_of(model, layout.pp);
+  if (layout.pp > 1) {
+    proof.staged = true;
+    add(std::make_unique<Pipeline>(layout.stage, stages.of_blocks, run.strategy.pipeline));
+  }
   // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
   const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
-  if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers))) {
-    rows.push_back({std::make_unique<Recompute>(every), {.summed = alone, .clipped = false, .released = false}});
-  }
+  if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers)))
+    add(std::make_unique<Recompute>(every));
   const int axis = shard_axis(run, layout);
   // Of copies of shards, gradients are summed over the shards first.
   const bool hybrid = axis != kNoAxis && axis != layout.data;
-  const program::Proof summed = {.summed = !hybrid, .summed_over = axis, .clipped = false, .released = false};
-  if (!alone)
-    rows.push_back({std::make_unique<DataParallel>(axis == kNoAxis ? layout.data : axis, run.strategy.bucket), summed});
+  if (layout.data_ranks() > 1) {
+    proof.summed = !hybrid, proof.summed_over = axis;
+    add(std::make_unique<DataParallel>(axis == kNoAxis ? layout.data : axis, run.strategy.bucket));
+  }
   if (axis != kNoAxis) {
     const int stage = zero_stage(run, layout);
-    rows.push_back({std::make_unique<Zero1>(axis), summed, true});
-    if (stage >= 2) rows.push_back({std::make_unique<Zero2>(axis), summed, true});
-    if (stage >= 3) rows.push_back({std::make_unique<Zero3>(axis, groups_kept_whole(run)), summed, true});
+    proof.shard_axis = axis;
+    add(std::make_unique<Zero1>(axis));
+    if (stage >= 2) add(std::make_unique<Zero2>(axis));
+    if (stage >= 3) add(std::make_unique<Zero3>(axis, groups_kept_whole(run)));
   }
-  if (hybrid)
-    rows.push_back({std::make_unique<Replicas>(layout.mesh.find("dp")),
-                    {.summed = true, .clipped = false, .released = false},
-                    true});
-  rows.push_back({std::make_unique<Clip>(axis), {.summed = true, .clipped = true, .released = false}, axis != kNoAxis});
+  if (hybrid) {
+    proof.summed = true;
+    add(std::make_unique<Replicas>(layout.mesh.find("dp")));
+  }
+  proof.stages_summed = true;
+  if (layout.tied != kNoAxis) {
+    add(std::make_unique<SharedGroups>(layout.tied, stages.shared));
+  }
+  proof.clipped = true;
+  add(std::make_unique<Clip>(axis, layout.stage, stages.counted));
   return rows;
 }
 
 std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
   const auto& strategy = run.strategy;
-  const std::pair<const char*, int> axes[] = {{"mesh.pp", layout.pp}, {"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
+  const std::pair<const char*, int> axes[] = {{"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
   for (const auto& [key, size] : axes) {
     if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
   }
+  if (layout.pp > 1 && std::ranges::count(pipeline_orders(), strategy.pipeline) == 0)
+    return "strategy.pipeline = \"" + strategy.pipeline + "\" has no rewrite";
   const std::pair<const char*, const std::string&> names[] = {{"strategy.offload", strategy.offload},
                                                               {"strategy.compression", strategy.compression}};
   for (const auto& [key, name] : names) {
@@ -127,34 +150,39 @@ std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layou
 
 Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
   Program step = program::plain_step(run, model, layout, rank);
-  for (const Row& row : strategy_rows(run, layout)) step = row.strategy->rewrite(std::move(step));
+  for (const Row& row : strategy_rows(run, model, layout)) step = row.strategy->rewrite(std::move(step));
   return assign_slots(add_releases(std::move(step)), slot_rules(run));
 }
 
 std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                         const spec::Layout& layout) {
-  program::Expectation expected = expectation(model, layout);
+  const program::Expectation expected = expectation(model, layout);
   std::vector<Program> steps;
   for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
-  prove(steps, expected, {.summed = layout.data_ranks() == 1, .clipped = false, .released = false}, "the plain step");
-  for (const Row& row : strategy_rows(run, layout)) {
+  const std::vector<Row> rows = strategy_rows(run, model, layout);
+  prove(steps, expected, rows[0].establishes, "the plain step");
+  for (const Row& row : rows) {
     for (Program& step : steps) step = row.strategy->rewrite(std::move(step));
-    if (row.sharded) expected.shard_axis = shard_axis(run, layout);
     prove(steps, expected, row.establishes, row.strategy->name());
   }
   for (Program& step : steps) step = assign_slots(add_releases(std::move(step)), slot_rules(run));
-  prove(steps, expected, {}, "releases and slots");
+  program::Proof all = rows.back().establishes;
+  all.released = true;
+  prove(steps, expected, all, "releases and slots");
   std::vector<Program> forward;
   for (const Program& step : steps) forward.push_back(program::forward_only(step));
   program::Expectation losses = expected;
   losses.trains = false;
-  prove(forward, losses, {}, "leaving all but the losses out");
+  prove(forward, losses, all, "leaving all but the losses out");
   for (const Program& step : steps) {
-    const bool like_rank_0 = step.rank > 0 && step.ops == steps[0].ops && step.values == steps[0].values;
-    if (!like_rank_0) check_budgets(step, run);
+    const bool like_before = step.rank > 0 && step.ops == steps[static_cast<size_t>(step.rank) - 1].ops &&
+                             step.values == steps[static_cast<size_t>(step.rank) - 1].values;
+    if (!like_before) check_budgets(step, run);
   }
   return steps;
 }
+
+std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage, 0); }
 
 bool is_proved(const Program& step, const spec::Layout& layout) {
   return layout.world_size <= kProvedWorld &&

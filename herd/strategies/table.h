@@ -19,7 +19,6 @@ namespace herd::strategies {
 struct Row {
   std::unique_ptr<Strategy> strategy;
   program::Proof establishes;  // what holds after this row and those before it
-  bool sharded = false;        // persistent shards are cut over shard_axis() from here on
 };
 
 // The ZeRO stage: strategy.zero; 3 with an fsdp axis and no stage, since that axis is for nothing else; 0 where no
@@ -36,9 +35,9 @@ program::SlotRules slot_rules(const spec::RunFile& run);
 // Groups whose weights ZeRO-3 keeps whole, at most (zero3.h). A number that is left to herd counts 0, likewise.
 int64_t groups_kept_whole(const spec::RunFile& run);
 
-// The rows that this run needs, in canonical order: micro-batches, recompute, data parallel, ZeRO 1 to its stage,
-// replicas, clip.
-std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::Layout& layout);
+// The rows that this run needs, in canonical order: micro-batches, pipeline, recompute, data parallel, ZeRO 1 to its
+// stage, replicas, shared groups, clip.
+std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
 
 // What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives
 // the whole of it.
@@ -52,6 +51,10 @@ program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& 
 // if a rank's bound exceeds memory.device_budget or memory.host_budget.
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                                  const spec::Layout& layout);
+
+// One rank of each stage of a pipeline: what needs most and what takes longest is among their programs. {0} without
+// one.
+std::vector<int> ranks_of_stages(const spec::Layout& layout);
 
 // Whether a run's programs are proved before it starts: in worlds of up to kProvedWorld, and steps of up to
 // kMostProvedOps ops over all ranks, since a longer proof takes longer than people wait.

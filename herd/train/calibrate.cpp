@@ -41,6 +41,12 @@ double best_us(const std::function<void()>& work) {
   return best;
 }
 
+int64_t least_over_ranks(int64_t number, Communicator& comm) {
+  std::vector<int64_t> least = {number};
+  if (comm.size() > 1) comm.all_reduce(least, {.op = ReduceOp::kMin, .name = "calibration"});
+  return least[0];
+}
+
 class Measurements {
  public:
   Measurements(const spec::RunFile& run, const spec::Layout& layout, runtime::FlatParameters& parameters,
@@ -50,7 +56,8 @@ class Measurements {
         parameters_(parameters),
         optimizer_(optimizer),
         comm_(comm),
-        ranks_here_(ranks_here) {}
+        ranks_here_(ranks_here),
+        common_elements_(least_over_ranks(elements(), comm)) {}
 
   program::Calibration run(TimedPasses& passes) {
     const int threads = at::get_num_threads();
@@ -139,6 +146,7 @@ class Measurements {
   // 16-bit weights exact is made up.
   double update_us_per_element() {
     const int64_t count = std::min({kElements, elements() / 2, states()});
+    if (count == 0) return 0;
     const at::Tensor gradients = parameters_.gradients(), gradient = gradients.narrow(0, count, count);
     const at::Tensor weights = gradients.view(parameters_.weights().scalar_type()).narrow(0, 0, count);
     const at::ScalarType type = weights.scalar_type();
@@ -157,16 +165,18 @@ class Measurements {
            static_cast<double>(count);
   }
   double norm_us_per_element() {
+    if (elements() == 0) return 0;
     const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
     return time_us([&] { optim::gradient_squares(part); }) / static_cast<double>(part.numel());
   }
   // Of buckets, one after the other, as a step reduces them: none is in a cache.
   double reduce_us_per_byte() {
+    if (common_elements_ == 0) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
-    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, elements());
+    const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, common_elements_);
     const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
     at::Tensor bucket = parameters_.gradients().narrow(0, bucket_at_, count);
-    bucket_at_ = bucket_at_ + 2 * count <= elements() ? bucket_at_ + count : 0;
+    bucket_at_ = bucket_at_ + 2 * count <= common_elements_ ? bucket_at_ + count : 0;
     return time_us([&] { comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm}); }) /
            static_cast<double>(element * count);
   }
@@ -177,6 +187,7 @@ class Measurements {
   const optim::Optimizer& optimizer_;
   Communicator& comm_;
   int ranks_here_;
+  const int64_t common_elements_;  // of gradients, that every rank has
   int64_t bucket_at_ = 0;
   std::vector<double> update_, norm_, reduce_;  // of each round
 };

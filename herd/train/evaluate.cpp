@@ -8,8 +8,8 @@
 namespace herd::train {
 
 Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
-                       const runtime::AxisGroups& groups)
-    : bindings_(chain, parameters, groups, {}, {.training = false}),
+                       const runtime::AxisGroups& groups, int64_t width)
+    : bindings_(chain, parameters, groups, {}, {.training = false, .width = width}),
       executor_(program::forward_only(step), bindings_.table()) {}
 
 std::optional<double> Evaluation::run(const SampleSource& source, Communicator& comm, const EvaluateOptions& options) {

@@ -24,9 +24,9 @@ struct EvaluateOptions {
 // Runs the losses of a step's program (program/excerpts.h) between two steps, on the memory of the step.
 class Evaluation {
  public:
-  // Borrows all but the program.
+  // Borrows all but the program. `width`: ModelBindings::Options.
   Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
-             const runtime::AxisGroups& groups);
+             const runtime::AxisGroups& groups, int64_t width);
 
   // Mean loss of a token, in nats; nothing where it was stopped. Collective: the same call on every rank, the same
   // answer on every rank. REQUIRES no step in flight.

@@ -38,6 +38,7 @@ std::string same(const std::string& name) { return name; }
 std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, PartOf part_of) {
   std::vector<NamedTensor> tensors;
   for (int g = 0; g < parameters.num_groups(); ++g) {
+    if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
     add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g), parameters.own_low(g),
                same, tensors);
@@ -50,7 +51,7 @@ std::vector<NamedTensor> tensors_of(const runtime::FlatParameters& parameters, c
   std::vector<NamedTensor> tensors = weights_of(parameters, part_of);
   for (int k = 0; k < parameters.num_states(); ++k)
     for (int g = 0; g < parameters.num_groups(); ++g) {
-      if (parameters.group(g).frozen()) continue;
+      if (!parameters.holds(g) || parameters.group(g).frozen()) continue;
       add_pieces(
           parameters, g, part_of, parameters.own_state(k, g), {},
           [&](const std::string& name) { return state_name(name, optimizer, k); }, tensors);

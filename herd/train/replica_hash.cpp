@@ -20,7 +20,10 @@ std::string join_ranks(const std::vector<int>& ranks) {
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
   std::vector<int64_t> hashes;
   for (int g = 0; g < parameters.num_groups(); ++g) {
-    if (!parameters.keeps_whole(g)) continue;
+    if (!parameters.keeps_whole(g)) {
+      hashes.push_back(kNoHash);
+      continue;
+    }
     const at::Tensor& weights = parameters.group(g).weights();
     hashes.push_back(
         static_cast<int64_t>(kernels::hash(weights.const_data_ptr(), static_cast<int64_t>(weights.nbytes()))));
@@ -33,15 +36,19 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
   std::map<std::pair<std::vector<int>, std::vector<int>>, std::string> found;  // who differs from whom -> groups
   for (size_t g = 0; g < groups.size(); ++g) {
     std::map<int64_t, std::vector<int>> holders;
-    for (int r = 0; r < ranks; ++r) holders[hashes_RG[r * groups.size() + g]].push_back(r);
-    if (holders.size() == 1) continue;
+    for (int r = 0; r < ranks; ++r) {
+      const int64_t hash = hashes_RG[static_cast<size_t>(r) * groups.size() + g];
+      if (hash != kNoHash) holders[hash].push_back(r);
+    }
+    if (holders.size() <= 1) continue;
     const std::vector<int>* majority = nullptr;
     for (const auto& [hash, who] : holders)
       if (!majority || who.size() > majority->size() || (who.size() == majority->size() && who < *majority))
         majority = &who;
     std::vector<int> others;
-    for (int r = 0; r < ranks; ++r)
-      if (std::find(majority->begin(), majority->end(), r) == majority->end()) others.push_back(r);
+    for (const auto& [hash, who] : holders)
+      if (&who != majority) others.insert(others.end(), who.begin(), who.end());
+    std::sort(others.begin(), others.end());
     std::string& names = found[{others, *majority}];
     names += (names.empty() ? "" : ", ") + groups[g];
   }
@@ -55,10 +62,7 @@ std::string describe_differences(const std::vector<int64_t>& hashes_RG, int rank
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step) {
   if (comm.size() == 1) return;
   std::vector<std::string> groups;
-  for (int g = 0; g < parameters.num_groups(); ++g) {
-    if (parameters.keeps_whole(g)) groups.push_back(parameters.group(g).name());
-  }
-  if (groups.empty()) return;
+  for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
   std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
   comm.all_gather(mine, all, {.name = "hash of the weights"});
   const std::string differences = describe_differences(all, comm.size(), groups);

@@ -1,6 +1,7 @@
-// Whether the weights that every rank holds are still the same bits on all of them.
+// Whether weights that several ranks keep whole are still the same bits on all of those.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -9,7 +10,9 @@
 
 namespace herd::train {
 
-// One hash (kernels/hash.h) per group whose weights this rank keeps whole.
+inline constexpr int64_t kNoHash = INT64_MIN;
+
+// One hash (kernels/hash.h) per group of the model; kNoHash of those whose weights this rank does not keep whole.
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters);
 
 // Who differs from the majority, per group; the smallest rank's hash decides between equals. hashes_RG: rank by rank.
@@ -17,7 +20,7 @@ std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters);
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
                                  const std::vector<std::string>& groups);
 
-// Throws kBug with that text. Nothing to compare where each rank keeps a shard of its own. Collective: the same call on
+// Throws kBug with that text. Nothing to compare where no two ranks keep the same. Collective: the same call on
 // every rank.
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step);
 

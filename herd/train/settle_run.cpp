@@ -40,9 +40,9 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
     const planner::Settled settled = planner::settle(run, ranks, machine, budget);
     if (!run.strategy.automatic) {  // an automatic one fits
       const spec::Layout layout = spec::resolve(settled.run, ranks);
-      const auto step =
-          strategies::compile_step(settled.run, spec::model_table(settled.run, layout.micro_batch), layout, 0);
-      strategies::check_budgets(step, settled.run);
+      const spec::ModelTable table = spec::model_table(settled.run, layout.micro_batch);
+      for (const int rank : strategies::ranks_of_stages(layout))
+        strategies::check_budgets(strategies::compile_step(settled.run, table, layout, rank), settled.run);
     }
     return {.config = to_toml(settled.run), .text = settled.choice};
   } catch (const Error& error) {

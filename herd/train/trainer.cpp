@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <map>
 #include <optional>
+#include <set>
+#include <tuple>
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
@@ -63,6 +65,22 @@ double seconds_since(Clock::time_point begin) { return std::chrono::duration<dou
 
 std::chrono::milliseconds deadline_of(const spec::RunFile& run) {
   return std::chrono::milliseconds(std::max<int64_t>(1, std::llround(run.comm.deadline_s * 1e3)));
+}
+
+// Of the passes that a step needs; what it computes a second time is not counted.
+double flops_of(const program::Program& step, const spec::ModelTable& model) {
+  double flops = 0;
+  std::set<std::tuple<program::OpKind, int, int>> counted;  // with block and micro-batch
+  for (const program::Op& op : step.ops) {
+    if (op.kind != program::OpKind::kForward && op.kind != program::OpKind::kBackward &&
+        op.kind != program::OpKind::kLoss)
+      continue;
+    if (!counted.insert({op.kind, op.block, op.micro_batch}).second) continue;
+    const spec::BlockShape& block = model.blocks[static_cast<size_t>(op.block)];
+    const spec::Cost& cost = op.kind == program::OpKind::kBackward ? block.backward : block.forward;
+    flops += cost.matmul_flops + cost.attention_flops;
+  }
+  return flops;
 }
 
 // "predicted 304 ms a step, measured 310 ms, 102 %"
@@ -154,12 +172,12 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   for (int rank = 0; rank < comm.size(); ++rank) {
     if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
   }
-  const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, here);
+  const std::vector<int> simulated = planner::with_their_stages(here, s.layout);
+  const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
   if (!strategies::is_proved(programs[0], s.layout)) {
     s.say("the step is not proved: more than " + std::to_string(strategies::kProvedWorld) + " ranks, or " +
           std::to_string(strategies::kMostProvedOps) + " ops over all of them");
   }
-  s.flops_per_step = table.flops() * s.layout.micro_batches;
 
   s.model = models::make_model(run.model, models::options_of(table));
   s.optimizer = make_optimizer(run.optimizer);
@@ -167,6 +185,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
   const program::Program& step =
       programs[static_cast<size_t>(std::find(here.begin(), here.end(), comm.rank()) - here.begin())];
+  s.flops_per_step = flops_of(step, table);
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
@@ -179,7 +198,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
   cluster.measured = planner::measured_of(machine, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
-    s.predicted = planner::simulate_on(programs, table, cluster, machine);
+    s.predicted = planner::simulate_on(programs, table, cluster, machine, here.size());
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   } else {
@@ -190,7 +209,8 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
                                                         s.options());
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
   s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
-  if (s.validation) s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups);
+  if (s.validation)
+    s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, run.model.width);
 
   if (s.root() && run.train.max_minutes > 0) {
     s.time_limit = attempt.began.value_or(Clock::now()) +
@@ -215,7 +235,8 @@ runtime::ModelBindings::Options Trainer::State::options() const {
   return {.seed = static_cast<uint64_t>(run.train.seed),
           .clip = run.optimizer.clip,
           .stop_on_nonfinite = run.health.check_finite,
-          .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm};
+          .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
+          .width = run.model.width};
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {

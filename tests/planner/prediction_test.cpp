@@ -258,8 +258,28 @@ TEST(Predict, SimulatesTensorParallel_WithTheCollectivesInsideBlocks) {
   EXPECT_DOUBLE_EQ(p.sent.at("tp"), 2 * (12 * 4 + 2) * 2 * 0.75 * (4.0 * 1024 * 768 * 2));
 }
 
+// Stages of equal work stand idle for (p-1)/(m+p-1) of the passes; sending costs next to nothing here.
+TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
+  for (const char* order : {"1f1b", "gpipe"}) {
+    for (const int micro_batches : {4, 16}) {
+      const std::string pipeline = std::string("strategy.pipeline=") + order;
+      const std::string batch = "train.batch=" + std::to_string(4 * micro_batches);
+      const auto run = [&](const char* layers, const char* stages) {
+        return known("gpt2", {"train.micro_batch=4", batch, pipeline, layers, stages, "model.vocab=100"});
+      };
+      const Prediction p = predict(run("model.layers=12", "mesh.pp=4"), 4, devices());
+      const Prediction alone = predict(run("model.layers=3", "mesh.pp=1"), 1, devices());
+      ASSERT_TRUE(p.simulated);
+      const double idle = 1 - alone.step_us / p.step_us;
+      EXPECT_NEAR(idle, 3.0 / (micro_batches + 3), 0.05) << order << " " << micro_batches;
+      EXPECT_GT(p.sent.at("pp"), 0);
+    }
+  }
+}
+
 TEST(Predict, SaysWhyItUsesEquations) {
-  const Prediction p = predict(known("gpt2", {"strategy.zero=2", "mesh.pp=2", "train.batch=8"}), 4, devices());
+  const std::vector<std::string> bubbles = {"strategy.pipeline=zero_bubble", "mesh.pp=2", "train.batch=8"};
+  const Prediction p = predict(known("gpt2", bubbles), 4, devices());
   EXPECT_FALSE(p.simulated);
   EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;
   EXPECT_THROW(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()), Error);

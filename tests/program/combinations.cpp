@@ -11,7 +11,10 @@
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
+#include "herd/strategies/pipeline.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/shared_groups.h"
+#include "herd/strategies/stages.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
 #include "herd/strategies/zero3.h"
@@ -28,56 +31,6 @@ Op make(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> wri
           .writes = std::move(writes),
           .block = block,
           .micro_batch = mb};
-}
-
-// Keeps this stage's blocks, orders forwards and backwards 1F1B, and adds sends and receives at its ends.
-void pipeline(Program& step, const std::vector<int>& block_stage, int axis) {
-  const int stage = step.mesh.index(axis, step.rank), stages = step.mesh.size(axis);
-  const auto mine = [&](int b) { return block_stage[static_cast<size_t>(b)] == stage; };
-  int first = 0, last = step.num_blocks - 1;
-  while (!mine(first)) ++first;
-  while (!mine(last)) --last;
-  std::map<std::pair<bool, int>, Ops> phases;  // (backward, micro-batch)
-  for (const Op& op : step.ops) {
-    if (op.micro_batch < 0) continue;
-    const bool backward = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
-    if (op.kind == OpKind::kLoad) {
-      Op load = op;
-      load.writes.clear();
-      if (stage == 0) load.writes.push_back(activation(0, op.micro_batch));
-      if (stage == stages - 1) load.writes.push_back(target(op.micro_batch));
-      if (!load.writes.empty()) phases[{false, op.micro_batch}].push_back(load);
-    } else if (mine(op.block)) {
-      phases[{backward, op.micro_batch}].push_back(op);
-    }
-  }
-  Ops ops;
-  const auto run = [&](bool backward, int m) {
-    const auto message = [&](OpKind kind, Value value, int block, int peer) {
-      const bool send = kind == OpKind::kSend;
-      Op op = make(kind, send ? Lane::kPeerOut : Lane::kPeerIn, {}, {}, block, m);
-      (send ? op.reads : op.writes) = {value};
-      op.axis = axis, op.peer = peer;
-      ops.push_back(op);
-    };
-    if (!backward && stage > 0) message(OpKind::kReceive, activation(first, m), first, stage - 1);
-    if (backward && stage < stages - 1) message(OpKind::kReceive, activation_gradient(last + 1, m), last, stage + 1);
-    ops.insert(ops.end(), phases[{backward, m}].begin(), phases[{backward, m}].end());
-    if (!backward && stage < stages - 1) message(OpKind::kSend, activation(last + 1, m), last, stage + 1);
-    if (backward && stage > 0) message(OpKind::kSend, activation_gradient(first, m), first, stage - 1);
-  };
-  const int count = step.micro_batches, warm = std::min(stages - 1 - stage, count);
-  for (int m = 0; m < warm; ++m) run(false, m);
-  for (int m = 0; m < count - warm; ++m) run(false, warm + m), run(true, m);
-  for (int m = count - warm; m < count; ++m) run(true, m);
-  for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kStep) continue;
-    for (int b = first; b <= last; ++b) {
-      const auto& groups = step.block_groups[static_cast<size_t>(b)];
-      if (std::find(groups.begin(), groups.end(), op.reads[0].index) != groups.end()) ops.push_back(op);
-    }
-  }
-  step.ops = std::move(ops);
 }
 
 Value reformed(Value value, Form form) {
@@ -125,45 +78,13 @@ void offload(Program& step, Form form) {
   step.ops = std::move(ops);
 }
 
-// The norm ops of a step as one, of all its gradients.
-Op whole_norm(const Program& step) {
-  Op all;
-  for (const Op& op : step.ops) {
-    if (op.kind != OpKind::kNorm) continue;
-    if (all.kind != OpKind::kNorm) all = make(OpKind::kNorm, op.lane, {}, {norm(0)});
-    all.reads.push_back(op.reads[0]);
-  }
-  return all;
-}
-
-// Norms of one stage's groups are summed over the stages, as one number.
-void reduce_norms(Program& step, int axis) {
-  Ops ops;
-  bool made = false;
-  for (Op op : step.ops) {
-    if (op.kind == OpKind::kAllReduce && op.writes[0].kind == ValueKind::kNorm) op.writes = op.reads = {norm(0)};
-    if (op.kind == OpKind::kNorm) {
-      if (std::exchange(made, true)) continue;
-      op = whole_norm(step);
-    }
-    if (op.kind == OpKind::kClip) {
-      ops.push_back(make(OpKind::kAllReduce, Lane::kReduce, {norm(0)}, {norm(0)}));
-      ops.back().axis = axis;
-      op.reads = {norm(0)};
-    }
-    ops.push_back(op);
-  }
-  step.values[norm(0)] = {8, Tier::kHost, false, -1};
-  step.ops = std::move(ops);
-}
-
 }  // namespace
 
 std::string Combination::text() const {
   return "layers " + std::to_string(layers) + " micro_batches " + std::to_string(micro_batches) + " dp " +
          std::to_string(dp) + " pp " + std::to_string(pp) + " zero " + std::to_string(zero) + (tied ? " tied" : "") +
          (recompute > 0 ? " recompute " + std::to_string(recompute) : "") + (offload ? " offload" : "") + " bucket " +
-         std::to_string(bucket);
+         std::to_string(bucket) + (pp > 1 ? " " + order : "");
 }
 
 Compiled compile(const Combination& c) {
@@ -182,21 +103,22 @@ Compiled compile(const Combination& c) {
   out.expected.micro_batches = c.micro_batches;
   out.expected.mesh = layout.mesh;
   out.expected.data = layout.data;
-  out.expected.stage_axis = layout.mesh.find("pp");
-  const int blocks = static_cast<int>(model.blocks.size());
-  for (int b = 0; b < blocks; ++b) out.expected.block_stage.push_back(b * c.pp / blocks);
+  out.expected.stage_axis = layout.stage;
+  const strategies::Stages stages = strategies::stages_of(model, c.pp);
+  out.expected.block_stage = stages.of_blocks;
+  out.expected.proof.staged = c.pp > 1;
   const int zero_stage = c.dp > 1 ? c.zero : 0;
-  const int stage_axis = out.expected.stage_axis, shards = zero_stage > 0 ? layout.data : kNoAxis;
-  out.expected.shard_axis = shards;
+  const int shards = zero_stage > 0 ? layout.data : kNoAxis;
+  out.expected.proof.shard_axis = shards;
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
-    if (c.pp > 1) pipeline(step, out.expected.block_stage, stage_axis);
+    if (c.pp > 1) step = strategies::Pipeline(layout.stage, stages.of_blocks, c.order).rewrite(std::move(step));
     if (c.recompute > 0) step = strategies::Recompute(c.recompute).rewrite(std::move(step));
     if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);
+    if (layout.tied != kNoAxis) step = strategies::SharedGroups(layout.tied, stages.shared).rewrite(std::move(step));
     if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kWhole);
-    step = strategies::Clip(shards).rewrite(std::move(step));
-    if (c.pp > 1) reduce_norms(step, stage_axis);
+    step = strategies::Clip(shards, layout.stage, stages.counted).rewrite(std::move(step));
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

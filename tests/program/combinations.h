@@ -1,5 +1,5 @@
 // Steps of many combinations of strategies, some of them rewrites that stand only here: they show that the IR, its
-// verifier and its slots carry 1F1B pipelines and host offload without a change.
+// verifier and its slots carry host offload without a change.
 #pragma once
 
 #include <string>
@@ -15,6 +15,7 @@ struct Combination {
   int recompute = 0;  // every so many blocks; 0 = none
   bool offload = false;
   int64_t bucket = 1;
+  std::string order = "1f1b";  // of the pipeline
   std::string text() const;
 };
 

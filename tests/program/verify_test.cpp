@@ -31,10 +31,11 @@ std::vector<Combination> combinations() {
                              .dp = dp,
                              .pp = pp,
                              .zero = zero,
-                             .tied = pp == 1 && dp != 2,
+                             .tied = dp != 2,
                              .recompute = recompute,
                              .offload = offload,
-                             .bucket = zero == 1 ? 4000 : 1});
+                             .bucket = zero == 1 ? 4000 : 1,
+                             .order = zero == 2 ? "gpipe" : "1f1b"});
             }
           }
         }
@@ -50,10 +51,10 @@ TEST(Verify, ProvesEveryCombination_AndAnyInterleavingGivesTheSameNumbers) {
     const Compiled compiled = compile(c);
     EXPECT_EQ(to_string(verify(compiled.programs, compiled.expected), compiled.programs), "") << c.text();
     if (!full() && index++ % 5 != 0) continue;
-    const Result expected = interpret(compiled.programs, compiled.expected.shard_axis, 3, 0);
+    const Result expected = interpret(compiled.programs, compiled.expected.proof.shard_axis, 3, 0);
     EXPECT_EQ(expected.failure, "") << c.text();
     for (uint64_t seed = 1; seed <= (full() ? 10 : 2); ++seed) {
-      EXPECT_EQ(interpret(compiled.programs, compiled.expected.shard_axis, 3, seed), expected) << c.text();
+      EXPECT_EQ(interpret(compiled.programs, compiled.expected.proof.shard_axis, 3, seed), expected) << c.text();
     }
     EXPECT_EQ(parse_program(to_text(compiled.programs.back())), compiled.programs.back());
   }
@@ -68,7 +69,7 @@ TEST(Verify, TheNumbersAreThoseOfOneRank_WhateverTheCombination) {
       Combination untied = c;
       untied.tied = false;
       const Compiled compiled = compile(untied);
-      const Result result = interpret(compiled.programs, compiled.expected.shard_axis, 3, 0);
+      const Result result = interpret(compiled.programs, compiled.expected.proof.shard_axis, 3, 0);
       if (plain.persistent.empty()) plain = result;
       for (const auto& [value, numbers] : plain.persistent[0]) {
         if (value.kind != ValueKind::kWeight) continue;
@@ -138,7 +139,7 @@ TEST(Verify, CatchesEveryMutantThatChangesAnyResult) {
   for (size_t i = 0; i < all.size(); i += full() ? 1 : 4) {
     if (all[i].dp * all[i].pp > 6 && !full()) continue;
     const Compiled compiled = compile(all[i]);
-    const Result expected = interpret(compiled.programs, compiled.expected.shard_axis, 3, 0);
+    const Result expected = interpret(compiled.programs, compiled.expected.proof.shard_axis, 3, 0);
     for (int k = 0; k < (full() ? 40 : 8); ++k) {
       const Mutation mutation = mutate(compiled, random);
       if (mutation.text.empty()) continue;
@@ -148,7 +149,7 @@ TEST(Verify, CatchesEveryMutantThatChangesAnyResult) {
       }
       ++harmless;
       for (uint64_t seed = 1; seed <= (full() ? 20 : 5); ++seed) {
-        const Result result = interpret(mutation.programs, compiled.expected.shard_axis, 3, seed);
+        const Result result = interpret(mutation.programs, compiled.expected.proof.shard_axis, 3, seed);
         ASSERT_EQ(result.failure, "") << all[i].text() << ": " << mutation.text;
         ASSERT_EQ(result, expected) << all[i].text() << ": " << mutation.text;
       }

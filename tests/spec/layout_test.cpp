@@ -80,14 +80,13 @@ TEST(Layout, SaysEverythingInOneLine) {
 
 TEST(Layout, RefusesWhatThisVersionLacks) {
   RunFile run;
-  run.mesh.pp = 2;
-  try {
-    resolve(run, 2);
-    FAIL();
-  } catch (const Error& error) {
-    EXPECT_EQ(error.message(), "mesh.pp = 2 is not in this version\n  fix: mesh.pp = 1");
-  }
+  run.mesh.tp = 2;
+  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.tp = 2 is not in this version\n  fix: mesh.tp = 1");
   EXPECT_NO_THROW(resolve_mesh(run, 2));
+  run.mesh = {.pp = 2};
+  EXPECT_NO_THROW(resolve(run, 2));
+  run.strategy.pipeline = "zero_bubble";
+  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "\"zero_bubble\" is not in this version", "\"1f1b\" or \"gpipe\"");
 }
 
 TEST(Layout, RefusesSharedMemoryBetweenHosts) {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <functional>
 #include <map>
+#include <tuple>
 
 #include "herd/program/message.h"
 #include "herd/program/names.h"
@@ -167,6 +168,56 @@ TEST(Mutants, OfEveryRewriteAreFound) {
     expect_found("a release too early on one rank", mutator.each(releases, false, too_early), true);
     expect_found("collectives in another order on one rank", mutator.each(communicates, false, swap_with_next), true);
     expect_found("a collective without one of its values", mutator.each(communicates, true, one_short), false);
+  }
+}
+
+// Ranks of a pipeline have programs of their own, so each is broken by itself; a send may also go astray, and what one
+// stage keeps from the others may be left out or counted twice.
+TEST(Mutants, OfThePipelineAreFound) {
+  for (const auto& [order, zero, stages] : std::vector<std::tuple<std::string, int, int>>{
+           {"1f1b", 0, 2}, {"gpipe", 1, 2}, {"1f1b", 2, 3}, {"1f1b", 3, 2}}) {
+    const int dp = zero > 0 ? 2 : 1;
+    spec::RunFile run = run_of(3, dp, zero, zero == 3 ? "full" : "none", true);
+    run.mesh.pp = stages;
+    run.strategy.pipeline = order;
+    const Steps steps = steps_of(run, dp * stages);
+    const program::Expectation expected = expectation_of(run, dp * stages);
+    ASSERT_EQ(first_finding(steps, expected), "");
+    int mutants = 0;
+    const auto expect_found = [&](const char* what, const auto& applies, const auto& change) {
+      for (size_t rank = 0; rank < steps.size(); rank += static_cast<size_t>(dp)) {  // one of each stage
+        for (size_t i = 0; i < steps[rank].ops.size(); ++i) {
+          if (!applies(steps[rank].ops[i])) continue;
+          Steps mutant = steps;
+          if (!change(mutant[rank].ops, i)) continue;
+          ++mutants;
+          EXPECT_NE(first_finding(mutant, expected), "") << order << " zero " << zero << ", rank " << rank << ": "
+                                                         << what << ": " << describe(steps[rank], steps[rank].ops[i]);
+        }
+      }
+    };
+    const auto any = [](const Op&) { return true; };
+    const auto message = [](const Op& op) { return op.kind == OpKind::kSend || op.kind == OpKind::kReceive; };
+    expect_found("an op is missing", any, drop);
+    expect_found("an op is there twice", any, twice);
+    expect_found("another place on the axis", message, [&](std::vector<Op>& ops, size_t i) {
+      ops[i].peer = (ops[i].peer + 1) % stages;
+      return true;
+    });
+    expect_found("another micro-batch", message, [&](std::vector<Op>& ops, size_t i) {
+      auto& values = ops[i].kind == OpKind::kSend ? ops[i].reads : ops[i].writes;
+      values[0].micro_batch = (values[0].micro_batch + 1) % 3;
+      return true;
+    });
+    expect_found("in the place of the next message", message, [&](std::vector<Op>& ops, size_t i) {
+      for (size_t next = i + 1; next < ops.size(); ++next) {
+        if (ops[next].kind != ops[i].kind || ops[next].peer != ops[i].peer) continue;
+        std::swap(ops[i], ops[next]);
+        return true;
+      }
+      return false;
+    });
+    EXPECT_GT(mutants, 100);
   }
 }
 

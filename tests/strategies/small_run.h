@@ -6,6 +6,7 @@
 
 #include "herd/program/build.h"
 #include "herd/program/verify.h"
+#include "herd/spec/stage_cut.h"
 #include "herd/strategies/table.h"
 
 namespace herd::strategies {
@@ -37,7 +38,10 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.micro_batches = layout.micro_batches;
   expected.mesh = layout.mesh;
   expected.data = layout.data;
-  expected.shard_axis = shard_axis(run, layout);
+  expected.stage_axis = layout.stage;
+  expected.block_stage = spec::stage_of_blocks(model, layout.pp);
+  expected.proof.staged = layout.pp > 1;
+  expected.proof.shard_axis = shard_axis(run, layout);
   return expected;
 }
 

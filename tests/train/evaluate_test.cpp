@@ -28,7 +28,7 @@ std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options
       strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());
   runtime::FlatParameters parameters(model.groups, step, comm, {}, 1);
   const runtime::AxisGroups groups(comm, step);
-  Evaluation evaluation(step, model.blocks, parameters, groups);
+  Evaluation evaluation(step, model.blocks, parameters, groups, run.model.width);
   const int64_t before = DeviceMemory::live_bytes();
   DeviceMemory::reset_peak();
   const auto loss = evaluation.run(*random_samples(kVocabulary, kContext, 3), comm, options);

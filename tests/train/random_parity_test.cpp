@@ -1,6 +1,6 @@
 // Models drawn by chance train as one rank without techniques trains them, whatever ZeRO stage, recompute, precision,
-// ranks and micro-batches; also with shards over two axes. A combination's model follows from its seed, which a failure
-// names together with what was drawn.
+// ranks and micro-batches; also with shards over two axes, and cut into the stages of a pipeline. A combination's model
+// follows from its seed, which a failure names together with what was drawn.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -21,6 +21,9 @@ struct Combination {
   int64_t micro_batches = 1;
   int64_t fsdp = 1;
   uint64_t seed = 0;
+  int pp = 1;
+  std::string order = "1f1b";
+  int data_ranks() const { return ranks / pp; }
 };
 
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
@@ -45,7 +48,7 @@ spec::RunFile drawn(const Combination& c) {
   run.train.micro_batch = in(1, 2);
   const int64_t most = c.micro_batches * run.train.micro_batch;  // samples of a rank
   const int64_t least = (c.micro_batches - 1) * run.train.micro_batch + 1;
-  run.train.batch = in((least - 1) * c.ranks + 1, most * c.ranks);
+  run.train.batch = in((least - 1) * c.data_ranks() + 1, most * c.data_ranks());
   run.strategy.zero = c.zero;
   run.strategy.recompute = c.recompute;
   run.strategy.precision = c.precision;
@@ -54,6 +57,8 @@ spec::RunFile drawn(const Combination& c) {
   run.strategy.prefetch = in(0, 2);
   run.strategy.keep_whole = in(0, 2);
   run.mesh.fsdp = c.fsdp;
+  run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
+  run.strategy.pipeline = c.order;
   return run;
 }
 
@@ -61,11 +66,12 @@ std::string text(const Combination& c, const spec::RunFile& run) {
   const auto& m = run.model;
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
-         " ranks, fsdp " + std::to_string(c.fsdp) + ", " + std::to_string(c.micro_batches) +
-         " micro-batches | layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
-         std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) +
-         ", vocab " + std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
-         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
+         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | layers " + std::to_string(m.layers) + ", width " +
+         std::to_string(m.width) + ", heads " + std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) +
+         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
+         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         std::to_string(run.train.batch);
 }
 
 double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
@@ -139,6 +145,22 @@ TEST_P(RandomModels, TrainAsOneRankDoes_WithShardsTwoByTwo) {
     for (const int64_t micro_batches : {1, 3}) all.push_back({zero, recompute, precision, 4, micro_batches, 2, ++seed});
   }
   check(all, 8);
+}
+
+// A layer at least is left for each stage between the first and the last.
+TEST_P(RandomModels, TrainAsOneRankDoes_InStagesOfAPipeline) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(2000 + 24 * zero + (precision[0] == 'b' ? 96 : precision[2] == '1' ? 192 : 0));
+  for (const auto& [pp, dp, fsdp] : {std::tuple(2, 1, 1), {3, 1, 1}, {2, 2, 1}, {3, 2, 1}, {2, 4, 2}, {2, 2, 2}}) {
+    for (const char* order : {"1f1b", "gpipe"}) {
+      for (const int64_t micro_batches : {1, 4}) {
+        const char* recompute = seed % 3 == 0 ? "full" : seed % 3 == 1 ? "none" : "every:2";
+        all.push_back({zero, recompute, precision, pp * dp, micro_batches, fsdp, ++seed, pp, order});
+      }
+    }
+  }
+  check(all, 12);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RandomModels,

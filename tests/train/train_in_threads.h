@@ -73,9 +73,9 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
     const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
-    runtime::ModelBindings bindings(model.blocks, parameters, groups,
-                                    runtime::parameter_update(parameters, *optimizer, rate),
-                                    {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale});
+    runtime::ModelBindings bindings(
+        model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
+        {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width});
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {
       const uint64_t before = comm.bytes_sent();
@@ -103,7 +103,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       for (const NamedTensor& tensor : own_weights(parameters)) out.weights[tensor.name] = exact_copy(tensor);
     }
     const double loss =
-        *Evaluation(step, model.blocks, parameters, groups)
+        *Evaluation(step, model.blocks, parameters, groups, run.model.width)
              .run(*validation, comm, {.batches = 1, .batch = layout.batch, .micro_batch = layout.micro_batch});
     if (comm.rank() == 0) out.validation = loss;
   });

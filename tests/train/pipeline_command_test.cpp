@@ -1,0 +1,96 @@
+// Runs of herd train in stages: they train as one rank does, save for any layout and start from any, take the memory
+// that was predicted, and are refused where one stage exceeds its budget.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
+
+struct Layout {
+  int ranks = 1;
+  std::vector<std::string> overrides = {};
+};
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+const std::vector<std::string> kRun = {"model.layers=4", "train.steps=20", "optimizer.lr=3e-4", "train.eval_every=10",
+                                       "checkpoint.every=10"};
+
+// Losses and norms of each step, and of the validation.
+void expect_same(const std::vector<StepMetrics>& steps, const std::vector<StepMetrics>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(steps.size(), expected.size()) << what;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss) << what << " step " << i;
+    EXPECT_NEAR(steps[i].grad_norm, expected[i].grad_norm, 1e-5 * expected[i].grad_norm) << what << " step " << i;
+    EXPECT_EQ(steps[i].tokens, expected[i].tokens);
+  }
+  EXPECT_NEAR(*steps.back().val_loss, *expected.back().val_loss, 2e-6 * *expected.back().val_loss) << what;
+}
+
+TEST(PipelineCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
+  RunFolder folder;
+  for (const std::string tied : {"model.tie_embeddings=true", "model.tie_embeddings=false"}) {
+    const auto overrides = with(kRun, {tied});
+    ASSERT_EQ(folder.train("one" + tied, 1, overrides).status, 0);
+    const auto expected = metrics_of(folder.root / ("one" + tied));
+    const std::pair<Layout, Layout> moves[] = {
+        {{2, {"mesh.pp=2"}}, {1}},
+        {{1}, {3, {"mesh.pp=3", "strategy.pipeline=gpipe"}}},
+        {{4, {"mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {3, {"mesh.pp=3"}}},
+        {{2, {"strategy.zero=3"}}, {4, {"mesh.pp=2", "strategy.zero=3"}}}};
+    int index = 0;
+    for (const auto& [from, to] : moves) {
+      const std::string name = "move" + std::to_string(index++) + tied;
+      const Ended first = folder.train(name, from.ranks, with(overrides, from.overrides));
+      ASSERT_EQ(first.status, 0) << first.output;
+      expect_same(metrics_of(folder.root / name), expected, name);
+      fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
+      const Ended second = folder.train(name, to.ranks, with(overrides, to.overrides));
+      ASSERT_EQ(second.status, 0) << second.output;
+      EXPECT_THAT(second.output, HasSubstr("resumed from"));
+      expect_same(metrics_of(folder.root / name), expected, name + " resumed");
+    }
+  }
+}
+
+TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  for (const auto& [order, recompute] : {std::pair("1f1b", "none"), {"gpipe", "none"}, {"1f1b", "full"}}) {
+    const std::string name = std::string(order) + recompute;
+    const Ended ended =
+        folder.train(name, 2,
+                     {"mesh.pp=2", "model.width=256", "model.context=128", "model.layers=4", "model.vocab=2048",
+                      "train.batch=12", "train.steps=3", "train.eval_every=0",
+                      std::string("strategy.pipeline=") + order, std::string("strategy.recompute=") + recompute});
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const StepMetrics last = metrics_of(folder.root / name).back();
+    const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
+    EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << name;
+  }
+}
+
+TEST(PipelineCommand, RefusesABudgetThatOneStageExceeds_BeforeAnyRankStarts) {
+  RunFolder folder;
+  const Ended ended = folder.train("small", 2, {"mesh.pp=2", "memory.device_budget=20KiB"});
+  EXPECT_NE(ended.status, 0);
+  EXPECT_THAT(ended.output, HasSubstr("memory.device_budget = 20 KiB"));
+  EXPECT_FALSE(fs::exists(folder.root / "small" / "metrics.jsonl"));
+}
+
+}  // namespace
+}  // namespace herd::train
