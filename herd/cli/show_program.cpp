@@ -29,7 +29,7 @@ int run_show_program(const ShowProgramOptions& options) {
     throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
                                       std::to_string(options.rank) + "\n  fix: --rank 0");
   }
-  const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
   const std::vector<program::Program> steps = strategies::compile_and_verify(run, model, layout);
   const program::Program& step = steps[static_cast<size_t>(options.rank)];
   const bool files = !options.trace.empty() || !options.html.empty() || !options.svg.empty();

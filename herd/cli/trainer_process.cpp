@@ -54,7 +54,7 @@ void check_before_start(const spec::RunFile& run, int ranks) {
   const planner::Settled settled = planner::settle(run, ranks, machine, budget);  // the trainer may choose otherwise
   const spec::Layout layout = spec::resolve(settled.run, ranks);
   try {
-    strategies::programs_of_run(settled.run, spec::model_table(settled.run, layout.micro_batch), layout,
+    strategies::programs_of_run(settled.run, spec::program_table(settled.run, layout.micro_batch), layout,
                                 strategies::ranks_of_stages(layout));
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;

@@ -2,6 +2,7 @@
 
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/models/gpt_parameters_internal.h"
 #include "herd/nn/language_model_head.h"
 #include "herd/nn/token_embedding.h"
 #include "herd/nn/transformer_block.h"
@@ -15,14 +16,6 @@ using nn::NormKind;
 using nn::ParameterSpec;
 using Shape = spec::RunFile::Model;
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
-
-constexpr double kDeviation = 0.02;
-
-NormKind norm_kind(const std::string& name) {
-  if (name == "layernorm") return NormKind::kLayerNorm;
-  if (name == "rmsnorm") return NormKind::kRmsNorm;
-  throw Error(Code::kBadConfig, "model.norm = \"" + name + "\" is unknown\n  fix: \"layernorm\" or \"rmsnorm\"");
-}
 
 // Adds blocks and groups to a model, in the order of the chain.
 class GptBuilder {
@@ -56,8 +49,7 @@ class GptBuilder {
   static void append(Groups& to, const Groups& more) { to.insert(to.end(), more.begin(), more.end()); }
 
   void add_embedding() {
-    const ParameterSpec tokens = {"wte.weight", {shape_.vocab, shape_.width}, true, Init::kNormal, kDeviation};
-    const ParameterSpec positions = {"wpe.weight", {shape_.context, shape_.width}, false, Init::kNormal, kDeviation};
+    const ParameterSpec tokens = token_embedding(shape_), positions = position_embedding(shape_);
     Groups groups;
     if (shape_.tie_embeddings) {
       groups = tied_ = add_group("wte", {tokens});
@@ -70,25 +62,19 @@ class GptBuilder {
   }
 
   void add_transformer(const std::string& name) {
-    const nn::TransformerShape block{.width = shape_.width,
-                                     .heads = shape_.heads,
-                                     .ffn = shape_.ffn == 0 ? 4 * shape_.width : shape_.ffn,
-                                     .norm = norm_,
-                                     .dropout = shape_.dropout,
-                                     .recompute_attention = options_.recompute_attention};
+    const nn::TransformerShape block = layer_shape(shape_, options_.recompute_attention);
     const Groups groups = add_group(name, nn::transformer_parameters(name + ".", block, shape_.layers));
     model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", block));
   }
 
   void add_head() {
-    std::vector<ParameterSpec> specs = {{"ln_f.weight", {shape_.width}, false, Init::kOnes}};
-    if (norm_ == NormKind::kLayerNorm) specs.push_back({"ln_f.bias", {shape_.width}});
+    std::vector<ParameterSpec> specs = final_norm(shape_);
     Groups groups;
     if (shape_.tie_embeddings) {
       groups = add_group("ln_f", specs);
       append(groups, tied_);
     } else {
-      specs.push_back({"head.weight", {shape_.vocab, shape_.width}, true, Init::kNormal, kDeviation});
+      specs.push_back(output_projection(shape_));
       groups = add_group("head", specs);
     }
     nn::Parameter* bias = norm_ == NormKind::kLayerNorm ? &nn::find(groups, "ln_f.bias") : nullptr;
@@ -106,6 +92,36 @@ class GptBuilder {
 
 }  // namespace
 
+NormKind norm_kind(const std::string& name) {
+  if (name == "layernorm") return NormKind::kLayerNorm;
+  if (name == "rmsnorm") return NormKind::kRmsNorm;
+  throw Error(Code::kBadConfig, "model.norm = \"" + name + "\" is unknown\n  fix: \"layernorm\" or \"rmsnorm\"");
+}
+
+nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
+  return {.width = shape.width,
+          .heads = shape.heads,
+          .ffn = shape.ffn == 0 ? 4 * shape.width : shape.ffn,
+          .norm = norm_kind(shape.norm),
+          .dropout = shape.dropout,
+          .recompute_attention = recompute_attention};
+}
+
+ParameterSpec token_embedding(const Shape& shape) {
+  return {"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+}
+ParameterSpec position_embedding(const Shape& shape) {
+  return {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kDeviation};
+}
+ParameterSpec output_projection(const Shape& shape) {
+  return {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+}
+std::vector<ParameterSpec> final_norm(const Shape& shape) {
+  std::vector<ParameterSpec> specs = {{"ln_f.weight", {shape.width}, false, Init::kOnes}};
+  if (norm_kind(shape.norm) == NormKind::kLayerNorm) specs.push_back({"ln_f.bias", {shape.width}});
+  return specs;
+}
+
 ModelOptions options_of(const spec::ModelTable& table) {
   return {.dtype = scalar_type_of(table.compute),
           .gradient_dtype = scalar_type_of(table.gradient),
@@ -118,6 +134,10 @@ Model make_model(const Shape& shape, const ModelOptions& options) {
   if (shape.kind == "gpt") return make_gpt(shape, options);
   throw Error(Code::kBadConfig,
               "model.kind = \"" + shape.kind + "\" is not in this version\n  fix: model.kind = \"gpt\"");
+}
+
+Model make_model(const Shape& shape, const spec::ModelTable& table, int place) {
+  return table.is_split() ? make_split_gpt(shape, table, place) : make_model(shape, options_of(table));
 }
 
 }  // namespace herd::models

@@ -24,6 +24,11 @@ struct ModelOptions {
 
 ModelOptions options_of(const spec::ModelTable& table);
 
+// In the blocks and groups of the table. Where it is split (spec::program_table), what the rank at `place` of the
+// tensor-parallel axis has of the model; its initial weights are those of the whole.
+Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+Model make_split_gpt(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+
 // Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
 Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});
 Model make_gpt(const spec::RunFile::Model& shape, const ModelOptions& options = {});

@@ -23,12 +23,15 @@ at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
 
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionDropout& options, const Context& context) {
-  return at::matmul(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context), v);
+  const int64_t first = options.first_head * q.size(2) * k.size(2);
+  return at::matmul(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context, first),
+                    v);
 }
 
 // What dropout draws by.
 void save(AutogradContext* to, const AttentionDropout& options, const Context& context) {
   to->saved_data["causal"] = options.causal;
+  to->saved_data["first_head"] = options.first_head;
   to->saved_data["probability"] = options.probability;
   to->saved_data["seed"] = static_cast<int64_t>(context.seed);
   to->saved_data["step"] = context.step;
@@ -45,7 +48,9 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
   }
 
   static variable_list backward(AutogradContext* saved, const variable_list& dy) {
-    const AttentionDropout options{saved->saved_data["causal"].toBool(), saved->saved_data["probability"].toDouble()};
+    const AttentionDropout options{.causal = saved->saved_data["causal"].toBool(),
+                                   .probability = saved->saved_data["probability"].toDouble(),
+                                   .first_head = saved->saved_data["first_head"].toInt()};
     const Context context{.training = true,
                           .seed = static_cast<uint64_t>(saved->saved_data["seed"].toInt()),
                           .step = saved->saved_data["step"].toInt(),

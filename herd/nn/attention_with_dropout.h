@@ -14,6 +14,7 @@ struct AttentionDropout {
   bool causal = true;
   double probability = 0;
   bool recompute = false;
+  int64_t first_head = 0;  // of the whole, which is the first of these H
 };
 
 at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BHTd, const at::Tensor& v_BHTd,

@@ -14,6 +14,10 @@
 
 #include "herd/nn/parameter_group.h"
 
+namespace herd {
+class Communicator;
+}
+
 namespace herd::nn {
 
 class KeyValueCache;
@@ -30,6 +34,10 @@ struct Context {
   double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
   KeyValueCache* cache =
       nullptr;  // while generating: x holds only the tokens after the cached ones (key_value_cache.h)
+  // Of blocks that are parts of a layer, whose values are rows: row r of a micro-batch is token r % tokens of its
+  // sample r / tokens. A shard of them begins with first_row, and may end with rows that are padding.
+  int64_t tokens = 0, first_row = 0;
+  Communicator* tensor = nullptr;  // ranks that compute a loss together
 };
 
 class Block {
@@ -40,6 +48,16 @@ class Block {
   const std::vector<std::shared_ptr<ParameterGroup>>& groups() const { return groups_; }
   virtual Tuple forward(const Tuple& x, const Context& context) = 0;
 
+  // Whether backward() is the block's own. Such a block's graph holds no tensor.
+  virtual bool has_backward() const { return false; }
+  // Gradients of the inputs from those of the outputs; adds those of its parameters, of which none may be left out.
+  virtual Tuple backward(const Tuple& dy, const Context& context);
+
+  // Of the whole model, by which random numbers and caches are keyed: parts of a layer have the layer's. -1 = its place
+  // in the chain.
+  int layer() const { return layer_; }
+  void set_layer(int layer) { layer_ = layer; }
+
  protected:
   Block(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups)
       : name_(std::move(name)), groups_(std::move(groups)) {}
@@ -47,6 +65,7 @@ class Block {
  private:
   std::string name_;
   std::vector<std::shared_ptr<ParameterGroup>> groups_;
+  int layer_ = -1;
 };
 
 struct LossResult {

@@ -7,6 +7,8 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/comm/communicator.h"
 #include "herd/nn/half_products_internal.h"
 #include "herd/nn/linear.h"
 
@@ -35,6 +37,47 @@ void into_gradient(at::Tensor& logp_CV, const at::Tensor& safe_C1, const at::Ten
   if (!counted_C.all().item<bool>()) logp_CV.mul_(counted_C.unsqueeze(1));
 }
 
+// The same two steps where ranks share the vocabulary, rows C.
+class SharedSoftmax {
+ public:
+  SharedSoftmax(const SharedVocabulary& shared, const at::Tensor& targets_C, int64_t own_words)
+      : shared_(shared), counted_(targets_C >= 0) {
+    const at::Tensor local = targets_C - shared.first;
+    own_ = counted_.logical_and(local >= 0).logical_and_(local < own_words);
+    safe_ = at::where(own_, local, at::zeros({}, local.options())).unsqueeze(1);
+  }
+
+  // logits -> exp(logit - own maximum), in place; returns the sum of the token losses.
+  double loss(at::Tensor& logits_CV) {
+    const int64_t C = logits_CV.size(0);
+    const at::Tensor mine = at::empty({3, C}, logits_CV.options());
+    at::Tensor maximum = mine.select(0, 0), sum = mine.select(0, 1), picked = mine.select(0, 2);
+    at::amax_out(maximum, logits_CV, {1});
+    picked.copy_(at::where(own_, logits_CV.gather(1, safe_).squeeze(1), at::zeros({}, logits_CV.options())));
+    logits_CV.sub_(maximum.unsqueeze(1)).exp_();
+    at::sum_out(sum, logits_CV, at::IntArrayRef{1});
+    const at::Tensor all = at::empty({shared_.ranks->size(), 3, C}, logits_CV.options());
+    shared_.ranks->all_gather(mine, all, {.name = "parts of the loss"});
+    const at::Tensor parts = all.to(at::kDouble), maxima = parts.select(1, 0);
+    const at::Tensor largest = maxima.amax(0);
+    const at::Tensor total = (parts.select(1, 1) * (maxima - largest).exp()).sum(0);
+    scale_ = (maximum.to(at::kDouble) - largest).exp() / total;
+    const at::Tensor losses = largest + total.log() - parts.select(1, 2).sum(0);
+    return at::where(counted_, losses, at::zeros({}, losses.options())).sum().item<double>();
+  }
+
+  // What loss() has left -> weight * (softmax - one-hot), in place; rows that are not counted become 0.
+  void into_gradient(at::Tensor& exp_CV, double weight) const {
+    const at::Tensor factor = (scale_ * weight * counted_).to(exp_CV.scalar_type()).unsqueeze(1);
+    exp_CV.mul_(factor);
+    exp_CV.scatter_add_(1, safe_, (own_ * -weight).to(exp_CV.scalar_type()).unsqueeze(1));
+  }
+
+ private:
+  SharedVocabulary shared_;
+  at::Tensor counted_, own_, safe_, scale_;
+};
+
 // logits = n W^T, and dn = dlogits W, with fp32 copies of W piece by piece.
 void products_in_fp32(at::Tensor& logits_CV, const at::Tensor& n_CD, const at::Tensor& w_VD) {
   const at::Tensor n = exact(n_CD);
@@ -58,10 +101,14 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   at::NoGradGuard no_grad;
   const int64_t N = n_ND.size(0), V = weight_VD.spec().sizes[0];
   HERD_CHECK_EQ(targets.numel(), N);
-  check_targets(targets, V);
+  const SharedVocabulary& shared = options.shared;
+  check_targets(targets, shared.ranks != nullptr ? shared.words : V);
   const bool in_fp32 = multiplies_in_fp32(n_ND);
   const at::Tensor w_VD = weight_VD.value().detach(), counted = targets >= 0, safe = targets.clamp_min(0).unsqueeze(1);
-  const int64_t row_bytes = V * static_cast<int64_t>(sizeof(float));
+  // The longest of ranks' parts, so that all make as many chunks.
+  const int64_t most_words =
+      shared.ranks != nullptr ? (shared.words + shared.ranks->size() - 1) / shared.ranks->size() : V;
+  const int64_t row_bytes = most_words * static_cast<int64_t>(sizeof(float));
   const int64_t most = std::clamp<int64_t>(options.chunk_bytes / row_bytes, 1, std::max<int64_t>(N, 1));
   const int64_t chunks = (N + most - 1) / std::max<int64_t>(most, 1);
 
@@ -83,10 +130,18 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       at::mm_out(products, n, w_VD.t());
       if (is_16_bit) logits.copy_(products);
     }
-    result.sum += log_softmax_loss(logits, safe_C1, counted_C);
+    if (shared.ranks != nullptr) {
+      SharedSoftmax softmax(shared, targets.narrow(0, begin, size), V);
+      result.sum += softmax.loss(logits);
+      if (options.with_gradients) softmax.into_gradient(logits, options.weight);
+    } else {
+      result.sum += log_softmax_loss(logits, safe_C1, counted_C);
+      if (options.with_gradients) {
+        into_gradient(logits, safe_C1, counted_C);
+        logits.mul_(options.weight);
+      }
+    }
     if (!options.with_gradients) continue;
-    into_gradient(logits, safe_C1, counted_C);
-    logits.mul_(options.weight);
     if (is_16_bit) products.copy_(logits);
     at::Tensor dn = result.dn_ND.narrow(0, begin, size);
     if (in_fp32)

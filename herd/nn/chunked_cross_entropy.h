@@ -4,16 +4,28 @@
 // One buffer of `chunk` x V logits is used over and over and turned into its own gradient in place, so the logits are
 // never held twice; with 16-bit weights the products are 16-bit, and softmax and loss are computed in a second buffer
 // of fp32. 6*N*V*D FLOP with gradients, 2*N*V*D without.
+//   Ranks may share the vocabulary: each has the logits of its words alone, and of each row tells the others its
+//   maximum m_r, its sum s_r = sum_j exp(logit_j - m_r) and the target's logit, one gather of 3 numbers a row and
+//   chunk: loss = M + log(sum_r s_r exp(m_r - M)) - logit_target with M = max m_r. dn is then a partial sum.
+// Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (vocabulary-parallel loss); Milakov & Gimelshein 2018,
+// arXiv:1805.02867 (sums of parts).
 #pragma once
 
 #include "herd/nn/block.h"
 
 namespace herd::nn {
 
+// Words [first, first + rows of the weights) of `words` are this rank's.
+struct SharedVocabulary {
+  Communicator* ranks = nullptr;  // null: it has all of them
+  int64_t first = 0, words = 0;
+};
+
 struct CrossEntropyOptions {
   bool with_gradients = true;
   double weight = 1;
   int64_t chunk_bytes = 64 << 20;  // of the fp32 logits; at least one token
+  SharedVocabulary shared = {};
 };
 
 struct CrossEntropyResult {
@@ -22,7 +34,8 @@ struct CrossEntropyResult {
   at::Tensor dn_ND;  // undefined without gradients
 };
 
-// n_ND contiguous; targets int64 (N), negative = not counted. Throws kBadConfig for a target >= V.
+// n_ND contiguous; targets int64 (N), negative = not counted. Throws kBadConfig for a target >= V. Collective among
+// the ranks that share the vocabulary; each gets the same sum and count.
 CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weight_VD, const at::Tensor& targets,
                                          const CrossEntropyOptions& options);
 

@@ -2,6 +2,7 @@
 
 #include <ATen/Parallel.h>
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/ones.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include <algorithm>
@@ -17,8 +18,13 @@ namespace {
 constexpr int64_t kCounters = 64;          // drawn at a time
 constexpr int64_t kPiece = 4 * kCounters;  // elements
 
+// Elements [first, first + count) of a sample, which lie from `at` on.
+struct Range {
+  uint64_t key;
+  int64_t first, at, count;
+};
 struct Draw {
-  std::vector<uint64_t> keys;  // per row
+  std::vector<Range> ranges;
   uint32_t layer, site;
   uint32_t threshold;  // dropped if word < threshold
 };
@@ -28,81 +34,113 @@ void check_probability(double p) {
   throw Error(Code::kBadConfig, "dropout p = " + std::to_string(p) + ", but 0 <= p < 1\n  fix: model.dropout = 0.1");
 }
 
-Draw make_draw(int64_t rows, double p, Site site, const Context& context) {
-  HERD_CHECK_EQ(static_cast<int64_t>(context.samples.size()), rows);
-  Draw draw;
-  for (int64_t sample : context.samples) {
-    draw.keys.push_back(mix(mix(context.seed, static_cast<uint64_t>(context.step)), static_cast<uint64_t>(sample)));
-  }
-  draw.layer = static_cast<uint32_t>(context.layer);
-  draw.site = static_cast<uint32_t>(site);
-  draw.threshold = static_cast<uint32_t>(p * 4294967296.0);
-  return draw;
+uint64_t key_of(const Context& context, int64_t sample) {
+  return mix(mix(context.seed, static_cast<uint64_t>(context.step)), static_cast<uint64_t>(sample));
 }
 
-// use(element of the whole tensor, words of a piece, elements in the piece)
+Draw make_draw(double p, Site site, const Context& context) {
+  return {
+      {}, static_cast<uint32_t>(context.layer), static_cast<uint32_t>(site), static_cast<uint32_t>(p * 4294967296.0)};
+}
+
+// use(where a piece lies, its words, elements in it)
 template <typename Use>
-void for_each_piece(const Draw& draw, int64_t row_elements, const Use& use) {
-  const int64_t pieces = (row_elements + kPiece - 1) / kPiece, rows = static_cast<int64_t>(draw.keys.size());
-  at::parallel_for(0, rows * pieces, 64, [&](int64_t begin, int64_t end) {
+void for_each_piece(const Draw& draw, const Use& use) {
+  std::vector<std::pair<size_t, int64_t>> pieces;  // range, element of the sample with which a piece's words begin
+  for (size_t r = 0; r < draw.ranges.size(); ++r) {
+    const Range& range = draw.ranges[r];
+    for (int64_t at = range.first / kPiece * kPiece; at < range.first + range.count; at += kPiece)
+      pieces.emplace_back(r, at);
+  }
+  at::parallel_for(0, static_cast<int64_t>(pieces.size()), 64, [&](int64_t begin, int64_t end) {
     uint32_t words[kPiece];
     for (int64_t i = begin; i < end; ++i) {
-      const int64_t row = i / pieces, piece = i % pieces, at = piece * kPiece;
-      kernels::philox_words({philox_key(draw.keys[row]), draw.layer, draw.site},
-                            static_cast<uint64_t>(piece) * kCounters, kCounters, words);
-      use(row * row_elements + at, words, std::min(kPiece, row_elements - at));
+      const auto [r, at] = pieces[static_cast<size_t>(i)];
+      const Range& range = draw.ranges[r];
+      kernels::philox_words({philox_key(range.key), draw.layer, draw.site}, static_cast<uint64_t>(at / 4), kCounters,
+                            words);
+      const int64_t from = std::max(at, range.first), to = std::min(at + kPiece, range.first + range.count);
+      use(range.at + from - range.first, words + (from - at), to - from);
     }
   });
 }
 
-// x * keep / (1 - p); the same for gradients.
+// x * keep / (1 - p); the same for gradients. What no range holds stays as it is.
 at::Tensor apply_mask(const at::Tensor& x, const Draw& draw, double p) {
   const at::Tensor in = x.contiguous();
+  int64_t drawn = 0;
+  for (const Range& range : draw.ranges) drawn += range.count;
   if (in.scalar_type() != at::kFloat || !in.is_cpu()) {
-    at::Tensor keep = at::empty(in.sizes(), at::kBool);
+    at::Tensor keep = at::ones(in.sizes(), at::kBool);
     bool* mask = keep.mutable_data_ptr<bool>();
-    for_each_piece(draw, in.numel() / in.size(0), [&](int64_t at, const uint32_t* words, int64_t count) {
+    for_each_piece(draw, [&](int64_t at, const uint32_t* words, int64_t count) {
       for (int64_t i = 0; i < count; ++i) mask[at + i] = words[i] >= draw.threshold;
     });
-    return in * keep.to(in.device()) * (1 / (1 - p));
+    at::Tensor out = in * keep.to(in.device()) * (1 / (1 - p));
+    if (drawn < in.numel())
+      out.view(-1).narrow(0, drawn, in.numel() - drawn).copy_(in.view(-1).narrow(0, drawn, in.numel() - drawn));
+    return out;
   }
   at::Tensor out = at::empty_like(in);
   const float* from = in.const_data_ptr<float>();
   float* to = out.mutable_data_ptr<float>();
   const float scale = static_cast<float>(1 / (1 - p));
-  for_each_piece(draw, in.numel() / in.size(0), [&](int64_t at, const uint32_t* words, int64_t count) {
+  for_each_piece(draw, [&](int64_t at, const uint32_t* words, int64_t count) {
     for (int64_t i = 0; i < count; ++i) to[at + i] = words[i] >= draw.threshold ? from[at + i] * scale : 0.0f;
   });
+  std::copy(from + drawn, from + in.numel(), to + drawn);
   return out;
 }
 
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x, const Draw& draw,
                             double p) {
-    std::vector<int64_t> keys(draw.keys.begin(), draw.keys.end());
-    context->saved_data["keys"] = std::move(keys);
+    std::vector<int64_t> ranges;
+    for (const Range& range : draw.ranges)
+      ranges.insert(ranges.end(), {static_cast<int64_t>(range.key), range.first, range.at, range.count});
+    context->saved_data["ranges"] = std::move(ranges);
     context->saved_data["where"] = std::vector<int64_t>{draw.layer, draw.site, draw.threshold};
     context->saved_data["p"] = p;
     return apply_mask(x, draw, p);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
                                                  const torch::autograd::variable_list& gradients) {
-    const std::vector<int64_t> keys = context->saved_data["keys"].toIntVector();
+    const std::vector<int64_t> ranges = context->saved_data["ranges"].toIntVector();
     const std::vector<int64_t> where = context->saved_data["where"].toIntVector();
-    const Draw draw{{keys.begin(), keys.end()},
-                    static_cast<uint32_t>(where[0]),
-                    static_cast<uint32_t>(where[1]),
-                    static_cast<uint32_t>(where[2])};
+    Draw draw{{}, static_cast<uint32_t>(where[0]), static_cast<uint32_t>(where[1]), static_cast<uint32_t>(where[2])};
+    for (size_t i = 0; i < ranges.size(); i += 4)
+      draw.ranges.push_back({static_cast<uint64_t>(ranges[i]), ranges[i + 1], ranges[i + 2], ranges[i + 3]});
     return {apply_mask(gradients[0], draw, context->saved_data["p"].toDouble()), at::Tensor(), at::Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context) {
+at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context, int64_t first) {
   check_probability(p);
   if (p == 0 || !context.training || x.numel() == 0) return x;
-  return DropoutFunction::apply(x, make_draw(x.size(0), p, site, context), p);
+  HERD_CHECK_EQ(static_cast<int64_t>(context.samples.size()), x.size(0));
+  Draw draw = make_draw(p, site, context);
+  const int64_t elements = x.numel() / x.size(0);
+  for (const int64_t sample : context.samples)
+    draw.ranges.push_back(
+        {key_of(context, sample), first, static_cast<int64_t>(draw.ranges.size()) * elements, elements});
+  return DropoutFunction::apply(x, draw, p);
+}
+
+at::Tensor dropout_rows(const at::Tensor& x, double p, Site site, const Context& context) {
+  check_probability(p);
+  if (p == 0 || !context.training || x.numel() == 0) return x;
+  Draw draw = make_draw(p, site, context);
+  const int64_t D = x.size(1), last = context.first_row + x.size(0);
+  for (size_t i = 0; i < context.samples.size(); ++i) {
+    const int64_t sample_row = static_cast<int64_t>(i) * context.tokens;
+    const int64_t from = std::max(context.first_row, sample_row), to = std::min(last, sample_row + context.tokens);
+    if (from < to)
+      draw.ranges.push_back({key_of(context, context.samples[i]), (from - sample_row) * D,
+                             (from - context.first_row) * D, (to - from) * D});
+  }
+  return DropoutFunction::apply(x, draw, p);
 }
 
 }  // namespace herd::nn

@@ -11,7 +11,10 @@ namespace herd::nn {
 
 enum class Site : uint32_t { kEmbedding, kAttention, kAttentionOutput, kFeedForward };
 
-// x (B, ..), row b belonging to context.samples[b].
-at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context);
+// x (B, ..), row b belonging to context.samples[b]; it holds the sample's elements from `first` on.
+at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context, int64_t first = 0);
+
+// x (R, D), rows of tokens as Context says; rows of padding stay as they are. Gives what dropout() gives of the whole.
+at::Tensor dropout_rows(const at::Tensor& x_RD, double p, Site site, const Context& context);
 
 }  // namespace herd::nn

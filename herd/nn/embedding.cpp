@@ -1,6 +1,8 @@
 #include "herd/nn/embedding.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/nonzero.h>
+#include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/custom_function.h>
 
 #include "herd/base/error.h"
@@ -32,10 +34,32 @@ struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   }
 };
 
+struct CutEmbeddingFunction : torch::autograd::Function<CutEmbeddingFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& ids, const at::Tensor& weight,
+                            Parameter* parameter) {
+    const Span own = parameter->spec().spans.at(0);
+    const at::Tensor rows = at::nonzero((ids >= own.begin).logical_and_(ids < own.end)).squeeze(1);
+    const at::Tensor words = ids.index_select(0, rows) - own.begin;
+    context->save_for_backward({rows, words});
+    context->saved_data["weight"] = reinterpret_cast<int64_t>(parameter);
+    at::Tensor y = at::zeros({ids.size(0), weight.size(1)}, weight.options());
+    return y.index_copy_(0, rows, weight.index_select(0, words));
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    Parameter& parameter = *reinterpret_cast<Parameter*>(context->saved_data["weight"].toInt());
+    at::Tensor gradient = parameter.gradient();
+    if (parameter.take_beta() == 0.0) gradient.zero_();
+    gradient.index_add_(0, saved[1], gradients[0].index_select(0, saved[0]).to(gradient.scalar_type()));
+    return {at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
 void check_ids(const at::Tensor& ids, const Parameter& weight) {
   if (ids.numel() == 0) return;
   const auto [low, high] = ids.aminmax();
-  const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(), vocabulary = weight.spec().sizes[0];
+  const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(), vocabulary = weight.spec().of_whole()[0];
   if (lowest >= 0 && highest < vocabulary) return;
   throw Error(Code::kBadConfig, "token ids are in [" + std::to_string(lowest) + ", " + std::to_string(highest) +
                                     "], but " + weight.spec().name + " has rows [0, " + std::to_string(vocabulary) +
@@ -47,6 +71,11 @@ void check_ids(const at::Tensor& ids, const Parameter& weight) {
 at::Tensor embedding(const at::Tensor& ids, Parameter& weight) {
   check_ids(ids, weight);
   return EmbeddingFunction::apply(ids, weight.value(), &weight);
+}
+
+at::Tensor cut_embedding(const at::Tensor& ids, Parameter& weight) {
+  check_ids(ids, weight);
+  return CutEmbeddingFunction::apply(ids, weight.value(), &weight);
 }
 
 }  // namespace herd::nn

@@ -9,4 +9,8 @@ namespace herd::nn {
 
 at::Tensor embedding(const at::Tensor& ids, Parameter& weight);
 
+// ids (R) -> y (R, D) where the rank has a part of the rows of W (ParameterSpec::spans): rows of ids that it has not
+// are zero, so ranks' results sum up to the whole. Keeps which rows are its own, and their ids.
+at::Tensor cut_embedding(const at::Tensor& ids_R, Parameter& weight);
+
 }  // namespace herd::nn

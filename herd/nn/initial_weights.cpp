@@ -34,7 +34,9 @@ void write_normal(const ParameterSpec& spec, uint64_t seed, int64_t begin, float
 
 }  // namespace
 
-void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
+namespace {
+
+void write_run(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
   const bool is_low = out.scalar_type() == at::kShort;
   if (spec.init != Init::kNormal) {
     out.fill_(spec.init == Init::kOnes && !is_low ? 1.0 : 0.0);  // whose lower half is zero, too
@@ -53,6 +55,14 @@ void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t beg
         piece.copy_(values);
     }
   }
+}
+
+}  // namespace
+
+void write_initial_weights(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at::Tensor& out) {
+  for_each_run(spec, begin, begin + out.numel(), [&](int64_t at, int64_t whole, int64_t count) {
+    write_run(spec, seed, whole, out.view(-1).narrow(0, at - begin, count));
+  });
 }
 
 }  // namespace herd::nn

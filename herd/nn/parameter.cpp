@@ -2,6 +2,8 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <algorithm>
+
 #include "herd/base/check.h"
 
 namespace herd::nn {
@@ -10,6 +12,39 @@ int64_t ParameterSpec::elements() const {
   int64_t product = 1;
   for (int64_t size : sizes) product *= size;
   return product;
+}
+
+ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans) {
+  HERD_CHECK(dim == 0 || spans.size() == 1, "several spans of dimension " + std::to_string(dim) + " of " + whole.name);
+  whole.whole_sizes = whole.sizes;
+  whole.cut_dim = dim;
+  whole.sizes[static_cast<size_t>(dim)] = 0;
+  for (const Span& span : spans) whole.sizes[static_cast<size_t>(dim)] += span.end - span.begin;
+  whole.spans = std::move(spans);
+  return whole;
+}
+
+void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
+                  const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit) {
+  if (spec.cut_dim < 0) {
+    if (begin < end) visit(begin, begin, end - begin);
+    return;
+  }
+  int64_t inner = 1, outer = 1;  // elements of an index of cut_dim, and indices of the dimensions before it
+  for (size_t d = 0; d < spec.sizes.size(); ++d) {
+    if (static_cast<int>(d) > spec.cut_dim) inner *= spec.sizes[d];
+    if (static_cast<int>(d) < spec.cut_dim) outer *= spec.sizes[d];
+  }
+  const int64_t whole_row = spec.whole_sizes[static_cast<size_t>(spec.cut_dim)] * inner;
+  int64_t at = 0;
+  for (int64_t row = 0; row < outer; ++row) {
+    for (const Span& span : spec.spans) {
+      const int64_t count = (span.end - span.begin) * inner;
+      const int64_t from = std::max(begin, at), to = std::min(end, at + count);
+      if (from < to) visit(from, row * whole_row + span.begin * inner + from - at, to - from);
+      at += count;
+    }
+  }
 }
 
 Parameter::Parameter(ParameterSpec spec, int64_t offset, const at::Tensor& flat, const at::Tensor& flat_gradient,

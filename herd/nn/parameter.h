@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -11,14 +12,32 @@ namespace herd::nn {
 
 enum class Init : uint8_t { kZeros, kOnes, kNormal };
 
+struct Span {
+  int64_t begin = 0, end = 0;  // [begin, end)
+};
+
 struct ParameterSpec {
   std::string name;  // global: the same on every rank and in every checkpoint, "blocks.3.attention.qkv.weight"
-  std::vector<int64_t> sizes;
-  bool decay = false;  // weight decay: matrices yes; norms, biases and positions no
+  std::vector<int64_t> sizes;  // of what this rank holds of it
+  bool decay = false;          // weight decay: matrices yes; norms, biases and positions no
   Init init = Init::kZeros;
   double standard_deviation = 0;  // of kNormal
+  // Of a parameter that ranks share: the indices of dimension cut_dim that this one holds, one after the other, of the
+  // whole parameter's. Several spans need cut_dim = 0.
+  int cut_dim = -1;  // -1 = it holds all
+  std::vector<Span> spans = {};
+  std::vector<int64_t> whole_sizes = {};  // empty = sizes
   int64_t elements() const;
+  const std::vector<int64_t>& of_whole() const { return whole_sizes.empty() ? sizes : whole_sizes; }
 };
+
+// The part of a parameter with these spans of dimension `dim`.
+ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans);
+
+// Calls visit(at, whole, count) for runs of elements that follow each other in what the rank holds, from `at`, and in
+// the whole parameter, from `whole`; all of [begin, end) of the rank's elements, in order.
+void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
+                  const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit);
 
 // A view of the group's flat weights and flat gradient; both hold memory only while the group is attached.
 // Layers keep a pointer to it; the group owns it. Threads: one at a time.

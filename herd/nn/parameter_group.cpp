@@ -21,6 +21,7 @@ int64_t sum_elements(const std::vector<ParameterSpec>& specs) {
 ParameterGroup::ParameterGroup(std::string name, std::vector<ParameterSpec> specs, const GroupOptions& options)
     : name_(std::move(name)),
       frozen_(options.frozen),
+      place_(options.place),
       elements_(sum_elements(specs)),
       weights_(elements_, options.dtype, options.device),
       gradient_(elements_, options.gradient_dtype.value_or(options.dtype), options.device) {

@@ -28,6 +28,7 @@ struct GroupOptions {
   std::optional<at::ScalarType> gradient_dtype = {};  // none: dtype
   at::Device device = at::kCPU;
   bool frozen = false;
+  int place = 0;  // of ranks that share the group's parameters, which part of them this is; 0 where all have the same
 };
 
 class ParameterGroup {
@@ -38,6 +39,7 @@ class ParameterGroup {
 
   const std::string& name() const { return name_; }
   int64_t elements() const { return elements_; }
+  int place() const { return place_; }     // GroupOptions
   bool frozen() const { return frozen_; }  // none of it is trained: it gets no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
   at::ScalarType gradient_dtype() const { return gradient_.flat().scalar_type(); }
@@ -70,6 +72,7 @@ class ParameterGroup {
  private:
   std::string name_;
   bool frozen_;
+  int place_;
   int64_t elements_ = 0;
   AttachableStorage weights_;
   AttachableStorage gradient_;

@@ -1,13 +1,25 @@
 #include "herd/nn/run_block.h"
 
+#include <ATen/ops/empty.h>
+
 #include "herd/base/check.h"
 
 namespace herd::nn {
 
+Tuple Block::backward(const Tuple&, const Context&) {
+  HERD_CHECK(false, "block " + name_ + " has no backward of its own");
+  return {};
+}
+
 Graph run_forward(Block& block, const Tuple& x, const Context& context) {
-  at::AutoGradMode with_grad(true);
   Graph graph;
   graph.groups = block.groups();
+  if (block.has_backward()) {
+    graph.own = &block, graph.context = context;
+    graph.outputs = run_without_graph(block, x, context);
+    return graph;
+  }
+  at::AutoGradMode with_grad(true);
   for (const at::Tensor& tensor : x) {
     graph.inputs.push_back(tensor.is_floating_point() ? tensor.detach().requires_grad_() : tensor.detach());
   }
@@ -21,7 +33,25 @@ Tuple detached(const Tuple& x) {
   return out;
 }
 
+Tuple taken_outputs(Graph& graph) {
+  Tuple out = detached(graph.outputs);
+  if (graph.own != nullptr) graph.outputs.clear();
+  for (at::Tensor& output : graph.outputs) {  // a view would keep its base even with its data replaced
+    if (!output.requires_grad()) continue;
+    at::Tensor way_back = at::empty({0}, output.options().requires_grad(false));
+    torch::autograd::impl::set_gradient_edge(way_back, torch::autograd::impl::gradient_edge(output));
+    output = way_back;
+  }
+  return out;
+}
+
 Tuple run_backward(Graph&& graph, const Tuple& dy) {
+  if (graph.own != nullptr) {
+    at::NoGradGuard no_grad;
+    Tuple dx = graph.own->backward(dy, graph.context);
+    for (const auto& group : graph.groups) group->finish_gradient();
+    return dx;
+  }
   HERD_CHECK_EQ(dy.size(), graph.outputs.size());
   Tuple outputs, output_gradients, leaves;
   for (size_t i = 0; i < dy.size(); ++i) {

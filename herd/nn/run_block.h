@@ -13,12 +13,16 @@ namespace herd::nn {
 // What backward needs. Frees its memory when destroyed or after run_backward.
 struct Graph {
   Tuple inputs;   // detached from the graph of the block before; floating ones require grad
-  Tuple outputs;  // with grad history; hand on detached(outputs)
+  Tuple outputs;  // with grad history; hand on taken_outputs()
   std::vector<std::shared_ptr<ParameterGroup>> groups;
+  Block* own = nullptr;  // a block that has a backward of its own; then there are no tensors
+  Context context = {};  // for it
 };
 
 Graph run_forward(Block& block, const Tuple& x, const Context& context);
 Tuple detached(const Tuple& x);  // the same memory without grad history
+// The outputs without grad history; the graph keeps no more of them than the way back.
+Tuple taken_outputs(Graph& graph);
 
 // dy: gradients of graph.outputs (undefined = zero). Returns dx, one per input; undefined where the input takes none.
 // Consumes the graph. Runs on the calling thread.

@@ -11,9 +11,9 @@ namespace herd::nn {
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context) {
-  const int64_t B = x_BTD.size(0), T = x_BTD.size(1), D = x_BTD.size(2), H = shape.heads;
-  const Tuple qkv = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias).split(D, -1);
-  const auto heads = [&](const at::Tensor& part_BTD) { return part_BTD.view({B, T, H, D / H}).transpose(1, 2); };
+  const int64_t B = x_BTD.size(0), T = x_BTD.size(1), H = shape.heads, A = parameters.qkv_weight.spec().sizes[0] / 3;
+  const Tuple qkv = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias).split(A, -1);
+  const auto heads = [&](const at::Tensor& part_BTA) { return part_BTA.view({B, T, H, A / H}).transpose(1, 2); };
   at::Tensor q = heads(qkv[0]), k = heads(qkv[1]), v = heads(qkv[2]);
   if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // as in linear.h
     q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
@@ -25,9 +25,9 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   }
   const at::Tensor y_BHTd =
       shape.dropout > 0 && context.training
-          ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute}, context)
+          ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head}, context)
           : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
-  return linear(y_BHTd.transpose(1, 2).reshape({B, T, D}).to(x_BTD.scalar_type()), parameters.out_weight,
+  return linear(y_BHTd.transpose(1, 2).reshape({B, T, A}).to(x_BTD.scalar_type()), parameters.out_weight,
                 parameters.out_bias);
 }
 

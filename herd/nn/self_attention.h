@@ -1,4 +1,6 @@
-// Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H heads of D / H.
+// Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H heads of D / H. A rank
+// that has a part of the heads has their rows of the first projection and their columns of the second, and gives a
+// partial sum.
 //   x_BTD -> qkv (B, T, 3D) -> H heads of softmax(q k^T / sqrt(D/H)) v -> y_BTD, before dropout and the residual.
 // Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135); with
 // dropout the plain equation, which keeps two of them or computes them again.
@@ -22,6 +24,7 @@ struct AttentionShape {
   bool causal = true;
   double dropout = 0;      // of attention weights
   bool recompute = false;  // with dropout: keeps no T x T matrix (attention_with_dropout.h)
+  int64_t first_head = 0;  // of the whole model's, where ranks share them
 };
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,

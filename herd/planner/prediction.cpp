@@ -125,7 +125,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     return out;
   }
   const Cluster used = with_ranks(cluster, ranks);
-  const spec::ModelTable model = spec::model_table(run, layout.micro_batch, used.device.kernels());
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch, used.device.kernels());
   // Ranks with a device each do not slow each other down, and all of a stage run the same step.
   std::vector<int> ranks_of_host(used.device.own ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);

@@ -84,7 +84,7 @@ std::string lacks(spec::RunFile run, bool sequence_parallel, Recompute recompute
                            : recompute == Recompute::kFull ? "full"
                                                            : "selective";
   const std::string why = not_built(run);
-  return why.empty() && sequence_parallel ? "sequence parallel" : why;
+  return why.empty() && sequence_parallel ? "sequence parallel that gathers inputs again for backward" : why;
 }
 
 void add_layers(const spec::RunFile& run, const spec::Layout& layout, Published& out) {

@@ -101,7 +101,7 @@ class Candidates {
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
-    const auto model = spec::model_table(changed, out.layout.micro_batch, cluster_.device.kernels());
+    const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     for (const int rank : strategies::ranks_of_stages(out.layout)) {
       const program::Program step = strategies::compile_step(changed, model, out.layout, rank);
       out.device = std::max(out.device, budget_peak(step, program::Tier::kDevice).bytes);
@@ -169,8 +169,9 @@ class Candidates {
       limited.memory.host_budget = budget_.host;
       const spec::Layout& layout = one.prediction.layout;
       try {
-        strategies::programs_of_run(limited, spec::model_table(limited, layout.micro_batch, cluster_.device.kernels()),
-                                    layout, strategies::ranks_of_stages(layout));
+        strategies::programs_of_run(limited,
+                                    spec::program_table(limited, layout.micro_batch, cluster_.device.kernels()), layout,
+                                    strategies::ranks_of_stages(layout));
         out.push_back(std::move(one));
       } catch (const Error& error) {
         if (error.code() != Code::kOverBudget) throw;
@@ -206,7 +207,7 @@ class Gathers {
         ranks_(ranks),
         cluster_(cluster),
         layout_(spec::resolve_mesh(run_, ranks)),
-        model_(spec::model_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
+        model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
   int64_t groups() const { return static_cast<int64_t>(model_.groups.size()); }
   int64_t bytes() const {

@@ -22,14 +22,9 @@ class PlainStep {
     step.ops.push_back(
         {.kind = OpKind::kLoad, .reads = {}, .writes = {activation(0, 0), target(0)}, .block = 0, .micro_batch = 0});
     for (int b = 0; b < last; ++b) step.ops.push_back(forward(b));
-    std::vector<Value> of_loss = {loss(0)};
-    if (last > first_) of_loss.insert(of_loss.begin(), activation_gradient(last, 0));
-    step.ops.push_back(backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, of_loss));
-    for (int b = last - 1; b >= first_; --b) {
-      std::vector<Value> writes;
-      if (b > first_) writes.push_back(activation_gradient(b, 0));
-      step.ops.push_back(backward(OpKind::kBackward, b, {graph(b, 0), activation_gradient(b + 1, 0)}, writes));
-    }
+    step.ops.push_back(backward(OpKind::kLoss, last, {activation(last, 0), target(0)}, {loss(0)}));
+    for (int b = last - 1; b >= first_; --b)
+      step.ops.push_back(backward(OpKind::kBackward, b, {graph(b, 0), activation_gradient(b + 1, 0)}, {}));
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       if (frozen(g)) continue;
       step.ops.push_back(
@@ -75,15 +70,23 @@ class PlainStep {
     Op op{
         .kind = OpKind::kForward, .reads = weights(b), .writes = {activation(b + 1, 0)}, .block = b, .micro_batch = 0};
     if (b >= first_) op.writes.push_back(graph(b, 0));
-    op.reads.push_back(activation(b, 0));
+    for (const int input : model_.inputs_of(b)) op.reads.push_back(activation(input, 0));
     return op;
   }
 
   // The first op that touches a gradient writes it, later ones read it and add.
-  Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& writes) {
-    Op op{.kind = kind, .reads = {}, .writes = writes, .block = b, .micro_batch = 0};
+  Op backward(OpKind kind, int b, const std::vector<Value>& reads, const std::vector<Value>& results) {
+    Op op{.kind = kind, .reads = {}, .writes = {}, .block = b, .micro_batch = 0};
+    for (const int input : model_.inputs_of(b)) {
+      if (input > first_) op.writes.push_back(activation_gradient(input, 0));
+    }
+    const std::vector<Value> inputs = op.writes;
+    op.writes.insert(op.writes.end(), results.begin(), results.end());
     if (kind == OpKind::kLoss || model_.blocks[static_cast<size_t>(b)].backward_reads_weights) op.reads = weights(b);
     op.reads.insert(op.reads.end(), reads.begin(), reads.end());
+    for (const Value& input : inputs) {
+      if (!begun_.insert(input).second) op.reads.push_back(input);
+    }
     for (const int g : model_.blocks[static_cast<size_t>(b)].groups) {
       if (frozen(g)) continue;
       if (!written_.insert(g).second) op.reads.push_back(gradient(g));
@@ -94,8 +97,9 @@ class PlainStep {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
-  const int first_;  // block that anything is trained in: those before it are not differentiated
-  std::set<int> written_;
+  const int first_;        // block that anything is trained in: those before it are not differentiated
+  std::set<int> written_;  // gradients of groups
+  std::set<Value> begun_;  // gradients of activations
 };
 
 }  // namespace
@@ -110,6 +114,7 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.num_blocks = static_cast<int>(model.blocks.size());
   step.mesh = layout.mesh;
   step.data = layout.data;
+  step.tensor = layout.tensor;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStep(run, model).write(step);
   return step;

@@ -1,8 +1,9 @@
 // The plain step of one rank: one micro-batch, no other rank, nothing released. Strategies rewrite it
 // (herd/strategies).
 //   load; forward of every block but the last; loss; backward of every block but the last, last first; a step per
-//   group. Frozen groups have weights alone, and blocks before the first that trains anything a forward without a
-//   graph.
+//   group. Where the model's blocks are parts of layers, values are all whole: strategies/tensor_parallel.h says how
+//   ranks share them. Frozen groups have weights alone, and blocks before the first that trains anything a forward
+//   without a graph.
 // Threads: pure.
 #pragma once
 

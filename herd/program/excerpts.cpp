@@ -60,10 +60,13 @@ Program of_ops(const Program& step, const std::vector<Op>& kept) {
 Program forward_only(const Program& step) {
   std::vector<Op> kept;
   std::set<std::pair<int, int>> forwarded;  // block, micro-batch: recompute runs some a second time
+  std::set<Value> moved;                    // by collectives; likewise
   for (Op op : step.ops) {
     const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) &&
                          (op.reads.empty() ? op.writes : op.reads)[0].kind == ValueKind::kActivation;
-    const bool first = op.kind == OpKind::kForward && forwarded.insert({op.block, op.micro_batch}).second;
+    const bool collective = op.lane == Lane::kActivations && op.writes[0].kind == ValueKind::kActivation;
+    const bool first = op.kind == OpKind::kForward ? forwarded.insert({op.block, op.micro_batch}).second
+                                                   : collective && moved.insert(op.writes[0]).second;
     if (op.kind != OpKind::kLoad && op.kind != OpKind::kLoss && !message && !first) continue;
     std::erase_if(op.reads, backward_needs);
     std::erase_if(op.writes, backward_needs);

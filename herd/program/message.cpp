@@ -17,7 +17,7 @@ bool is_collective(const Op& op) {
 
 int shard_axis(const Program& step) {
   for (const Op& op : step.ops) {
-    if (op.kind == OpKind::kReduceScatter) return op.axis;
+    if (op.kind == OpKind::kReduceScatter && op.writes.at(0).kind == ValueKind::kGradient) return op.axis;
   }
   return kNoAxis;
 }

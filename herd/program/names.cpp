@@ -9,10 +9,10 @@ namespace {
 constexpr std::string_view kOps[] = {"load",       "forward",        "loss",  "recompute", "backward", "all_gather",
                                      "all_reduce", "reduce_scatter", "norm",  "clip",      "step",     "send",
                                      "receive",    "fetch",          "evict", "release"};
-constexpr std::string_view kLanes[] = {"compute", "gather",   "reduce", "peer-in", "peer-out",
-                                       "copy-in", "copy-out", "host",   "io"};
+constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
+                                       "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
-constexpr std::string_view kForms[] = {"", ".whole", ".shard", ".host"};
+constexpr std::string_view kForms[] = {"", ".whole", ".shard", ".host", ".partial"};
 
 struct ValueSpelling {
   std::string_view prefix, plural;

@@ -8,13 +8,18 @@
 //
 // Values are keyed by parameter group, not by block: a block lists the groups it reads (a tied embedding is one group
 // that two blocks read). Blocks are a chain 0 .. num_blocks-1; the last one is the loss block: its single op kLoss
-// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Block 0 has no input
-// gradient.
+// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Tokens have no gradient.
+// An activation is one tensor, keyed by its producer: x0 are the tokens, x<b+1> is what block b gives. Any later block
+// may read it; the gradients of its readers add up as those of weights do.
+//
+// Along the axis `tensor` a value is whole (all ranks have the same), a shard (ranks have parts of its rows) or partial
+// (what ranks have sums up to it). Collectives alone change that: all-reduce partial -> whole, reduce-scatter partial
+// -> shard, all-gather shard -> whole.
 //
 // Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
-// groups (collectives, norm, clip, step, fetch, evict) leave both -1: their values say which groups. A release names
-// what it releases as writes. The first op that touches a gradient in a step writes it; the others read it and add.
-// Threads: plain data.
+// groups (norm, clip, step, fetch, evict) and collectives leave both -1: their values say of what. A loss that ranks of
+// an axis compute together names the axis. A release names what it releases as writes. The first op that touches a
+// gradient in a step writes it; the others read it and add. Threads: plain data.
 #pragma once
 
 #include <compare>
@@ -34,9 +39,9 @@ enum class OpKind : uint8_t {
   kLoss,           // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
   kRecompute,      // weights, x<b>.m -> graph<b>.m
   kBackward,       // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
-  kAllGather,      // w.shard -> w.whole over an axis
-  kAllReduce,      // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies of a shard, norms
-  kReduceScatter,  // sums over an axis: g.whole [, g.shard so far] -> g.shard
+  kAllGather,      // over an axis: w.shard -> w.whole, x.shard -> x
+  kAllReduce,      // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies, norms, x.partial -> x
+  kReduceScatter,  // sums over an axis: g.whole [, g.shard so far] -> g.shard, x.partial -> x.shard
   kNorm,           // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
   kClip,           // norms -> factor (run-time choices are buffers that ops read)
   kStep,           // gradient, state, [factor] -> weight, state
@@ -47,13 +52,24 @@ enum class OpKind : uint8_t {
   kRelease,  // the value holds nothing from here on; written by lifetimes.h only
 };
 
-enum class Lane : uint8_t { kCompute, kGather, kReduce, kPeerIn, kPeerOut, kCopyIn, kCopyOut, kHost, kIo };
+enum class Lane : uint8_t {
+  kCompute,
+  kGather,       // of weights
+  kReduce,       // of gradients
+  kActivations,  // collectives of them and of their gradients
+  kPeerIn,
+  kPeerOut,
+  kCopyIn,
+  kCopyOut,
+  kHost,
+  kIo
+};
 
 enum class ValueKind : uint8_t {
   kWeight,              // w<group>
   kGradient,            // g<group>
   kState,               // s<group>: optimizer moments
-  kActivation,          // x<block>.<micro-batch>: input of the block
+  kActivation,          // x<block>.<micro-batch>: what the block before gives
   kActivationGradient,  // dx<block>.<micro-batch>
   kGraph,               // graph<block>.<micro-batch>: what backward needs
   kLoss,                // loss.<micro-batch>: (sum, count)
@@ -62,7 +78,8 @@ enum class ValueKind : uint8_t {
   kTarget,              // target.<micro-batch>: labels for the loss
 };
 
-enum class Form : uint8_t { kNone, kWhole, kShard, kHost };  // where or how a value is held: "w7.whole"
+// Where or how a value is held: "w7.whole". Activations are whole where nothing is said: "x3.0", "x3.0.shard".
+enum class Form : uint8_t { kNone, kWhole, kShard, kHost, kPartial };
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
 struct Value {
@@ -101,6 +118,7 @@ struct Program {
   int micro_batches = 1;
   Mesh mesh;
   int data = kNoAxis;                          // ranks along it work on samples of their own
+  int tensor = kNoAxis;                        // ranks along it share the work on each sample
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
   std::map<std::pair<OpKind, int>, int64_t>

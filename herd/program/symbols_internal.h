@@ -10,15 +10,16 @@
 
 namespace herd::program {
 
-// Of a gradient: (block, micro-batch, data rank). Of a norm or factor: (group, shard, shards). Of an activation and the
-// like: (block, micro-batch, data rank).
-using Atom = std::tuple<int, int, int>;
+// Of a gradient, an activation and the like: (block, micro-batch, data rank, part). Of a norm: (group, shard, shards,
+// part). The part is the place on the tensor axis of what is one of its ranks' alone, else 0.
+using Atom = std::tuple<int, int, int, int>;
 
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
   int index = 0;    // group of weights, gradients, states
   int version = 0;  // of weights and states; the step of all others
   int shard = 0, shards = 1;
+  bool partial = false;  // of activations and their gradients
   std::set<Atom> atoms = {};
   bool operator==(const Symbol&) const = default;
 };
@@ -27,6 +28,7 @@ struct Symbol {
 struct OpContext {
   const Op& op;
   int rank = 0, step = 0, data_rank = 0;
+  int tensor_rank = 0;  // place on the tensor axis
   std::vector<Symbol> reads = {};
   std::vector<std::string> wrong = {};
 };
@@ -38,8 +40,12 @@ class Model {
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
-  bool runs(int rank, int block) const;                     // where the pipeline's stages say so
-  std::set<int> groups_of(int rank) const;                  // of the blocks that it runs
+  bool runs(int rank, int block) const;               // where the pipeline's stages say so
+  std::set<int> groups_of(int rank) const;            // of the blocks that it runs
+  std::vector<int> inputs_of(int block) const;        // activations
+  std::vector<int> readers_of(int activation) const;  // blocks
+  spec::Split split_of(int block) const;
+  bool is_cut(int group) const;                             // among ranks of the tensor axis
   bool trains(int rank) const;                              // any of them
   std::set<int> trained_groups() const;                     // of all stages
   int version(int group, int steps) const;                  // of its weights, after so many

@@ -12,7 +12,7 @@
 namespace herd::program {
 namespace {
 
-constexpr std::string_view kTitle = "herd program 2";
+constexpr std::string_view kTitle = "herd program 3";
 constexpr int kLargest = 1 << 20;  // of counts and indices in a file
 
 using Row = std::vector<std::string>;
@@ -73,7 +73,8 @@ class Parser {
     step_.num_blocks = number(field("blocks"), kLargest);
     step_.micro_batches = number(field("micro_batches"), kLargest);
     mesh(field("mesh"));
-    data(field("data"));
+    step_.data = named_axis(field("data"));
+    step_.tensor = named_axis(field("tensor"));
     groups(field("groups"));
     section({"value", "bytes", "tier", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -128,10 +129,11 @@ class Parser {
     step_.mesh.world_size = static_cast<int>(number(words[0], kLargest));
     for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
   }
-  void data(std::string_view text) {
-    if (text == "-") return;
-    step_.data = step_.mesh.find(text);
-    if (step_.data == kNoAxis) refuse("must name an axis of the mesh, or -");
+  int named_axis(std::string_view text) const {
+    if (text == "-") return kNoAxis;
+    const int axis = step_.mesh.find(text);
+    if (axis == kNoAxis) refuse("must name an axis of the mesh, or -");
+    return axis;
   }
   Axis axis(std::string_view word) const {
     const size_t equals = word.find('=');
@@ -247,7 +249,8 @@ std::string to_text(const Program& step, const TextOptions& options) {
   std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
                     std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
                     "\nmesh " + std::to_string(step.mesh.world_size) + mesh_text(step.mesh) + "\ndata " +
-                    (step.data == kNoAxis ? "-" : axis_name(step.mesh, step.data)) + "\ngroups";
+                    (step.data == kNoAxis ? "-" : axis_name(step.mesh, step.data)) + "\ntensor " +
+                    (step.tensor == kNoAxis ? "-" : axis_name(step.mesh, step.tensor)) + "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";

@@ -136,16 +136,60 @@ class Machine {
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     if (is_collective(op)) return run_shared(rank, position);
+    if (op.kind == OpKind::kLoss && op.axis != kNoAxis) return run_together(rank, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
-    if (op.kind == OpKind::kRelease) {
+    if (op.kind == OpKind::kRelease)
       release(rank, position);
-    } else {
-      OpContext context = read(rank, position);
-      const std::vector<Symbol> results = run_local(model_, context);
-      for (const std::string& text : context.wrong) find_at(rank, position, text);
-      write(rank, position, results);
-    }
+    else
+      run_alone(rank, position);
     complete(rank, position);
+    return true;
+  }
+
+  void run_alone(int rank, int position) {
+    OpContext context = read(rank, position);
+    const std::vector<Symbol> results = run_local(model_, context);
+    for (const std::string& text : context.wrong) find_at(rank, position, text);
+    write(rank, position, results);
+  }
+
+  // All members of the group that `rank` is in have come to an op of their lane; their positions, or nothing while one
+  // is missing. `known` = false: there is no such group, and the finding is made.
+  std::map<int, int> meet(int rank, int position, bool& known) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const Mesh& mesh = model_.expected().mesh;
+    const bool exists = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
+    known = exists && mesh.index(op.axis, rank) >= 0;
+    if (!known) {
+      find_at(rank, position,
+              "is on " + axis_name(mesh, op.axis) +
+                  (exists ? ", which this rank is no member of" : ", which the mesh does not have"));
+      return {};
+    }
+    const std::vector<int> members = mesh.ranks(op.axis, rank);
+    auto& posted = posted_[{op.axis, members.front(), op.lane}];
+    if (!posted.try_emplace(rank, position).second || posted.size() < members.size()) return {};
+    std::map<int, int> all = std::move(posted);
+    posted_.erase({op.axis, members.front(), op.lane});
+    return all;
+  }
+
+  // An op that ranks of an axis compute together, with messages of its own.
+  bool run_together(int rank, int position) {
+    bool known = true;
+    const std::map<int, int> all = meet(rank, position, known);
+    if (!known) complete(rank, position);
+    if (all.empty()) return !known;
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    for (const auto& [member, at] : all) {
+      const Op& other = ranks_[static_cast<size_t>(member)].op(at);
+      if (other.kind != op.kind || other.block != op.block || other.micro_batch != op.micro_batch)
+        find_at(rank, position,
+                "meets another op on rank " + std::to_string(member) + ": " +
+                    describe(*ranks_[static_cast<size_t>(member)].step, other));
+      run_alone(member, at);
+    }
+    for (const auto& [member, at] : all) complete(member, at);
     return true;
   }
 
@@ -186,21 +230,11 @@ class Machine {
 
   bool run_shared(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
-    const Mesh& mesh = model_.expected().mesh;
-    const bool known = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
-    if (!known || mesh.index(op.axis, rank) < 0) {
-      find_at(rank, position,
-              "is on " + axis_name(mesh, op.axis) +
-                  (known ? ", which this rank is no member of" : ", which the mesh does not have"));
-      complete(rank, position);
-      return true;
-    }
-    const std::vector<int> members = mesh.ranks(op.axis, rank);
-    auto& posted = posted_[{op.axis, members.front(), op.lane}];
-    if (!posted.try_emplace(rank, position).second) return false;
-    if (posted.size() < members.size()) return false;
-    const std::map<int, int> all = std::move(posted);
-    posted_.erase({op.axis, members.front(), op.lane});
+    bool known = true;
+    const std::map<int, int> all = meet(rank, position, known);
+    if (!known) complete(rank, position);
+    if (all.empty()) return !known;
+    const std::vector<int> members = model_.expected().mesh.ranks(op.axis, rank);
     std::vector<OpContext> contexts;
     for (const int member : members) {
       contexts.push_back(read(member, all.at(member)));
@@ -224,8 +258,11 @@ class Machine {
 
   OpContext read(int rank, int position) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
-    OpContext context{
-        .op = state.op(position), .rank = rank, .step = state.iteration(position), .data_rank = model_.data_rank(rank)};
+    OpContext context{.op = state.op(position),
+                      .rank = rank,
+                      .step = state.iteration(position),
+                      .data_rank = model_.data_rank(rank),
+                      .tensor_rank = model_.expected().mesh.index(model_.expected().tensor, rank)};
     for (const Value& value : context.op.reads) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end()) {

@@ -3,13 +3,14 @@
 // model and the mesh, never from the programs under test.
 //   weight      a version; every use in step t must see version t, and t+1 at its end; of a frozen group 0, always
 //   gradient    a set of contributions (block, micro-batch, data rank); a step must see each expected one exactly once
-//   activation  (block, micro-batch, data rank, step)
+//   activation  (producer, micro-batch, data rank, step), whole, a shard or partial along the tensor axis, as the
+//                blocks that make and read it need; its gradient the set of its readers
 //                A shard may lie in the slot of its whole: writing one spoils the other, but for a gather in place
 //   factor      the groups whose norms it has seen, each with all contributions
 // It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
 // a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
-// differ between ranks; messages nobody receives (a send completes with its receive); deadlock; ops that do not fit
-// their kind. Threads: pure.
+// differ between ranks; sums left out, made twice or over other ranks, and shards taken for wholes; messages nobody
+// receives (a send completes with its receive); deadlock; ops that do not fit their kind. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -18,6 +19,7 @@
 #include <vector>
 
 #include "herd/program/program.h"
+#include "herd/spec/model_table.h"
 
 namespace herd::program {
 
@@ -27,6 +29,8 @@ struct Proof {
   int summed_over = kNoAxis;  // or of all ranks along this axis
   bool staged = false;        // each rank runs the blocks of its own stage, else of all
   bool stages_summed = true;  // gradients hold the contributions of all stages; if not, of their own
+  bool rows_summed = true;    // and those of all shards of rows
+  bool split = true;          // ranks of the tensor axis share blocks as the model says; if not, each does all of it
   int shard_axis = kNoAxis;   // over which persistent shards are cut
   bool clipped = true;        // steps read a factor that has seen every group
   bool released = true;       // nothing but persistent values is left at the end of a step
@@ -36,11 +40,14 @@ struct Proof {
 struct Expectation {
   std::vector<std::vector<int>> block_groups;
   std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
+  std::vector<std::vector<int>> block_inputs = {};  // per block: activations it reads; empty = that before it
+  std::vector<spec::Split> block_splits = {};       // per block; empty = none is shared
   std::set<int> frozen = {};                        // groups whose weights no step may change: they have no gradient
   int micro_batches = 1;
   bool trains = true;  // else losses alone are wanted: no version changes
   Mesh mesh = {};
   int data = kNoAxis;                 // ranks along it work on samples of their own
+  int tensor = kNoAxis;               // ranks along it share the work on each sample
   int stage_axis = kNoAxis;           // of the pipeline's stages
   std::vector<int> block_stage = {};  // pipeline stage of each block
   Proof proof = {};

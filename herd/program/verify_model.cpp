@@ -20,6 +20,34 @@ bool Model::runs(int rank, int block) const {
          expected_.block_stage[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
 }
 
+std::vector<int> Model::inputs_of(int block) const {
+  if (expected_.block_inputs.empty()) return {block};
+  return expected_.block_inputs[static_cast<size_t>(block)];
+}
+
+std::vector<int> Model::readers_of(int activation) const {
+  std::vector<int> out;
+  for (int b = 0; b < num_blocks(); ++b) {
+    const std::vector<int> inputs = inputs_of(b);
+    if (std::find(inputs.begin(), inputs.end(), activation) != inputs.end()) out.push_back(b);
+  }
+  return out;
+}
+
+spec::Split Model::split_of(int block) const {
+  const bool shared = expected_.proof.split && expected_.tensor != kNoAxis && !expected_.block_splits.empty();
+  return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
+}
+
+bool Model::is_cut(int group) const {
+  for (int b = 0; b < num_blocks(); ++b) {
+    const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
+    const bool reads = std::find(groups.begin(), groups.end(), group) != groups.end();
+    if (reads && split_of(b) == spec::Split::kCut) return true;
+  }
+  return false;
+}
+
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);
   return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen.contains(group); });
@@ -44,7 +72,12 @@ std::set<Atom> Model::contributions(int group, int rank) const {
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
     if (!expected_.proof.stages_summed && !runs(rank, b)) continue;
     for (int m = 0; m < expected_.micro_batches; ++m) {
-      for (const int member : expected_.mesh.ranks(over, rank)) out.insert({b, m, data_rank(member)});
+      for (const int member : expected_.mesh.ranks(over, rank)) {
+        const int parts = expected_.mesh.size(expected_.tensor), own = expected_.mesh.index(expected_.tensor, rank);
+        const bool rows = split_of(b) == spec::Split::kSequence, all = rows && expected_.proof.rows_summed;
+        for (int part = all ? 0 : rows ? own : 0; part <= (all ? parts - 1 : rows ? own : 0); ++part)
+          out.insert({b, m, data_rank(member), part});
+      }
     }
   }
   return out;

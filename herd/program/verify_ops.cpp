@@ -1,6 +1,6 @@
 // The meaning of each kind of op on symbols.
 #include <algorithm>
-#include <initializer_list>
+#include <map>
 
 #include "herd/program/names.h"
 #include "herd/program/symbols_internal.h"
@@ -11,10 +11,11 @@ namespace {
 std::string blocks_text(const std::set<Atom>& atoms) {
   std::string out;
   int shown = 0;
-  for (const auto& [block, micro_batch, data_rank] : atoms) {
+  for (const auto& [block, micro_batch, data_rank, part] : atoms) {
     if (++shown > 3) return out + ", ..";
     out += (out.empty() ? "" : ", ") + std::string("block ") + std::to_string(block) + " mb " +
-           std::to_string(micro_batch) + " of data rank " + std::to_string(data_rank);
+           std::to_string(micro_batch) + " of data rank " + std::to_string(data_rank) +
+           (part > 0 ? " part " + std::to_string(part) : "");
   }
   return out;
 }
@@ -32,14 +33,13 @@ class LocalOp {
   std::vector<Symbol> run() {
     switch (c_.op.kind) {
       case OpKind::kLoad:
-        return work({}, 0, 0);
+        return work(0, 0);
       case OpKind::kForward:
       case OpKind::kRecompute:
-        return work({ValueKind::kActivation}, 0, model_.num_blocks() - 2);
-      case OpKind::kLoss:
-        return work({ValueKind::kActivation, ValueKind::kTarget}, model_.num_blocks() - 1, model_.num_blocks() - 1);
       case OpKind::kBackward:
-        return work({ValueKind::kGraph, ValueKind::kActivationGradient}, 0, model_.num_blocks() - 2);
+        return work(0, model_.num_blocks() - 2);
+      case OpKind::kLoss:
+        return work(model_.num_blocks() - 1, model_.num_blocks() - 1);
       case OpKind::kNorm:
         return norms();
       case OpKind::kClip:
@@ -56,10 +56,60 @@ class LocalOp {
 
  private:
   void wrong(const std::string& text) { c_.wrong.push_back(text); }
-  Atom here(int block) const { return {block, c_.op.micro_batch, c_.data_rank}; }
+  Atom here(int block, int part = 0) const { return {block, c_.op.micro_batch, c_.data_rank, part}; }
 
-  // Ops of a block: the weights, one value of each of `inputs`, and for backward the gradients so far.
-  std::vector<Symbol> work(std::initializer_list<ValueKind> inputs, int first_block, int last_block) {
+  // What an op of a block reads beside weights and what it adds to: kind, and number of block or activation.
+  std::multiset<std::pair<ValueKind, int>> inputs() const {
+    std::multiset<std::pair<ValueKind, int>> out;
+    const int block = c_.op.block;
+    if (c_.op.kind == OpKind::kLoad) return out;
+    if (c_.op.kind == OpKind::kBackward)
+      return {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
+    for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
+    if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
+    return out;
+  }
+
+  // Gradients of an activation come from all that read it; all else is of one block.
+  std::set<Atom> expected_of(const Value& value) const {
+    if (value.kind == ValueKind::kTarget) return {here(-1)};
+    if (value.kind != ValueKind::kActivationGradient) return {here(value.index)};
+    std::set<Atom> out;
+    for (const int reader : model_.readers_of(value.index)) out.insert(here(reader));
+    return out;
+  }
+
+  // What a block reads and gives along the tensor axis: tokens, labels and graphs are each rank's own.
+  bool is_placed(const Value& value) const {
+    return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
+  }
+  void check_placement(const Value& value, const Symbol& symbol) {
+    if (!is_placed(value)) return;
+    const bool shard = model_.split_of(c_.op.block) == spec::Split::kSequence;
+    const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor) : 1;
+    if (symbol.partial)
+      wrong("reads " + value_name(value) + ", which is partial");
+    else if (symbol.shards != shards || (shard && symbol.shard != c_.tensor_rank))
+      wrong("reads " + value_name(value) + ", which is shard " + std::to_string(symbol.shard) + " of " +
+            std::to_string(symbol.shards) + ", where it needs " +
+            (shard ? "its own shard of " + std::to_string(shards) : std::string("the whole")));
+  }
+  Symbol placed(Symbol symbol) const {
+    const spec::Split split = model_.split_of(c_.op.block);
+    if (split == spec::Split::kSequence) {
+      symbol.shard = c_.tensor_rank;
+      symbol.shards = model_.expected().mesh.size(model_.expected().tensor);
+    }
+    if (split != spec::Split::kCut) return symbol;
+    symbol.partial = true;
+    std::set<Atom> parts;
+    for (auto [block, micro_batch, data, part] : symbol.atoms) parts.insert({block, micro_batch, data, c_.tensor_rank});
+    symbol.atoms = std::move(parts);
+    return symbol;
+  }
+
+  // Ops of a block: the weights, what it needs, and for backward the gradients so far.
+  std::vector<Symbol> work(int first_block, int last_block) {
     const Op& op = c_.op;
     const bool loads = op.kind == OpKind::kLoad,
                differentiates = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
@@ -75,7 +125,11 @@ class LocalOp {
     const std::vector<int> none;
     const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
     std::multiset<int> weights;
-    std::multiset<ValueKind> others;
+    std::multiset<std::pair<ValueKind, int>> others;
+    if (op.kind == OpKind::kLoss) {
+      const int together = model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor : kNoAxis;
+      if (op.axis != together) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
+    }
     for (size_t i = 0; i < op.reads.size(); ++i) {
       const Symbol& symbol = c_.reads[i];
       const ValueKind kind = op.reads[i].kind;
@@ -87,14 +141,12 @@ class LocalOp {
         }
         if (symbol.shards != 1 || op.reads[i].form != Form::kWhole)
           wrong("needs whole weights, not " + value_name(op.reads[i]));
-      } else if (kind == ValueKind::kGradient && differentiates) {
+      } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
-        others.insert(kind);
-        const int block = kind == ValueKind::kActivationGradient ? op.block + 1
-                          : kind == ValueKind::kTarget           ? -1
-                                                                 : op.block;
-        if (symbol.atoms != std::set<Atom>{here(block)} || symbol.version != c_.step) {
+        others.insert({kind, op.reads[i].index});
+        check_placement(op.reads[i], symbol);
+        if (symbol.atoms != expected_of(op.reads[i]) || symbol.version != c_.step) {
           wrong("reads " + value_name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
                 std::to_string(symbol.version));
         }
@@ -104,14 +156,15 @@ class LocalOp {
     const bool needs_none = op.kind == OpKind::kBackward && !without.empty() && without[static_cast<size_t>(op.block)];
     if (needs_none ? !weights.empty() : weights != std::multiset<int>(groups.begin(), groups.end()))
       wrong("does not read the weights of its block, each once");
-    if (others != std::multiset<ValueKind>(inputs)) wrong("does not read what an op of its kind needs");
+    if (others != inputs()) wrong("does not read what an op of its kind needs");
 
     std::vector<Symbol> out;
     std::set<int> added;
     for (const Value& value : op.writes) {
       switch (value.kind) {
         case ValueKind::kActivation:
-          out.push_back(made(value.kind, loads ? 0 : op.block + 1, loads || op.kind == OpKind::kForward));
+          out.push_back(loads ? made(value.kind, 0, true)
+                              : placed(made(value.kind, op.block + 1, op.kind == OpKind::kForward)));
           break;
         case ValueKind::kTarget:
           out.push_back(made(value.kind, -1, loads));
@@ -120,7 +173,7 @@ class LocalOp {
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kForward || op.kind == OpKind::kRecompute));
           break;
         case ValueKind::kActivationGradient:
-          out.push_back(made(value.kind, op.block, differentiates));
+          out.push_back(added_activation(value, differentiates));
           break;
         case ValueKind::kLoss:
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));
@@ -138,7 +191,36 @@ class LocalOp {
 
   Symbol made(ValueKind kind, int block, bool fits) {
     if (!fits) wrong("writes " + std::string(kind_name(kind)) + ", which an op of its kind does not make");
-    return {kind, 0, c_.step, 0, 1, {here(block)}};
+    return {.kind = kind, .index = 0, .version = c_.step, .atoms = {here(block)}};
+  }
+
+  // Whether an op of a block reads it as what its results are added to.
+  bool adds_to(const Value& value) const {
+    if (value.kind == ValueKind::kGradient) return true;
+    return value.kind == ValueKind::kActivationGradient &&
+           std::find(c_.op.writes.begin(), c_.op.writes.end(), value) != c_.op.writes.end();
+  }
+
+  Symbol added_activation(const Value& value, bool fits) {
+    const std::vector<int> inputs = model_.inputs_of(c_.op.block);
+    Symbol symbol = placed(made(value.kind, c_.op.block, fits));
+    if (std::find(inputs.begin(), inputs.end(), value.index) == inputs.end())
+      wrong("writes " + value_name(value) + ", which is no gradient of what its block reads");
+    for (size_t i = 0; i < c_.op.reads.size(); ++i) {
+      if (c_.op.reads[i] != value) continue;
+      const Symbol& held = c_.reads[i];
+      const std::set<Atom> readers = expected_of(value);
+      if (held.version != c_.step || held.shards != symbol.shards || held.shard != symbol.shard ||
+          held.partial != symbol.partial ||
+          !std::includes(readers.begin(), readers.end(), held.atoms.begin(), held.atoms.end()))
+        wrong("adds to " + value_name(value) + ", which holds " + blocks_text(held.atoms) + " of step " +
+              std::to_string(held.version));
+      for (const Atom& atom : held.atoms) {
+        if (!symbol.atoms.insert(atom).second)
+          wrong("adds " + blocks_text({atom}) + " to " + value_name(value) + " twice");
+      }
+    }
+    return symbol;
   }
 
   Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
@@ -146,7 +228,7 @@ class LocalOp {
                           !model_.expected().frozen.contains(value.index);
     if (!fits || !of_block || value.form != Form::kWhole)
       wrong("writes " + value_name(value) + ", which is no gradient of its block");
-    Symbol symbol{ValueKind::kGradient, value.index, c_.step, 0, 1, {}};
+    Symbol symbol{.kind = ValueKind::kGradient, .index = value.index, .version = c_.step};
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       if (c_.op.reads[i] != value) continue;
       if (c_.reads[i].index != value.index || c_.reads[i].version != c_.step || c_.reads[i].shards != 1) {
@@ -154,8 +236,9 @@ class LocalOp {
       }
       symbol.atoms = c_.reads[i].atoms;
     }
-    if (!symbol.atoms.insert(here(c_.op.block)).second)
-      wrong("adds " + blocks_text({here(c_.op.block)}) + " to " + value_name(value) + " twice");
+    const bool rows = model_.split_of(c_.op.block) == spec::Split::kSequence;
+    const Atom own = here(c_.op.block, rows ? c_.tensor_rank : 0);
+    if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + value_name(value) + " twice");
     return symbol;
   }
 
@@ -177,7 +260,7 @@ class LocalOp {
   std::vector<Symbol> norms() {
     std::vector<Symbol> out;
     for (const Value& value : c_.op.writes) {
-      out.push_back({ValueKind::kNorm, value.index, c_.step, 0, 1, {}});
+      out.push_back({.kind = ValueKind::kNorm, .index = value.index, .version = c_.step});
       if (value.kind != ValueKind::kNorm) wrong("makes norms, not " + value_name(value));
     }
     if (out.size() != 1 && out.size() != c_.op.reads.size()) {
@@ -188,7 +271,8 @@ class LocalOp {
       if (c_.op.reads[i].kind != ValueKind::kGradient)
         wrong("makes norms of gradients, not of " + value_name(c_.op.reads[i]));
       check_complete(c_.op.reads[i], c_.reads[i]);
-      const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards};
+      const int part = model_.is_cut(c_.reads[i].index) ? c_.tensor_rank : 0;
+      const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards, part};
       if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
         wrong("counts " + value_name(c_.op.reads[i]) + " twice");
     }
@@ -196,25 +280,27 @@ class LocalOp {
   }
 
   std::vector<Symbol> clip() {
-    std::map<int, std::set<int>> seen;  // group -> its shards
-    std::map<int, std::set<int>> cuts;  // group -> into how many
+    std::map<int, std::set<std::pair<int, int>>> seen;  // group -> its shards, of each part
+    std::map<int, std::set<int>> cuts;                  // group -> into how many
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       if (c_.op.reads[i].kind != ValueKind::kNorm || c_.reads[i].version != c_.step)
         wrong("must read the norms of this step, nothing else");
-      for (const auto& [group, shard, shards] : c_.reads[i].atoms) {
-        if (!seen[group].insert(shard).second) wrong("counts the norm of group " + std::to_string(group) + " twice");
+      for (const auto& [group, shard, shards, part] : c_.reads[i].atoms) {
+        if (!seen[group].insert({shard, part}).second)
+          wrong("counts the norm of group " + std::to_string(group) + " twice");
         cuts[group].insert(shards);
       }
     }
     for (const int group : model_.trained_groups()) {
-      if (cuts[group].size() != 1 || static_cast<int>(seen[group].size()) != *cuts[group].begin()) {
+      const int parts = model_.is_cut(group) ? model_.expected().mesh.size(model_.expected().tensor) : 1;
+      if (cuts[group].size() != 1 || static_cast<int>(seen[group].size()) != *cuts[group].begin() * parts) {
         wrong("has not seen the whole norm of group " + std::to_string(group));
       }
     }
     std::vector<Symbol> out;
     for (const Value& value : c_.op.writes) {
       if (value.kind != ValueKind::kFactor) wrong("writes a factor, nothing else");
-      out.push_back({ValueKind::kFactor, 0, c_.step, 0, 1, {}});
+      out.push_back({.kind = ValueKind::kFactor, .version = c_.step});
     }
     if (out.size() != 1) wrong("must write one factor");
     return out;
@@ -255,7 +341,7 @@ class LocalOp {
       kinds.insert(value.kind);
       if (value.index != gradient->index)
         wrong("writes " + value_name(value) + " with the gradient of group " + std::to_string(gradient->index));
-      out.push_back({value.kind, gradient->index, c_.step + 1, gradient->shard, gradient->shards, {}});
+      out.push_back({value.kind, gradient->index, c_.step + 1, gradient->shard, gradient->shards});
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
       wrong("must write one weight and one state");
@@ -285,8 +371,57 @@ std::string cut(const Symbol& symbol) {
 
 std::vector<Symbol> run_local(const Model& model, OpContext& context) { return LocalOp(model, context).run(); }
 
+namespace {
+
+bool is_activation(ValueKind kind) { return kind == ValueKind::kActivation || kind == ValueKind::kActivationGradient; }
+
+// partial -> whole, partial -> shard, shard -> whole.
+std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& contexts) {
+  const Op& op = contexts[0].op;
+  const int n = static_cast<int>(contexts.size());
+  const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
+  auto& wrong = contexts[0].wrong;
+  std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
+  if (op.reads.size() != 1 || op.writes.size() != 1) {
+    wrong.push_back("must read one value and write one");
+    return out;
+  }
+  const Value &from = op.reads[0], &to = op.writes[0];
+  const std::string name = value_name(from);
+  if (to.kind != from.kind || to.index != from.index || to.micro_batch != from.micro_batch)
+    wrong.push_back("turns " + name + " into " + value_name(to));
+  const Symbol& first = contexts[0].reads[0];
+  std::map<Atom, int> terms;  // without their part -> how many ranks have one
+  for (int q = 0; q < n; ++q) {
+    const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[0];
+    if (symbol.version != first.version) wrong.push_back("mixes " + name + " of two steps");
+    if (gather ? symbol.partial || symbol.shard != q || symbol.shards != n || symbol.atoms != first.atoms
+               : !symbol.partial || symbol.shards != 1) {
+      wrong.push_back((gather ? "gathers " : "sums ") + name + ", of which place " + std::to_string(q) +
+                      " of the axis holds " + (symbol.partial ? "a partial sum of " : cut(symbol) + " of ") +
+                      blocks_text(symbol.atoms));
+    }
+    for (const auto& [block, micro_batch, data, part] : symbol.atoms) ++terms[{block, micro_batch, data, 0}];
+  }
+  Symbol sum = first;
+  sum.partial = false, sum.shard = 0, sum.shards = 1;
+  sum.atoms.clear();
+  for (const auto& [atom, ranks] : terms) {
+    if (ranks != n) wrong.push_back("sums " + name + " of different work: " + blocks_text({atom}));
+    sum.atoms.insert(atom);
+  }
+  for (int q = 0; q < n; ++q) {
+    out[static_cast<size_t>(q)][0] = sum;
+    if (scatter) out[static_cast<size_t>(q)][0].shard = q, out[static_cast<size_t>(q)][0].shards = n;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
+  if (!op.reads.empty() && is_activation(op.reads[0].kind)) return run_activations(contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   // What each kind turns into what; of an all-reduce whole into whole, or shard into shard among copies of it.

@@ -3,7 +3,6 @@
 #include <set>
 
 #include "herd/base/error.h"
-#include "herd/program/message.h"
 #include "herd/program/names.h"
 
 namespace herd::runtime {
@@ -19,7 +18,7 @@ std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
   const size_t axes = step.mesh.axes.size(), lanes = static_cast<size_t>(program::Lane::kIo) + 1;
   std::vector<int64_t> used(axes * lanes, 0);
   for (const program::Op& op : step.ops) {
-    if (op.axis == kNoAxis || (op.peer < 0 && !program::is_collective(op))) continue;
+    if (op.axis == kNoAxis) continue;
     const auto lane = static_cast<size_t>(op.peer < 0 ? op.lane : kMessages);
     used[static_cast<size_t>(op.axis) * lanes + lane] = 1;
   }
@@ -33,7 +32,10 @@ std::set<Key> used_by_any(Communicator& world, const program::Program& step) {
 
 }  // namespace
 
-AxisGroups::AxisGroups(Communicator& world, const program::Program& step) : world_(world) {
+AxisGroups::AxisGroups(Communicator& world, const program::Program& step)
+    : world_(world),
+      tensor_place_(step.mesh.index(step.tensor, step.rank)),
+      tensor_ranks_(step.mesh.size(step.tensor)) {
   for (const auto& [lane, axis] : used_by_any(world, step)) {
     if (lane == program::Lane::kReduce && step.mesh.size(axis) == world.size()) continue;
     const int index = step.mesh.index(axis, step.rank);

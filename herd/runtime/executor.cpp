@@ -52,6 +52,8 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
       return ready_lane("herd-gather");
     case program::Lane::kReduce:
       return ready_lane("herd-reduce");
+    case program::Lane::kActivations:
+      return ready_lane("herd-activate");
     case program::Lane::kPeerIn:
       return ready_lane("herd-peer-in");
     case program::Lane::kPeerOut:

@@ -163,10 +163,10 @@ std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& co
 // Who holds which part of a group follows from what each rank holds. Collective.
 void FlatParameters::find_copies(Communicator& comm) {
   const auto groups = static_cast<size_t>(num_groups());
-  std::vector<int64_t> mine, all(2 * groups * static_cast<size_t>(comm.size()));
+  std::vector<int64_t> mine, all(3 * groups * static_cast<size_t>(comm.size()));
   for (int g = 0; g < num_groups(); ++g) {
     const Part own = holds(g) ? part(g) : Part{-1, 0};
-    mine.insert(mine.end(), {own.begin, own.count});
+    mine.insert(mine.end(), {own.begin, own.count, group(g).place()});
   }
   if (comm.size() > 1)
     comm.all_gather(mine, all, {.name = "parts of the parameters"});
@@ -175,8 +175,8 @@ void FlatParameters::find_copies(Communicator& comm) {
   for (size_t g = 0; g < groups; ++g) {
     auto& [copy, copies] = copies_.emplace_back(0, 0);
     for (int rank = 0; rank < comm.size(); ++rank) {
-      const size_t theirs = 2 * (static_cast<size_t>(rank) * groups + g);
-      if (all[theirs] != mine[2 * g] || all[theirs + 1] != mine[2 * g + 1]) continue;
+      const auto theirs = all.begin() + static_cast<long>(3 * (static_cast<size_t>(rank) * groups + g));
+      if (!std::equal(theirs, theirs + 3, mine.begin() + static_cast<long>(3 * g))) continue;
       copy += rank < comm.rank() ? 1 : 0;
       ++copies;
     }

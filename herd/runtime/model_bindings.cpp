@@ -34,24 +34,51 @@ std::vector<int> indices(const std::vector<program::Value>& values, ValueKind ki
   return found;
 }
 
-// Done when every operation is.
+// Activations that an op reads, as its block takes them.
+std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
+  std::vector<int> found;
+  for (const program::Value& value : values)
+    if (value.kind == ValueKind::kActivation) found.push_back(value.index);
+  return found;
+}
+
+bool is_activation(const program::Value& value) {
+  return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
+}
+
+// Done when every operation is. Whoever has waited lets their buffers go: an event lives until its op runs again.
 class WorksEvent final : public Event {
  public:
   explicit WorksEvent(std::vector<Work> works) : works_(std::move(works)) {}
   bool done() const override {
+    const std::lock_guard lock(mutex_);
     return std::all_of(works_.begin(), works_.end(), [](const Work& work) { return work.done(); });
   }
   void wait() override {
-    for (Work& work : works_) work.wait();
+    std::vector<Work> works;
+    {
+      const std::lock_guard lock(mutex_);
+      works = works_;
+    }
+    for (Work& work : works) work.wait();
+    const std::lock_guard lock(mutex_);
+    ended_at_ = latest(ended_at_);
+    works_.clear();
   }
   Clock::time_point ended_at() const override {
-    Clock::time_point last;
+    const std::lock_guard lock(mutex_);
+    return latest(ended_at_);
+  }
+
+ private:
+  Clock::time_point latest(Clock::time_point last) const {
     for (const Work& work : works_) last = std::max(last, work.finished_at());
     return last;
   }
 
- private:
+  mutable std::mutex mutex_;
   std::vector<Work> works_;
+  Clock::time_point ended_at_;
 };
 
 }  // namespace
@@ -99,53 +126,92 @@ void ModelBindings::begin_step(StepInput input) {
   output_ = {};
 }
 
-nn::Tuple ModelBindings::find(const program::Value& value) const {
+at::Tensor ModelBindings::find(const program::Value& value) const {
   const std::lock_guard lock(mutex_);
   const auto at = tensors_.find(value);
-  return at == tensors_.end() ? nn::Tuple{} : at->second;
+  return at == tensors_.end() ? at::Tensor() : at->second;
 }
 
-void ModelBindings::put(const program::Value& value, nn::Tuple tensors) {
+void ModelBindings::put(const program::Value& value, at::Tensor tensor) {
   const std::lock_guard lock(mutex_);
-  tensors_[value] = std::move(tensors);
+  tensors_[value] = std::move(tensor);
+}
+
+int64_t ModelBindings::rows(int micro_batch) const { return input_.micro_batches.at(micro_batch).inputs_BT.numel(); }
+
+int64_t ModelBindings::shard_rows(int micro_batch) const {
+  const int64_t ranks = groups_.tensor_ranks();
+  return (rows(micro_batch) + ranks - 1) / ranks;
+}
+
+at::Tensor ModelBindings::empty(const program::Value& value) const {
+  const at::Tensor& inputs_BT = input_.micro_batches.at(value.micro_batch).inputs_BT;
+  std::vector<int64_t> sizes = {inputs_BT.size(0), inputs_BT.size(1), options_.width};
+  if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
+  if (value.form == program::Form::kShard) sizes[0] = shard_rows(value.micro_batch);
+  return at::empty(sizes, parameters_.weights().scalar_type());
 }
 
 nn::Context ModelBindings::context(const Op& op, int64_t step) const {
+  const Batch& batch = input_.micro_batches.at(op.micro_batch);
+  const int layer = chain_[op.block]->layer();
   nn::Context context;
   context.training = options_.training;
   context.seed = options_.seed;
   context.step = step;
-  context.samples = input_.micro_batches.at(op.micro_batch).samples;
-  context.layer = op.block;
+  context.samples = batch.samples;
+  context.layer = layer >= 0 ? layer : op.block;
   context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
+  context.tokens = batch.inputs_BT.size(1);
+  const auto is_shard = [](const program::Value& value) { return value.form == program::Form::kShard; };
+  const auto of_activation = [&](const program::Value& value) {
+    return (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) && is_shard(value);
+  };
+  if (std::any_of(op.reads.begin(), op.reads.end(), of_activation))
+    context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
+  if (op.axis != kNoAxis) context.tensor = &groups_.of(op.lane, op.axis);
   return context;
 }
 
 void ModelBindings::load(const Op& op) {
   if (lists(op.writes, ValueKind::kActivation, op.block))
-    put(program::activation(op.block, op.micro_batch), {input_.micro_batches.at(op.micro_batch).inputs_BT});
+    put(program::activation(op.block, op.micro_batch), input_.micro_batches.at(op.micro_batch).inputs_BT);
+}
+
+nn::Tuple ModelBindings::inputs(const Op& op) const {
+  nn::Tuple x;
+  for (const program::Value& value : op.reads) {
+    if (value.kind == ValueKind::kActivation) x.push_back(find(value));
+  }
+  return x;
+}
+
+nn::Graph ModelBindings::graph_of(const Op& op, int64_t step) {
+  return nn::run_forward(*chain_[op.block], inputs(op), context(op, step));
 }
 
 void ModelBindings::forward(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  const nn::Tuple x = find(program::activation(op.block, op.micro_batch));
   nn::Tuple y;
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
-    nn::Graph graph = nn::run_forward(*chain_[op.block], x, context(op, step));
-    y = nn::detached(graph.outputs);
-    graphs_[program::graph(op.block, op.micro_batch)] = std::move(graph);
+    nn::Graph graph = graph_of(op, step);
+    y = nn::taken_outputs(graph);
+    graphs_[program::graph(op.block, op.micro_batch)] = {std::move(graph), indices_in_order(op.reads)};
   } else {
-    y = nn::run_without_graph(*chain_[op.block], x, context(op, step));
+    y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
   }
-  put(program::activation(op.block + 1, op.micro_batch), std::move(y));
+  for (const program::Value& value : op.writes) {
+    if (value.kind == ValueKind::kActivation) put(value, y.at(0));
+  }
 }
 
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  graphs_[program::graph(op.block, op.micro_batch)] =
-      nn::run_forward(*chain_[op.block], find(program::activation(op.block, op.micro_batch)), context(op, step));
+  nn::Graph graph = graph_of(op, step);
+  nn::taken_outputs(graph);
+  graphs_[program::graph(op.block, op.micro_batch)] = {std::move(graph), indices_in_order(op.reads)};
 }
 
 // Gives weights and gradients of a pass their memory, where it comes and goes.
@@ -169,27 +235,38 @@ void ModelBindings::loss(const Op& op, int64_t step) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
   nn::LossResult result =
-      block.loss(find(program::activation(op.block, op.micro_batch)),
-                 input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), differentiates);
-  output_.loss_sum += result.sum;
-  output_.count += result.count;
-  if (lists(op.writes, ValueKind::kActivationGradient, op.block))
-    put(program::activation_gradient(op.block, op.micro_batch), std::move(result.dx));
+      block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), differentiates);
+  if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // ranks that compute it together have the same
+    output_.loss_sum += result.sum;
+    output_.count += result.count;
+  }
+  for (const program::Value& value : op.writes) {
+    if (value.kind == ValueKind::kActivationGradient) put(value, std::move(result.dx.at(0)));
+  }
 }
 
 void ModelBindings::backward(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
   begin_gradients(op);
-  auto graph = graphs_.extract(program::graph(op.block, op.micro_batch));
-  HERD_CHECK(!graph.empty(), "no graph for block " + std::to_string(op.block));
-  nn::Tuple dx =
-      nn::run_backward(std::move(graph.mapped()), find(program::activation_gradient(op.block + 1, op.micro_batch)));
-  if (lists(op.writes, ValueKind::kActivationGradient, op.block))
-    put(program::activation_gradient(op.block, op.micro_batch), std::move(dx));
+  auto held = graphs_.extract(program::graph(op.block, op.micro_batch));
+  HERD_CHECK(!held.empty(), "no graph for block " + std::to_string(op.block));
+  const std::vector<int> inputs = std::move(held.mapped().inputs);
+  nn::Tuple dy;
+  for (const program::Value& value : op.reads) {
+    if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find(value)};
+  }
+  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy);
+  for (const program::Value& value : op.writes) {
+    if (value.kind != ValueKind::kActivationGradient) continue;
+    const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
+    const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
+    put(value, adds ? find(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
+  }
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
+  if (is_activation(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;
   for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -199,7 +276,38 @@ EventPtr ModelBindings::gather(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
+// Shards are alike, so what they come from or become is padded, by rows of zeros.
+EventPtr ModelBindings::move_activation(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  Communicator& comm = groups_.of(op.lane, op.axis);
+  const program::Value &from = op.reads[0], &to = op.writes.at(0);
+  const int64_t R = rows(from.micro_batch), S = shard_rows(from.micro_batch), padded = S * comm.size();
+  at::Tensor tensor = find(from).contiguous();
+  const OpOptions options{.name = program::kind_name(from.kind)};
+  std::vector<Work> works;
+  if (op.kind == OpKind::kAllReduce) {
+    works.push_back(comm.all_reduce_async(tensor, options));
+    put(to, tensor);
+  } else if (op.kind == OpKind::kAllGather) {
+    const at::Tensor whole = at::empty({padded, tensor.size(1)}, tensor.options());
+    works.push_back(comm.all_gather_async(tensor, whole, options));
+    put(to, whole.narrow(0, 0, R));
+  } else {
+    if (padded > R) {
+      at::Tensor longer = at::empty({padded, tensor.size(1)}, tensor.options());
+      longer.narrow(0, 0, R).copy_(tensor);
+      longer.narrow(0, R, padded - R).zero_();
+      tensor = longer;
+    }
+    const at::Tensor shard = at::empty({S, tensor.size(1)}, tensor.options());
+    works.push_back(comm.reduce_scatter_async(tensor, shard, options));
+    put(to, shard);
+  }
+  return std::make_shared<WorksEvent>(std::move(works));
+}
+
 EventPtr ModelBindings::reduce(const Op& op) {
+  if (is_activation(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
@@ -258,21 +366,17 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
 EventPtr ModelBindings::send(const Op& op) {
   const program::Value& value = op.reads[0];
   Communicator& comm = groups_.messages(op.axis);
-  std::vector<Work> works;
-  for (const at::Tensor& tensor : find(value)) {
-    HERD_CHECK(tensor.defined(), program::value_name(value) + " is sent, but holds no tensor");
-    works.push_back(comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)}));
-  }
-  return std::make_shared<WorksEvent>(std::move(works));
+  const at::Tensor tensor = find(value);
+  HERD_CHECK(tensor.defined(), program::value_name(value) + " is sent, but holds no tensor");
+  return std::make_shared<WorksEvent>(
+      std::vector<Work>{comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)})});
 }
 
 EventPtr ModelBindings::receive(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   const program::Value& value = op.writes[0];
-  const at::Tensor& inputs_BT = input_.micro_batches.at(op.micro_batch).inputs_BT;
-  const at::Tensor tensor =
-      at::empty({inputs_BT.size(0), inputs_BT.size(1), options_.width}, parameters_.weights().scalar_type());
-  put(value, {tensor});
+  const at::Tensor tensor = empty(value);
+  put(value, tensor);
   return std::make_shared<WorksEvent>(std::vector<Work>{
       groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
 }

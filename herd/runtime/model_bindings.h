@@ -68,9 +68,11 @@ class ModelBindings {
   BindingTable table();
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
-  // The tensors of an activation or its gradient; empty where it holds nothing.
-  nn::Tuple find(const program::Value& value) const;
-  void put(const program::Value& value, nn::Tuple tensors);
+  // The tensor of an activation or its gradient; undefined where it holds nothing.
+  at::Tensor find(const program::Value& value) const;
+  void put(const program::Value& value, at::Tensor tensor);
+  // Of the shape that an activation or its gradient has here, uninitialised.
+  at::Tensor empty(const program::Value& value) const;
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
@@ -83,7 +85,12 @@ class ModelBindings {
   void backward(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);
+  nn::Tuple inputs(const program::Op& op) const;
+  nn::Graph graph_of(const program::Op& op, int64_t step);
+  int64_t rows(int micro_batch) const;
+  int64_t shard_rows(int micro_batch) const;
   EventPtr gather(const program::Op& op);
+  EventPtr move_activation(const program::Op& op);
   EventPtr reduce(const program::Op& op);
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
@@ -102,10 +109,14 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                     // of tensors_: lanes put and drop values of their own
-  std::map<program::Value, nn::Tuple> tensors_;  // activations and their gradients
-  std::map<program::Value, nn::Graph> graphs_;   // of the compute lane alone
-  std::vector<double> squares_;                  // per group
+  mutable std::mutex mutex_;                      // of tensors_: lanes put and drop values of their own
+  std::map<program::Value, at::Tensor> tensors_;  // activations and their gradients
+  struct Held {
+    nn::Graph graph;
+    std::vector<int> inputs;  // activations that it is a function of
+  };
+  std::map<program::Value, Held> graphs_;  // of the compute lane alone
+  std::vector<double> squares_;            // per group
 };
 
 }  // namespace herd::runtime

@@ -75,6 +75,7 @@ void fill_mesh(Layout& layout, bool tied) {
   if (replicas != kNoAxis && shards != kNoAxis)
     layout.data = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
   layout.stage = layout.mesh.find("pp");
+  layout.tensor = layout.mesh.find("tp");
   if (!tied || layout.stage == kNoAxis) return;
   layout.tied =
       layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));

@@ -14,9 +14,10 @@ struct Layout {
   Mesh mesh = {};  // the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose
                    // ranks are neighbours; then dp*fsdp where both are there, and the ends of pp where the
                    // embedding is tied
-  int data = kNoAxis;   // of `mesh`: ranks along it work on samples of their own
-  int stage = kNoAxis;  // of `mesh`: ranks along it are the stages of one pipeline
-  int tied = kNoAxis;   // of `mesh`: the first and the last stage, where both hold a tied embedding
+  int data = kNoAxis;    // of `mesh`: ranks along it work on samples of their own
+  int stage = kNoAxis;   // of `mesh`: ranks along it are the stages of one pipeline
+  int tensor = kNoAxis;  // of `mesh`: ranks along it share the work on each sample
+  int tied = kNoAxis;    // of `mesh`: the first and the last stage, where both hold a tied embedding
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max

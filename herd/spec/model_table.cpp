@@ -33,13 +33,35 @@ int64_t ParameterShape::elements() const {
 
 int64_t ParameterGroupShape::elements() const { return elements_of_rank(1); }
 
-int64_t ParameterGroupShape::elements_of_rank(int tp) const {
-  int64_t sum = 0;
-  for (const ParameterShape& parameter : parameters) {
-    const int64_t cut = parameter.cut_dim < 0 ? 1 : parameter.sizes[static_cast<size_t>(parameter.cut_dim)];
-    sum += parameter.cut_dim < 0 ? parameter.elements() : parameter.elements() / cut * ((cut + tp - 1) / tp);
+std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place) {
+  if (parameter.cut_dim < 0) return {};
+  const int64_t whole = parameter.sizes[static_cast<size_t>(parameter.cut_dim)];
+  const std::vector<int64_t> segments = parameter.segments.empty() ? std::vector<int64_t>{whole} : parameter.segments;
+  std::vector<IndexSpan> out;
+  int64_t begin = 0;
+  for (const int64_t size : segments) {
+    out.push_back({begin + size * place / tp, begin + size * (place + 1) / tp});
+    begin += size;
   }
-  return sum;
+  return out;
+}
+
+int64_t ParameterGroupShape::elements_of_rank(int tp) const {
+  int64_t most = 0;
+  for (int place = 0; place < tp; ++place) {
+    int64_t sum = 0;
+    for (const ParameterShape& parameter : parameters) {
+      if (parameter.cut_dim < 0) {
+        sum += parameter.elements();
+        continue;
+      }
+      int64_t held = 0;
+      for (const IndexSpan& span : cut_spans(parameter, tp, place)) held += span.end - span.begin;
+      sum += parameter.elements() / parameter.sizes[static_cast<size_t>(parameter.cut_dim)] * held;
+    }
+    most = std::max(most, sum);
+  }
+  return most;
 }
 
 int64_t ModelTable::parameters() const {
@@ -64,6 +86,15 @@ int ModelTable::first_trained() const {
 
 int64_t ModelTable::group_elements(int group) const { return groups[static_cast<size_t>(group)].elements_of_rank(tp); }
 
+std::vector<int> ModelTable::inputs_of(int block) const {
+  const auto& inputs = blocks[static_cast<size_t>(block)].inputs;
+  return inputs.empty() ? std::vector<int>{block} : inputs;
+}
+
+bool ModelTable::is_split() const {
+  return std::ranges::any_of(blocks, [](const BlockShape& block) { return block.split != Split::kNone; });
+}
+
 double ModelTable::flops() const {
   double sum = 0;
   for (const BlockShape& block : blocks) {
@@ -78,14 +109,31 @@ int64_t loss_chunk_rows(int64_t vocab, int64_t rows) {
   return (rows + chunks - 1) / chunks;
 }
 
-ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+namespace {
+
+void check_shares(const RunFile& run) {
   const auto& m = run.model;
   must_share("mesh.tp", run.mesh.tp, "model.heads", m.heads);
   if (m.kv_heads > 0) must_share("mesh.tp", run.mesh.tp, "model.kv_heads", m.kv_heads);
   if (m.ffn > 0) must_share("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
   must_share("mesh.cp", run.mesh.cp, "model.context", m.context);
+}
+
+}  // namespace
+
+ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  check_shares(run);
   ModelTable table = table_of_kind(run, micro_batch, kernels);
-  freeze(table, m.frozen);
+  freeze(table, run.model.frozen);
+  return table;
+}
+
+ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama";
+  if (run.mesh.tp == 1 || !decoder) return model_table(run, micro_batch, kernels);
+  check_shares(run);
+  ModelTable table = split_decoder_table(run, micro_batch, kernels);
+  freeze(table, run.model.frozen);
   return table;
 }
 

@@ -14,9 +14,10 @@
 namespace herd::spec {
 
 struct ParameterShape {
-  std::string name;            // "h.3.attn.qkv.weight"
-  std::vector<int64_t> sizes;  // of the whole parameter
-  int cut_dim = -1;            // the dimension that tensor-parallel ranks share; -1 = whole on each of them
+  std::string name;                    // "h.3.attn.qkv.weight"
+  std::vector<int64_t> sizes;          // of the whole parameter
+  int cut_dim = -1;                    // the dimension that tensor-parallel ranks share; -1 = whole on each of them
+  std::vector<int64_t> segments = {};  // of cut_dim, each cut by itself (q, k and v); empty = all of it is one
   int64_t elements() const;
 };
 
@@ -27,8 +28,17 @@ struct ParameterGroupShape {
   std::vector<ParameterShape> parameters;
   bool frozen = false;                     // not trained: no gradient, no states (frozen.h)
   int64_t elements() const;                // whole
-  int64_t elements_of_rank(int tp) const;  // of one of `tp` ranks; a dimension that tp does not divide is padded
+  int64_t elements_of_rank(int tp) const;  // the most that one of `tp` ranks has
 };
+
+struct IndexSpan {
+  int64_t begin = 0, end = 0;  // [begin, end)
+  bool operator==(const IndexSpan&) const = default;
+};
+
+// Indices of cut_dim that the rank at `place` of `tp` holds, a span of each segment; none of a parameter that is whole.
+// Of a segment of n indices the place p has [n p / tp, n (p + 1) / tp).
+std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place);
 
 // What one pass over a block costs on one rank, for one micro-batch.
 struct Cost {
@@ -51,8 +61,15 @@ enum class Attention : uint8_t {
   kMath,   // holds the T x T probabilities of every head
 };
 
+// How the ranks of the tensor axis share a block's work, and so what it reads and gives along that axis.
+enum class Split : uint8_t {
+  kNone,      // each rank does all of it: reads and gives wholes, and all have the same gradients
+  kCut,       // each rank has a part of the weights: reads wholes and gives a partial sum; so does its backward
+  kSequence,  // each rank has a part of the rows: reads and gives shards; gradients of its weights are partial sums
+};
+
 struct BlockShape {
-  std::string name;              // "embedding", "h.3", "head"
+  std::string name;              // "embedding", "h.3", "head"; of a part of a layer "h.3.attention"
   std::vector<int> groups = {};  // what it reads, indices into ModelTable::groups
   int64_t input_bytes = 0;       // of a micro-batch: tokens for the first block, else activations
   int64_t output_bytes = 0;      // 0 for the loss block
@@ -62,6 +79,9 @@ struct BlockShape {
   Cost forward = {};                   // of the loss block: loss, input and weight gradients together
   Cost backward = {};                  // of the loss block: nothing
   std::vector<InnerCollective> inner = {};
+  int layer = -1;                // its place in the chain of whole layers: embedding 0, h.0 1, .., head last
+  std::vector<int> inputs = {};  // activations it reads: 0 the tokens, b + 1 what block b gives; empty = that before it
+  Split split = Split::kNone;
 };
 
 struct ModelTable {
@@ -79,7 +99,9 @@ struct ModelTable {
   int64_t frozen_parameters() const;        // of them, those that are not trained
   int first_trained() const;                // block that reads a group that is trained; blocks.size() where none does
   int64_t group_elements(int group) const;  // on this rank
-  double flops() const;                     // of this rank, one micro-batch, forward and backward
+  std::vector<int> inputs_of(int block) const;
+  bool is_split() const;  // whether tensor parallelism has made its layers finer
+  double flops() const;   // of this rank, one micro-batch, forward and backward
 };
 
 // What runs the products: a CPU computes fp16 ones, and attention, in fp32, by copies.
@@ -91,6 +113,15 @@ enum class Kernels { kCpu, kDevice };
 // leaves its T x T matrices out of the graph; backward computes attention again. Throws kBadConfig for a model.kind
 // that has no table, and where tp does not divide heads, kv_heads and ffn, or cp the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
+
+// The chain that programs are made of: that of model_table(), but where tensor parallelism cuts the layers of a decoder
+// each of them is norm_1, attention, add_1, norm_2, mlp, add_2, so that the collectives between these are ops.
+// Parameters that are cut and those that are whole form groups of their own, since a group lies one way.
+//   Of R rows, D width, a layer's graph keeps R*D elements in each norm's input and each gathered input, 1/tp of what
+//   lies between; with sequence parallelism (strategy.sequence_parallel) the norms' inputs are shards of ceil(R/tp)
+//   rows.
+// Throws as model_table() does. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
+ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.
 int64_t loss_chunk_rows(int64_t vocab, int64_t rows);

@@ -111,6 +111,8 @@ std::vector<Key> make_keys() {
            "within memory's budgets"),
       integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
+      flag("strategy", "sequence_parallel", HERD_FIELD(strategy.sequence_parallel),
+           "with mesh.tp, norms, sums and dropout work on a part of the rows, and their inputs are kept in parts"),
       Key{"strategy",
           "prefetch",
           AutoField{HERD_FIELD(strategy.prefetch)},

@@ -20,8 +20,8 @@ double arithmetic(const BlockShape& block) {
 
 class Cuts {
  public:
-  Cuts(const ModelTable& model, size_t stages) : stages_(stages), sums_{0} {
-    for (const BlockShape& block : model.blocks) sums_.push_back(sums_.back() + arithmetic(block));
+  Cuts(const std::vector<double>& layers, size_t stages) : stages_(stages), sums_{0} {
+    for (const double flops : layers) sums_.push_back(sums_.back() + flops);
   }
 
   std::vector<int> best() const {
@@ -75,12 +75,23 @@ class Cuts {
 }  // namespace
 
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
-  const size_t blocks = model.blocks.size();
-  if (stages < 1 || static_cast<size_t>(stages) > blocks) {
-    throw Error(Code::kBadConfig, "mesh.pp must not exceed the blocks of the model: " + std::to_string(stages) + " > " +
-                                      std::to_string(blocks) + "\n  fix: mesh.pp = " + std::to_string(blocks));
+  std::vector<double> layers;  // flops of each; blocks of one layer follow each other
+  std::vector<size_t> layer_of;
+  for (const BlockShape& block : model.blocks) {
+    if (layer_of.empty() || block.layer != model.blocks[layer_of.size() - 1].layer || block.layer < 0)
+      layers.push_back(0);
+    layers.back() += arithmetic(block);
+    layer_of.push_back(layers.size() - 1);
   }
-  return Cuts(model, static_cast<size_t>(stages)).best();
+  if (stages < 1 || static_cast<size_t>(stages) > layers.size()) {
+    throw Error(Code::kBadConfig, "mesh.pp must not exceed the blocks of the model: " + std::to_string(stages) + " > " +
+                                      std::to_string(layers.size()) +
+                                      "\n  fix: mesh.pp = " + std::to_string(layers.size()));
+  }
+  const std::vector<int> of_layers = Cuts(layers, static_cast<size_t>(stages)).best();
+  std::vector<int> out;
+  for (const size_t layer : layer_of) out.push_back(of_layers[layer]);
+  return out;
 }
 
 BlockInterval blocks_of_stage(const std::vector<int>& stage_of_blocks, int stage) {

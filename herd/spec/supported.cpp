@@ -18,7 +18,6 @@ struct Built {
 const std::vector<Built>& built() {
   static const std::vector<Built> list = {
       {"model.kind", {"\"gpt\""}},
-      {"mesh.tp", {"1"}},
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0", "1", "2", "3"}},

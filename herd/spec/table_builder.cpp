@@ -20,6 +20,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       D_(m_.width),
       V_(m_.vocab),
       F_(m_.ffn > 0 ? m_.ffn : 4 * m_.width),
+      sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
       cp_(run.mesh.cp),
       selective_(run.strategy.recompute == "selective") {
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
@@ -45,6 +46,7 @@ int TableBuilder::add_group(const std::string& name, std::vector<ParameterShape>
 }
 
 void TableBuilder::add_block(BlockShape block, std::vector<int> groups) {
+  if (block.layer < 0) block.layer = static_cast<int>(table_.blocks.size());
   block.groups = std::move(groups);
   table_.blocks.push_back(std::move(block));
 }
@@ -63,7 +65,9 @@ void TableBuilder::add_linear(std::vector<ParameterShape>& out, const std::strin
 std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& prefix, const LayerStyle& style) const {
   std::vector<ParameterShape> out;
   add_norm(out, prefix + "ln_1");
+  const size_t qkv = out.size();
   add_linear(out, prefix + "attn.qkv", A_ + 2 * K_, D_, 0, style.biases);
+  for (size_t i = qkv; i < out.size(); ++i) out[i].segments = {A_, K_, K_};
   add_linear(out, prefix + "attn.proj", D_, A_, 1, style.biases);
   if (style.positions) out.push_back({prefix + "attn.positions", {32, m_.heads}, 1});
   if (style.memory) {
@@ -109,6 +113,14 @@ int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
   return (std::min(kPieceRows, rows) * element_ + std::min(kConvertedRows, rows) * gradient_element_) * columns;
 }
 
+int64_t TableBuilder::feeds(const LayerStyle& style) const {
+  return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : 4;
+}
+
+int64_t TableBuilder::norm_bytes(int64_t rows) const {
+  return m_.norm == "layernorm" ? 2 * rows * 4 : rows * 4 + rows * D_ * element_;
+}
+
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
 // what attention gives, R*A each; k and v, R*K each; the input of the second norm and its output; up and its gelu, R*F
 // each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
@@ -117,13 +129,11 @@ int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
 // probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
 // q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
-  using Feed = LayerStyle::Feed;
   const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
-  const int64_t feeds = style.feed == Feed::kRelu ? 1 : style.feed == Feed::kGelu ? 2 : 4;
   const bool flash = table_.attention == Attention::kFlash;
-  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
+  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds(style) * F_ / tp_) * element_;
   if (in_fp32_) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
-  bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
+  bytes += norms * norm_bytes(R_);
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
 
@@ -162,8 +172,8 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
   const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
                                   gradient_piece(D_, std::max(F_, A_) / tp_)});
-  block.backward.scratch_bytes = std::max(
-      {(2 * rf + 3 * rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
+  block.backward.scratch_bytes =
+      std::max({(rf + rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
   if (selective_ && block.score_bytes > 0) {
     block.graph_bytes -= block.score_bytes;

@@ -36,6 +36,14 @@ class TableBuilder {
   // Looks up R rows in tables of `rows` rows together; with `norm` it is normalised.
   BlockShape embedding(int64_t rows, bool norm) const;
   BlockShape layer(const std::string& name, const LayerStyle& style) const;
+  // The parts of a decoder that tensor-parallel ranks share (program_table).
+  BlockShape cut_embedding() const;
+  BlockShape positions() const;
+  BlockShape norm(const std::string& name) const;
+  BlockShape cut_attention(const std::string& name, const LayerStyle& style) const;
+  BlockShape add(const std::string& name) const;
+  BlockShape cut_feed(const std::string& name, const LayerStyle& style) const;
+  BlockShape cut_head() const;
   // Final norm, `dense` more D x D layers, output layer, loss and both gradients, by chunks.
   BlockShape head(int dense) const;
 
@@ -49,7 +57,12 @@ class TableBuilder {
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
 
   const RunFile::Model& m_;
+  int64_t feeds(const LayerStyle& style) const;  // R*F tensors that the feed-forward part keeps
+  int64_t norm_bytes(int64_t rows) const;        // that a norm keeps beside its input
+  BlockShape part(const std::string& name, Split split) const;
+
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
+  bool sequence_ = false;                       // parallel
   int64_t element_ = 4, gradient_element_ = 4;  // bytes
   int64_t cp_ = 1;
   bool selective_ = false;  // recompute
@@ -58,6 +71,7 @@ class TableBuilder {
 };
 
 ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // gpt, llama
+ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 

@@ -13,21 +13,27 @@ using program::ValueKind;
 
 std::string Clip::name() const { return "clip"; }
 
+// Whether this rank is the one of those which have the same that counts it.
+bool Clip::counts(const program::Program& step, int group) const {
+  const int stage = step.mesh.index(axes_.stages, step.rank);
+  const bool here = counted_.empty() || counted_[static_cast<size_t>(stage)].contains(group);
+  return here && (step.mesh.index(axes_.tensor, step.rank) == 0 || cut_.contains(group));
+}
+
 program::Program Clip::rewrite(program::Program step) const {
   const auto first_step =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
   std::vector<Op> ops(step.ops.begin(), first_step);
-  const bool staged = stage_axis_ != kNoAxis;
-  const int stage = step.mesh.index(stage_axis_, step.rank);
+  const bool one_sum = axes_.stages != kNoAxis || axes_.tensor != kNoAxis;
   Op clip{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
-  Op all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};  // of a stage
+  Op all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
   for (auto op = first_step; op != step.ops.end(); ++op) {
     if (op->kind != OpKind::kStep) continue;
     for (const Value& value : op->reads) {
       if (value.kind != ValueKind::kGradient) continue;
       clip.lane = all.lane = op->lane;
-      if (staged) {
-        if (counted_[static_cast<size_t>(stage)].contains(value.index)) all.reads.push_back(value);
+      if (one_sum) {
+        if (counts(step, value.index)) all.reads.push_back(value);
         continue;
       }
       const Value norm = program::norm(value.index);
@@ -36,12 +42,12 @@ program::Program Clip::rewrite(program::Program step) const {
       step.values[norm] = {8, step.values.at(value).tier, false, -1};
     }
   }
-  if (staged) {
+  if (one_sum) {
     ops.push_back(all);
     clip.reads = all.writes;
     step.values[program::norm(0)] = {8, program::Tier::kHost, false, -1};
   }
-  for (const int axis : {shard_axis_, stage_axis_}) {
+  for (const int axis : {axes_.shards, axes_.tensor, axes_.stages}) {
     if (axis == kNoAxis || clip.reads.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,

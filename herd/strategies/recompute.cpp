@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "herd/base/error.h"
@@ -26,9 +27,30 @@ Op recompute_of(Op forward) {
   return forward;
 }
 
+// What makes the graphs of a segment's blocks, in order.
+template <class KeepsNothing>
+std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<int>& blocks,
+                          const KeepsNothing& keeps_nothing) {
+  std::vector<Op> ops;
+  std::set<Value> needed;
+  for (auto block = blocks.rbegin(); block != blocks.rend(); ++block) {
+    Op op = forwards.at(*block);
+    const bool gives =
+        std::any_of(op.writes.begin(), op.writes.end(), [&](const Value& v) { return needed.contains(v); });
+    const bool keeps = !keeps_nothing(*std::find_if(op.writes.begin(), op.writes.end(), is_graph));
+    if (!gives && !keeps) continue;
+    if (!gives) op = recompute_of(std::move(op));
+    if (!keeps) std::erase_if(op.writes, is_graph);
+    needed.insert(op.reads.begin(), op.reads.end());
+    ops.push_back(std::move(op));
+  }
+  std::reverse(ops.begin(), ops.end());
+  return ops;
+}
+
 }  // namespace
 
-Recompute::Recompute(int every) : every_(every) {
+Recompute::Recompute(int every, std::vector<int> layers) : every_(every), layers_(std::move(layers)) {
   if (every < 1) {
     throw Error(Code::kBadConfig,
                 "recompute every K blocks needs K >= 1, got " + std::to_string(every) + "\n  fix: every:1");
@@ -38,32 +60,41 @@ Recompute::Recompute(int every) : every_(every) {
 std::string Recompute::name() const { return "recompute every " + std::to_string(every_); }
 
 program::Program Recompute::rewrite(program::Program step) const {
-  std::map<std::pair<int, int>, Op> forwards;  // (micro-batch, block) -> as it was, of the blocks that are recomputed
+  std::map<int, std::map<int, Op>> forwards;  // micro-batch, block -> as it was, of the blocks that are recomputed
+  std::map<int, std::vector<int>> segments;   // the last block of each -> its blocks
   for (const Op& op : step.ops) {
     const bool keeps_graph = std::any_of(op.writes.begin(), op.writes.end(), is_graph);
-    if (op.kind == OpKind::kForward && op.block > 0 && keeps_graph)
-      forwards.emplace(std::pair(op.micro_batch, op.block), op);
+    const int layer = op.kind == OpKind::kForward ? layers_[static_cast<size_t>(op.block)] : 0;
+    if (layer > 0 && layer < layers_.back() && keeps_graph) forwards[op.micro_batch].emplace(op.block, op);
   }
-  std::map<int, int> segment_begin;  // block -> first block of its segment
-  if (!forwards.empty()) {
-    const int first = forwards.begin()->first.second;
-    for (const auto& [key, op] : forwards) segment_begin[key.second] = key.second - (key.second - first) % every_;
+  std::vector<int> segment;
+  for (const auto& [block, op] : forwards.empty() ? std::map<int, Op>{} : forwards.begin()->second) {
+    const int first = layers_[static_cast<size_t>(segment.empty() ? block : segment.front())];
+    if (layers_[static_cast<size_t>(block)] >= first + every_) {
+      segments[segment.back()] = segment;
+      segment.clear();
+    }
+    segment.push_back(block);
   }
+  if (!segment.empty()) segments[segment.back()] = segment;
+  const auto keeps_nothing = [&](const Value& graph) { return step.values.at(graph).bytes == 0; };
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    if (op.kind == OpKind::kForward && op.block > 0) std::erase_if(op.writes, is_graph);
-    const auto begin = op.kind == OpKind::kBackward ? segment_begin.find(op.block) : segment_begin.end();
-    const auto after = segment_begin.find(op.block + 1);
-    const bool ends_segment = after == segment_begin.end() || after->second == op.block + 1;
-    if (begin != segment_begin.end() && ends_segment) {
-      for (int block = begin->second; block < op.block; ++block) ops.push_back(forwards.at({op.micro_batch, block}));
-      ops.push_back(recompute_of(forwards.at({op.micro_batch, op.block})));
+    const bool recomputed =
+        op.kind == OpKind::kForward && forwards.contains(op.micro_batch) && forwards[op.micro_batch].contains(op.block);
+    if (recomputed)
+      std::erase_if(op.writes, [&](const Value& value) { return is_graph(value) && !keeps_nothing(value); });
+    if (const auto ending = segments.find(op.block); op.kind == OpKind::kBackward && ending != segments.end()) {
+      const std::vector<Op> again = run_again(forwards.at(op.micro_batch), ending->second, keeps_nothing);
+      ops.insert(ops.end(), again.begin(), again.end());
     }
     ops.push_back(std::move(op));
   }
-  for (const auto& [block, begin] : segment_begin) {
-    const auto scratch = step.scratch.find({OpKind::kForward, block});
-    if (scratch != step.scratch.end()) step.scratch[{OpKind::kRecompute, block}] = scratch->second;
+  for (const auto& [last, blocks] : segments) {
+    for (const int block : blocks) {
+      const auto scratch = step.scratch.find({OpKind::kForward, block});
+      if (scratch != step.scratch.end()) step.scratch[{OpKind::kRecompute, block}] = scratch->second;
+    }
   }
   step.ops = std::move(ops);
   return step;

@@ -2,12 +2,14 @@
 // K blocks of a segment again before it differentiates them, last block first.
 //   Memory of L blocks: L/K inputs + K graphs, where keeping all is L graphs.   Time: one forward more.
 //   Before the backward of a segment's last block: forward of its other blocks, now with graphs, and recompute of the
-//   last. Random numbers are keyed by what they are for, so dropout is the same both times.
-//   The embedding (its graph is the token ids) and the loss block are left as they are.
+//   last. A block whose graph holds nothing runs again only where a later one needs what it gives. Random numbers are
+//   keyed by what they are for, so dropout is the same both times. The embedding (its graph is the token ids) and the
+//   loss block are left as they are.
 // Source: Chen et al. 2016, arXiv:1604.06174, section 4.
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "herd/strategies/strategy.h"
 
@@ -15,12 +17,14 @@ namespace herd::strategies {
 
 class Recompute final : public Strategy {
  public:
-  explicit Recompute(int every);  // K; throws kBadConfig if every < 1
+  // K layers; throws kBadConfig if every < 1. `layers`: of each block, the first and the last of them left as they are.
+  Recompute(int every, std::vector<int> layers);
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
   int every_;
+  std::vector<int> layers_;
 };
 
 // K of strategy.recompute: "full" 1, "sqrt" round(sqrt(L)), "every:K"; 0 for "none" and for "selective", which the

@@ -16,7 +16,9 @@ program::Program Replicas::rewrite(program::Program step) const {
   std::map<Value, size_t> completes;  // shard -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
     if (step.ops[i].kind != OpKind::kReduceScatter) continue;
-    for (const Value& value : step.ops[i].writes) completes[value] = i;
+    for (const Value& value : step.ops[i].writes) {
+      if (value.kind == program::ValueKind::kGradient) completes[value] = i;
+    }
   }
   std::vector<Op> ops;
   for (size_t i = 0; i < step.ops.size(); ++i) {

@@ -1,7 +1,8 @@
-// Parameter groups that several stages of a pipeline hold, such as a tied embedding: each stage has the contributions
-// of its own blocks, so their gradients are summed over the stages once a step, after every other sum. Weights and
-// states stay alike, since all of these stages make the same update.
-//   Sent by each of them: 2(n-1)/n of the group's gradient for n stages, or of its shard.
+// Parameter groups that ranks of an axis hold alike, while each has the contributions of its own work: those of several
+// stages of a pipeline (a tied embedding), and those that work on shards of rows (norms, with sequence parallel). Their
+// gradients are summed over the axis once a step, after every other sum. Weights and states stay alike, since all of
+// these ranks make the same update.
+//   Sent by each of them: 2(n-1)/n of the group's gradient for n ranks, or of its shard.
 // Source: Narayanan et al. 2021, arXiv:2104.04473 (embedding groups of Megatron-LM).
 #pragma once
 
@@ -11,7 +12,7 @@ namespace herd::strategies {
 
 class SharedGroups final : public Strategy {
  public:
-  // `axis`: of the stages that hold them. `groups`: which those are, ascending. Other ranks stay as they are.
+  // `axis`: of the ranks that hold them. `groups`: which those are, ascending. Other ranks stay as they are.
   SharedGroups(int axis, std::vector<int> groups) : axis_(axis), groups_(std::move(groups)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;

@@ -20,6 +20,7 @@
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/stages.h"
+#include "herd/strategies/tensor_parallel.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero2.h"
 #include "herd/strategies/zero3.h"
@@ -31,10 +32,14 @@ using program::Program;
 
 program::Expectation expectation(const spec::ModelTable& model, const spec::Layout& layout) {
   program::Expectation expected;
-  for (const spec::BlockShape& block : model.blocks) {
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
     expected.block_groups.push_back(block.groups);
     expected.backward_without_weights.push_back(!block.backward_reads_weights);
+    expected.block_inputs.push_back(model.inputs_of(b));
+    expected.block_splits.push_back(block.split);
   }
+  expected.tensor = layout.tensor;
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
   }
@@ -92,9 +97,15 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
   std::vector<Row> rows;
-  program::Proof proof = {
-      .summed = layout.data_ranks() == 1, .stages_summed = false, .clipped = false, .released = false};
+  program::Proof proof = {.summed = layout.data_ranks() == 1,
+                          .stages_summed = false,
+                          .rows_summed = false,
+                          .split = false,
+                          .clipped = false,
+                          .released = false};
   const auto add = [&](std::unique_ptr<Strategy> strategy) { rows.push_back({std::move(strategy), proof}); };
+  std::vector<int> layers;
+  for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
   add(std::make_unique<MicroBatches>(layout.micro_batches));
   const Stages stages = stages_of(model, layout.pp);
   if (layout.pp > 1) {
@@ -104,7 +115,12 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
   const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
   if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers)))
-    add(std::make_unique<Recompute>(every));
+    add(std::make_unique<Recompute>(every, layers));
+  const bool split = model.is_split() && layout.tensor != kNoAxis;
+  if (split) {
+    proof.split = true;
+    add(std::make_unique<TensorParallel>(layout.tensor, model));
+  }
   const int axis = shard_axis(run, layout);
   // Of copies of shards, gradients are summed over the shards first.
   const bool hybrid = axis != kNoAxis && axis != layout.data;
@@ -117,7 +133,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
     proof.shard_axis = axis;
     add(std::make_unique<Zero1>(axis));
     if (stage >= 2) add(std::make_unique<Zero2>(axis));
-    if (stage >= 3) add(std::make_unique<Zero3>(axis, groups_kept_whole(run)));
+    if (stage >= 3) add(std::make_unique<Zero3>(axis, groups_kept_whole(run), layers));
   }
   if (hybrid) {
     proof.summed = true;
@@ -127,8 +143,15 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   if (layout.tied != kNoAxis) {
     add(std::make_unique<SharedGroups>(layout.tied, stages.shared));
   }
+  proof.rows_summed = true;
+  if (const std::vector<int> shared = groups_of_sequence_blocks(model); split && !shared.empty())
+    add(std::make_unique<SharedGroups>(layout.tensor, shared));
   proof.clipped = true;
-  add(std::make_unique<Clip>(axis, layout.stage, stages.counted));
+  std::set<int> cut;
+  for (const spec::BlockShape& block : model.blocks) {
+    if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+  }
+  add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis}, stages.counted, cut));
   return rows;
 }
 

@@ -19,16 +19,23 @@ namespace {
 
 bool is_whole_weight(const Value& value) { return is_whole(value, ValueKind::kWeight); }
 
-// Calls `gather` before each op whose pass needs weights that the pass before has not gathered; `next` after it.
+// Calls `gather` before each op whose pass needs weights that neither the pass before nor another part of the same
+// layer has gathered; `next` after it.
 template <class Ops, class Gather, class Next>
-void each_pass(Ops& ops, const Gather& gather, const Next& next) {
-  std::set<int> held;  // groups that the pass before has gathered
+void each_pass(Ops& ops, const std::vector<int>& layers, const Gather& gather, const Next& next) {
+  std::set<int> held;  // groups that have been gathered
+  int layer = -1;
   for (auto& op : ops) {
     std::set<int> used;
     for (const Value& value : op.reads) {
       if (is_whole_weight(value) && used.insert(value.index).second && !held.contains(value.index)) gather(value);
     }
-    if (op.block >= 0) held = std::move(used);
+    if (op.block >= 0) {
+      const int now = layers.empty() ? op.block : layers[static_cast<size_t>(op.block)];
+      if (now == layer) used.merge(held);
+      held = std::move(used);
+      layer = now;
+    }
     next(op);
   }
 }
@@ -53,7 +60,7 @@ std::string Zero3::name() const {
 program::Program Zero3::rewrite(program::Program step) const {
   std::map<int, int> gathers;  // of a step, by group
   each_pass(
-      step.ops, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
+      step.ops, layers_, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
   const std::set<int> kept = kept_whole(gathers, whole_);
   const int ranks = step.mesh.size(axis_);
   std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
@@ -80,7 +87,7 @@ program::Program Zero3::rewrite(program::Program step) const {
                    .writes = {value},
                    .axis = axis_});
   };
-  each_pass(step.ops, gather, [&](Op& op) { ops.push_back(std::move(op)); });
+  each_pass(step.ops, layers_, gather, [&](Op& op) { ops.push_back(std::move(op)); });
   step.ops = std::move(ops);
   return step;
 }

@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <map>
 #include <set>
+#include <vector>
 
 #include "herd/strategies/strategy.h"
 
@@ -22,14 +23,17 @@ namespace herd::strategies {
 
 class Zero3 final : public Strategy {
  public:
-  // REQUIRES what Zero1 wrote. `whole` groups are kept whole, kept_whole() of them.
-  explicit Zero3(int axis, int64_t whole = 0) : axis_(axis), whole_(whole) {}
+  // REQUIRES what Zero1 wrote. `whole` groups are kept whole, kept_whole() of them. `layers`: of each block; blocks
+  // that are parts of one layer share gathers. Empty = each block is a layer.
+  explicit Zero3(int axis, int64_t whole = 0, std::vector<int> layers = {})
+      : axis_(axis), whole_(whole), layers_(std::move(layers)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
   int axis_;
   int64_t whole_;
+  std::vector<int> layers_;
 };
 
 // Which of the groups `gathers` of a step are counted for are best kept whole, `count` at most: those that are gathered

@@ -10,6 +10,22 @@ std::string state_name(const std::string& parameter, const optim::Optimizer& opt
   return parameter + "." + std::string(optimizer.state_names()[static_cast<size_t>(k)]);
 }
 
+// Of a parameter that ranks share: visit(box of the whole, where its elements begin in what this rank holds, which of
+// the box's), for each box that has some of [begin, end) of what it holds.
+void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
+                  const std::function<void(std::vector<IndexRange>, int64_t, IndexRange)>& visit) {
+  int64_t at = 0;
+  for (const nn::Span& span : spec.spans) {
+    std::vector<IndexRange> box;
+    for (size_t d = 0; d < spec.whole_sizes.size(); ++d)
+      box.push_back(static_cast<int>(d) == spec.cut_dim ? IndexRange{span.begin, span.end}
+                                                        : IndexRange{0, spec.whole_sizes[d]});
+    const int64_t count = box_elements({box, {}}), from = std::max(begin, at), to = std::min(end, at + count);
+    if (from < to) visit(std::move(box), from, {from - at, to - at});
+    at += count;
+  }
+}
+
 using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
 
 // The elements of each parameter of a group that lie in the rank's part, or in what it saves of it; `memory` holds the
@@ -24,8 +40,22 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
     const int64_t begin = std::max(part.begin, parameter.offset());
     const int64_t end = std::min(part.begin + part.count, parameter.offset() + spec.elements());
     if (begin >= end) continue;
-    const at::Tensor piece = memory.narrow(0, begin - first, end - begin);
-    const at::Tensor low_piece = low.defined() ? low.narrow(0, begin - first, end - begin) : low;
+    const auto of = [&](const at::Tensor& all, int64_t from, int64_t count) {
+      return all.defined() ? all.narrow(0, from - first, count) : all;
+    };
+    if (spec.cut_dim >= 0) {
+      for_each_box(spec, begin - parameter.offset(), end - parameter.offset(),
+                   [&](std::vector<IndexRange> box, int64_t at, IndexRange elements) {
+                     const int64_t from = parameter.offset() + at;
+                     out.push_back({name(spec.name),
+                                    of(memory, from, elements.size()),
+                                    {std::move(box), elements},
+                                    spec.whole_sizes,
+                                    of(low, from, elements.size())});
+                   });
+      continue;
+    }
+    const at::Tensor piece = of(memory, begin, end - begin), low_piece = of(low, begin, end - begin);
     if (end - begin == spec.elements())
       out.push_back(whole_tensor(name(spec.name), piece.view(spec.sizes), low_piece));
     else

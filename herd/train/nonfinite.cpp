@@ -49,8 +49,7 @@ class Watch {
     if (std::isfinite(loss_before) && !std::isfinite(bindings_.output().loss_sum)) return note("loss", op);
     for (const Value& value : op.writes) {
       const bool output = value.kind == ValueKind::kActivation, dx = value.kind == ValueKind::kActivationGradient;
-      const nn::Tuple tensors = output || dx ? bindings_.find(value) : nn::Tuple{};
-      if (!std::all_of(tensors.begin(), tensors.end(), finite)) return note(output ? "output" : "gradient", op);
+      if ((output || dx) && !finite(bindings_.find(value))) return note(output ? "output" : "gradient", op);
       if (value.kind == ValueKind::kGradient && !finite(parameters_.group(value.index).gradient()))
         return note("gradient", op);
     }

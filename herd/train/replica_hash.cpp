@@ -32,25 +32,27 @@ std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters) {
 }
 
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
-                                 const std::vector<std::string>& groups) {
+                                 const std::vector<std::string>& groups, const std::vector<int64_t>& places_RG) {
   std::map<std::pair<std::vector<int>, std::vector<int>>, std::string> found;  // who differs from whom -> groups
   for (size_t g = 0; g < groups.size(); ++g) {
-    std::map<int64_t, std::vector<int>> holders;
+    std::map<int64_t, std::map<int64_t, std::vector<int>>> parts;  // place -> hash -> who
     for (int r = 0; r < ranks; ++r) {
-      const int64_t hash = hashes_RG[static_cast<size_t>(r) * groups.size() + g];
-      if (hash != kNoHash) holders[hash].push_back(r);
+      const size_t at = static_cast<size_t>(r) * groups.size() + g;
+      if (hashes_RG[at] != kNoHash) parts[places_RG.empty() ? 0 : places_RG[at]][hashes_RG[at]].push_back(r);
     }
-    if (holders.size() <= 1) continue;
-    const std::vector<int>* majority = nullptr;
-    for (const auto& [hash, who] : holders)
-      if (!majority || who.size() > majority->size() || (who.size() == majority->size() && who < *majority))
-        majority = &who;
-    std::vector<int> others;
-    for (const auto& [hash, who] : holders)
-      if (&who != majority) others.insert(others.end(), who.begin(), who.end());
-    std::sort(others.begin(), others.end());
-    std::string& names = found[{others, *majority}];
-    names += (names.empty() ? "" : ", ") + groups[g];
+    for (const auto& [place, holders] : parts) {
+      if (holders.size() <= 1) continue;
+      const std::vector<int>* majority = nullptr;
+      for (const auto& [hash, who] : holders)
+        if (!majority || who.size() > majority->size() || (who.size() == majority->size() && who < *majority))
+          majority = &who;
+      std::vector<int> others;
+      for (const auto& [hash, who] : holders)
+        if (&who != majority) others.insert(others.end(), who.begin(), who.end());
+      std::sort(others.begin(), others.end());
+      std::string& names = found[{others, *majority}];
+      names += (names.empty() ? "" : ", ") + groups[g];
+    }
   }
   std::string text;
   for (const auto& [who, names] : found)
@@ -63,9 +65,11 @@ void check_replicas(const runtime::FlatParameters& parameters, Communicator& com
   if (comm.size() == 1) return;
   std::vector<std::string> groups;
   for (int g = 0; g < parameters.num_groups(); ++g) groups.push_back(parameters.group(g).name());
-  std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size());
+  std::vector<int64_t> mine = weight_hashes(parameters), all(mine.size() * comm.size()), place, places(all.size());
+  for (int g = 0; g < parameters.num_groups(); ++g) place.push_back(parameters.group(g).place());
   comm.all_gather(mine, all, {.name = "hash of the weights"});
-  const std::string differences = describe_differences(all, comm.size(), groups);
+  comm.all_gather(place, places, {.name = "places of the weights"});
+  const std::string differences = describe_differences(all, comm.size(), groups, places);
   if (!differences.empty())
     throw SharedError(Code::kBug,
                       "step " + std::to_string(step) + ": replicas have drifted apart: " + differences +

@@ -40,7 +40,7 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
     const planner::Settled settled = planner::settle(run, ranks, machine, budget);
     if (!run.strategy.automatic) {  // an automatic one fits
       const spec::Layout layout = spec::resolve(settled.run, ranks);
-      const spec::ModelTable table = spec::model_table(settled.run, layout.micro_batch);
+      const spec::ModelTable table = spec::program_table(settled.run, layout.micro_batch);
       for (const int rank : strategies::ranks_of_stages(layout))
         strategies::check_budgets(strategies::compile_step(settled.run, table, layout, rank), settled.run);
     }

@@ -1,9 +1,9 @@
 #include "herd/train/timed_passes.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 
 #include "herd/base/midmean.h"
@@ -14,20 +14,21 @@ namespace {
 
 using program::OpKind;
 
-constexpr int kBlocks = 2;  // in turn, so that the weights of one don't stay in the cache
+constexpr int kLayers = 2;  // in turn, so that the weights of one don't stay in the cache
 constexpr double kActivation = 1e-2, kWeight = 1e-3;
 
-std::set<int> chosen_blocks(const program::Program& step) {
-  const int last = step.num_blocks - 1;
-  std::set<int> own;
+// Those of the first and the last layer, and of kLayers between.
+std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table) {
+  std::map<int, std::set<int>> layers;  // that this rank runs
   for (const program::Op& op : step.ops) {
-    if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss) own.insert(op.block);
+    if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss)
+      layers[table.blocks[static_cast<size_t>(op.block)].layer].insert(op.block);
   }
   std::set<int> chosen;
   int between = 0;
-  for (auto block = own.rbegin(); block != own.rend(); ++block) {
-    const bool end = *block == 0 || *block == last;
-    if (end || between++ < kBlocks) chosen.insert(*block);
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+    const bool end = layer->first == 0 || layer->first == table.blocks.back().layer;
+    if (end || between++ < kLayers) chosen.merge(layer->second);
   }
   return chosen;
 }
@@ -54,23 +55,18 @@ TimedPasses::TimedPasses(const spec::RunFile& run, const spec::Layout& layout, c
                          const runtime::AxisGroups& groups, Communicator& comm)
     : run_(run),
       layout_(layout),
-      table_(spec::model_table(run, layout.micro_batch)),
+      table_(spec::program_table(run, layout.micro_batch)),
       comm_(comm),
-      type_(parameters.weights().scalar_type()),
-      bindings_(chain, parameters, groups, {}, {}),
-      executor_(program::passes_over(step, chosen_blocks(step)), bindings()) {}
+      bindings_(chain, parameters, groups, {}, {.width = run.model.width}),
+      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings()) {}
 
 runtime::BindingTable TimedPasses::bindings() {
   runtime::BindingTable table = bindings_.table();
   table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
-    bindings_.put(op.writes[0], made_up());
+    bindings_.put(op.writes[0], bindings_.empty(op.writes[0]).fill_(kActivation));
     return nullptr;
   };
   return table;
-}
-
-nn::Tuple TimedPasses::made_up() const {
-  return {at::full({layout_.micro_batch, run_.model.context, run_.model.width}, kActivation, type_)};
 }
 
 void TimedPasses::run() {
@@ -123,9 +119,15 @@ std::map<TimedPasses::Op, double> TimedPasses::figures() {
       figures[{kind, b}] = mean * (flops > 0 ? flops : 1);
     }
   };
+  int inner = 0, outer = 0;  // blocks of the first layer, and before the last one
+  for (const spec::BlockShape& block : table_.blocks) {
+    inner += block.layer == 0 ? 1 : 0;
+    outer += block.layer < table_.blocks.back().layer ? 1 : 0;
+  }
   for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
-    fill(kind, 0, 0);
-    fill(kind, 1, last - 1);
+    fill(kind, 0, inner - 1);
+    fill(kind, inner, outer - 1);
+    if (outer < last) fill(kind, outer, last - 1);
   }
   fill(OpKind::kLoss, last, last);
   return figures;

@@ -15,7 +15,7 @@
 
 namespace herd::train {
 
-// Of its blocks a rank runs the first and the last one of the model, and two between them, which stand for all of
+// Of its layers a rank runs the first and the last one of the model, and two between them, which stand for all of
 // those. Weights stay, gradients are void afterwards. What runs passes or asks for figures is collective, and gives the
 // same on all ranks. Borrows chain, parameters, groups and communicator.   Threads: one, beside torch's.
 class TimedPasses {
@@ -39,7 +39,6 @@ class TimedPasses {
 
  private:
   runtime::BindingTable bindings();
-  nn::Tuple made_up() const;
   double arithmetic(Op op) const;
   double mean_of(program::OpKind kind, int first, int last);
 
@@ -47,7 +46,6 @@ class TimedPasses {
   const spec::Layout& layout_;
   const spec::ModelTable table_;
   Communicator& comm_;
-  const at::ScalarType type_;  // of activations
   runtime::ModelBindings bindings_;
   runtime::Executor executor_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass

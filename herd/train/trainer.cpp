@@ -163,7 +163,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   if (!s.choice.empty()) s.say(s.choice);
   s.say(spec::summary(s.layout));
 
-  const spec::ModelTable table = spec::model_table(run, s.layout.micro_batch);
+  const spec::ModelTable table = spec::program_table(run, s.layout.micro_batch);
   if (table.frozen_parameters() > 0) {
     s.say(format_count(static_cast<double>(table.frozen_parameters())) + " of " +
           format_count(static_cast<double>(table.parameters())) + " parameters are frozen");
@@ -179,7 +179,7 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
           std::to_string(strategies::kMostProvedOps) + " ops over all of them");
   }
 
-  s.model = models::make_model(run.model, models::options_of(table));
+  s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor, comm.rank()));
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);
@@ -256,7 +256,7 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
     executor.reset();  // drains it
     const std::string found = find_nonfinite(again, model.blocks, *parameters, *groups, options(), input, step, comm);
     throw SharedError(error.code(), "step " + std::to_string(step) + ": the norm of the gradient is " +
-                                        std::to_string(bindings->output().norm) + "\n  first seen by " +
+                                        (std::isnan(bindings->output().norm) ? "nan" : std::to_string(bindings->output().norm)) + "\n  first seen by " +
                                         (found.empty() ? "nobody when the step was repeated" : found) +
                                         "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
                                         "this step");

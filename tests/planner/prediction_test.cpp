@@ -249,13 +249,17 @@ TEST(Equations, CutAModelIntoStages_ThatStandIdle) {
   EXPECT_GT(four.sent.at("pp"), 0);
 }
 
-TEST(Predict, SimulatesTensorParallel_WithTheCollectivesInsideBlocks) {
+TEST(Predict, SimulatesTensorParallel_WithTheCollectivesOfItsLayers) {
   const spec::RunFile run = known("gpt2", {"mesh.tp=4", "train.batch=8"});
   const Prediction p = predict(run, 4, devices()), whole = predict(known("gpt2", {"train.batch=8"}), 1, devices());
   EXPECT_TRUE(p.simulated);
   EXPECT_LT(p.flops, whole.flops / 3.9);
-  // Two all-reduces of B*T*D each way and layer, one for the embedding, one for the loss; two micro-batches of four.
-  EXPECT_DOUBLE_EQ(p.sent.at("tp"), 2 * (12 * 4 + 2) * 2 * 0.75 * (4.0 * 1024 * 768 * 2));
+  // Two gathers and two reduce-scatters of B*T*D each way and layer, and one for the embedding and for the loss; 3 fp32
+  // numbers of each token and rank for the loss; two micro-batches of four. The gradients of what is whole: norms, the
+  // biases after sums, positions; and the norm.
+  const double activations = 2 * (12 * 4 + 2) * 2 * 0.75 * (4.0 * 1024 * 768 * 2);
+  const double losses = 2 * 0.75 * (3 * 4 * 4 * 4.0 * 1024), wholes = 12 * 6 * 768 + 1024 * 768 + 2 * 768;
+  EXPECT_NEAR(p.sent.at("tp"), activations + losses + 2 * 0.75 * 2 * wholes + 2 * 0.75 * 8, 1024);
 }
 
 // Stages of equal work stand idle for (p-1)/(m+p-1) of the passes; sending costs next to nothing here.

@@ -96,7 +96,9 @@ Compiled compile(const Combination& c) {
   const spec::ModelTable model = spec::model_table(run, 1);
   const spec::Layout layout = spec::resolve_mesh(run, c.dp * c.pp);
   Compiled out;
+  std::vector<int> layers;
   for (const auto& block : model.blocks) {
+    layers.push_back(block.layer);
     out.expected.block_groups.push_back(block.groups);
     out.expected.backward_without_weights.push_back(!block.backward_reads_weights);
   }
@@ -113,12 +115,12 @@ Compiled compile(const Combination& c) {
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
     if (c.pp > 1) step = strategies::Pipeline(layout.stage, stages.of_blocks, c.order).rewrite(std::move(step));
-    if (c.recompute > 0) step = strategies::Recompute(c.recompute).rewrite(std::move(step));
+    if (c.recompute > 0) step = strategies::Recompute(c.recompute, layers).rewrite(std::move(step));
     if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);
     if (layout.tied != kNoAxis) step = strategies::SharedGroups(layout.tied, stages.shared).rewrite(std::move(step));
     if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kWhole);
-    step = strategies::Clip(shards, layout.stage, stages.counted).rewrite(std::move(step));
+    step = strategies::Clip({shards, layout.stage}, stages.counted).rewrite(std::move(step));
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

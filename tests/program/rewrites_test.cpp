@@ -124,7 +124,7 @@ TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
     return std::string("parsed");
   };
   EXPECT_EQ(refusal(good), "parsed");
-  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 2\""));
+  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 3\""));
   EXPECT_THAT(refusal(good.substr(0, 60)), ::testing::HasSubstr("line "));
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string text = good;

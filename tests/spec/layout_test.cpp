@@ -80,8 +80,8 @@ TEST(Layout, SaysEverythingInOneLine) {
 
 TEST(Layout, RefusesWhatThisVersionLacks) {
   RunFile run;
-  run.mesh.tp = 2;
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.tp = 2 is not in this version\n  fix: mesh.tp = 1");
+  run.mesh.cp = 2;
+  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
   EXPECT_NO_THROW(resolve_mesh(run, 2));
   run.mesh = {.pp = 2};
   EXPECT_NO_THROW(resolve(run, 2));

@@ -113,7 +113,7 @@ TEST(Recompute, WritesTheGoldenStep) {
   testing_support::expect_golden("tests/strategies/golden/recompute_every2_dp2.txt", to_text(step_of(3, "every:2")));
 }
 
-TEST(Recompute, RefusesSegmentsOfNothing) { EXPECT_THROW(Recompute(0), Error); }
+TEST(Recompute, RefusesSegmentsOfNothing) { EXPECT_THROW(Recompute(0, {0, 1, 2}), Error); }
 
 }  // namespace
 }  // namespace herd::strategies

@@ -21,18 +21,22 @@ inline spec::RunFile small_run(int64_t layers, const std::string& recompute, int
 }
 
 inline std::vector<program::Program> steps_of(const spec::RunFile& run, int ranks) {
-  return compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, ranks));
+  return compile_and_verify(run, spec::program_table(run, 1), spec::resolve(run, ranks));
 }
 
 // What the proof of a whole step expects of all its ranks.
 inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) {
-  const spec::ModelTable model = spec::model_table(run, 1);
+  const spec::ModelTable model = spec::program_table(run, 1);
   const spec::Layout layout = spec::resolve(run, ranks);
   program::Expectation expected;
-  for (const auto& block : model.blocks) {
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
     expected.block_groups.push_back(block.groups);
     expected.backward_without_weights.push_back(!block.backward_reads_weights);
+    expected.block_inputs.push_back(model.inputs_of(b));
+    expected.block_splits.push_back(block.split);
   }
+  expected.tensor = layout.tensor;
   for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
     if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
   expected.micro_batches = layout.micro_batches;

@@ -23,7 +23,9 @@ struct Combination {
   uint64_t seed = 0;
   int pp = 1;
   std::string order = "1f1b";
-  int data_ranks() const { return ranks / pp; }
+  int tp = 1;
+  bool sequence = true;
+  int data_ranks() const { return ranks / pp / tp; }
 };
 
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
@@ -35,11 +37,11 @@ spec::RunFile drawn(const Combination& c) {
   };
   spec::RunFile run = tiny_run();
   run.model.layers = in(1, 5);
-  run.model.heads = in(1, 6);
+  run.model.heads = c.tp == 1 ? in(1, 6) : c.tp * in(1, 2);
   run.model.head_width = in(3, 64 / run.model.heads);
   run.model.width = run.model.heads * run.model.head_width;
   run.model.kv_heads = run.model.heads;
-  run.model.ffn = in(run.model.width, 4 * run.model.width);
+  run.model.ffn = in(run.model.width, 4 * run.model.width) / c.tp * c.tp;
   run.model.context = in(3, 17);
   run.model.vocab = in(17, 101);
   run.model.dropout = 0.05 * static_cast<double>(in(1, 4));
@@ -59,6 +61,9 @@ spec::RunFile drawn(const Combination& c) {
   run.mesh.fsdp = c.fsdp;
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
+  run.mesh.tp = c.tp;
+  run.strategy.sequence_parallel = c.sequence;
+  if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   return run;
 }
 
@@ -66,12 +71,12 @@ std::string text(const Combination& c, const spec::RunFile& run) {
   const auto& m = run.model;
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
-         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | layers " + std::to_string(m.layers) + ", width " +
-         std::to_string(m.width) + ", heads " + std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) +
-         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
-         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
-         std::to_string(run.train.batch);
+         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", tp " +
+         std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") + std::to_string(c.micro_batches) +
+         " micro-batches | layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
+         std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) +
+         ", vocab " + std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
+         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
 }
 
 double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
@@ -157,6 +162,27 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InStagesOfAPipeline) {
       for (const int64_t micro_batches : {1, 4}) {
         const char* recompute = seed % 3 == 0 ? "full" : seed % 3 == 1 ? "none" : "every:2";
         all.push_back({zero, recompute, precision, pp * dp, micro_batches, fsdp, ++seed, pp, order});
+      }
+    }
+  }
+  check(all, 12);
+}
+
+// Rows that ranks share unevenly, vocabularies that they do not share alike, more stages and shards beside them.
+TEST_P(RandomModels, TrainAsOneRankDoes_WithLayersThatRanksShare) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(3000 + 24 * zero + (precision[0] == 'b' ? 96 : precision[2] == '1' ? 192 : 0));
+  for (const auto& [tp, pp, dp, fsdp] :
+       {std::tuple(2, 1, 1, 1), {3, 1, 1, 1}, {2, 1, 2, 1}, {2, 2, 1, 1}, {2, 2, 2, 1}, {2, 1, 4, 2}}) {
+    for (const bool sequence : {true, false}) {
+      for (const int64_t micro_batches : {1, 3}) {
+        const char* recompute = seed % 4 == 0   ? "full"
+                                : seed % 4 == 1 ? "none"
+                                : seed % 4 == 2 ? "selective"
+                                                : "every:2";
+        all.push_back(
+            {zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp, "1f1b", tp, sequence});
       }
     }
   }

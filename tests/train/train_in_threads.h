@@ -56,7 +56,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                 std::optional<optim::LossScale> loss_scale = {}) {
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
   const spec::Layout layout = spec::resolve(run, ranks);
-  const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
+  const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
   const auto programs = strategies::compile_and_verify(run, table, layout);
   Trained out;
   out.step = programs[0];
@@ -67,7 +67,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
-    const models::Model model = models::make_model(run.model, models::options_of(table));
+    const models::Model model = models::make_model(run.model, table, layout.mesh.index(layout.tensor, comm.rank()));
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);

@@ -1,0 +1,113 @@
+#include <map>
+
+#include "herd/base/check.h"
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/models/gpt.h"
+#include "herd/models/gpt_parameters_internal.h"
+#include "herd/nn/layer_parts.h"
+
+namespace herd::models {
+namespace {
+
+using nn::GroupList;
+using nn::Parameter;
+using nn::ParameterSpec;
+using Shape = spec::RunFile::Model;
+
+class SplitBuilder {
+ public:
+  SplitBuilder(const Shape& shape, const spec::ModelTable& table, int place)
+      : shape_(shape), table_(table), place_(place), layer_(layer_shape(shape, table.recomputes_attention)) {}
+
+  Model build() {
+    describe_parameters();
+    for (const spec::ParameterGroupShape& group : table_.groups) model_.groups.push_back(make_group(group));
+    for (const spec::BlockShape& block : table_.blocks) {
+      model_.blocks.push_back(make_block(block));
+      model_.blocks.back()->set_layer(block.layer);
+    }
+    model_.context = shape_.context;
+    return std::move(model_);
+  }
+
+ private:
+  void describe_parameters() {
+    const auto add = [&](const std::vector<ParameterSpec>& specs) {
+      for (const ParameterSpec& spec : specs) whole_.emplace(spec.name, spec);
+    };
+    add({token_embedding(shape_), position_embedding(shape_), output_projection(shape_)});
+    add(final_norm(shape_));
+    for (int64_t l = 0; l < shape_.layers; ++l)
+      add(nn::transformer_parameters("h." + std::to_string(l) + ".", layer_, shape_.layers));
+  }
+
+  std::shared_ptr<nn::ParameterGroup> make_group(const spec::ParameterGroupShape& group) const {
+    std::vector<ParameterSpec> specs;
+    bool is_cut = false;
+    for (const spec::ParameterShape& parameter : group.parameters) {
+      ParameterSpec spec = whole_.at(parameter.name);
+      std::vector<nn::Span> spans;
+      for (const spec::IndexSpan& span : cut_spans(parameter, table_.tp, place_))
+        spans.push_back({span.begin, span.end});
+      is_cut = is_cut || !spans.empty();
+      specs.push_back(spans.empty() ? spec : nn::cut(std::move(spec), parameter.cut_dim, std::move(spans)));
+    }
+    return std::make_shared<nn::ParameterGroup>(group.name, std::move(specs),
+                                                nn::GroupOptions{.dtype = scalar_type_of(table_.compute),
+                                                                 .gradient_dtype = scalar_type_of(table_.gradient),
+                                                                 .frozen = group.frozen,
+                                                                 .place = is_cut ? place_ : 0});
+  }
+
+  std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) const {
+    GroupList groups;
+    for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
+    const auto one = [&](const std::string& name) -> Parameter& { return nn::find(groups, name); };
+    const bool has_bias = layer_.norm == nn::NormKind::kLayerNorm;
+    const auto norm = [&](const std::string& name) {
+      return std::make_shared<nn::Norm>(block.name, groups, layer_.norm, one(name + ".weight"),
+                                        has_bias ? &one(name + ".bias") : nullptr);
+    };
+    if (block.name == "embedding") return std::make_shared<nn::CutEmbedding>(groups, one("wte.weight"));
+    if (block.name == "positions") return std::make_shared<nn::AddPositions>(groups, one("wpe.weight"), shape_.dropout);
+    if (block.name == "norm_f") return norm("ln_f");
+    if (block.name == "head")
+      return std::make_shared<nn::CutHead>(groups, one(shape_.tie_embeddings ? "wte.weight" : "head.weight"));
+    const size_t dot = block.name.rfind('.');
+    const std::string layer = block.name.substr(0, dot + 1), part = block.name.substr(dot + 1);
+    if (part == "norm_1") return norm(layer + "ln_1");
+    if (part == "norm_2") return norm(layer + "ln_2");
+    if (part == "attention") {
+      const int64_t heads = layer_.heads / table_.tp;
+      return std::make_shared<nn::CutAttention>(
+          block.name, groups,
+          nn::AttentionParameters{one(layer + "attn.qkv.weight"), &one(layer + "attn.qkv.bias"),
+                                  one(layer + "attn.proj.weight"), nullptr},
+          nn::AttentionShape{.heads = heads,
+                             .dropout = layer_.dropout,
+                             .recompute = layer_.recompute_attention,
+                             .first_head = heads * place_});
+    }
+    if (part == "mlp")
+      return std::make_shared<nn::CutFeedForward>(block.name, groups, one(layer + "mlp.up.weight"),
+                                                  &one(layer + "mlp.up.bias"), one(layer + "mlp.down.weight"));
+    HERD_CHECK(part == "add_1" || part == "add_2", "no block is called " + block.name);
+    Parameter& bias = one(layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
+    return std::make_shared<nn::AddSum>(block.name, groups, &bias, layer_.dropout, part == "add_1");
+  }
+
+  const Shape& shape_;
+  const spec::ModelTable& table_;
+  int place_;
+  nn::TransformerShape layer_;
+  std::map<std::string, ParameterSpec> whole_;
+  Model model_;
+};
+
+}  // namespace
+
+Model make_split_gpt(const Shape& shape, const spec::ModelTable& table, int place) {
+  return SplitBuilder(shape, table, place).build();
+}
+
+}  // namespace herd::models

@@ -1,0 +1,122 @@
+#include "herd/nn/layer_parts.h"
+
+#include <ATen/ops/arange.h>
+#include <ATen/ops/gelu.h>
+
+#include "herd/base/check.h"
+#include "herd/base/error.h"
+#include "herd/nn/chunked_cross_entropy.h"
+#include "herd/nn/dropout.h"
+#include "herd/nn/embedding.h"
+#include "herd/nn/linear.h"
+
+namespace herd::nn {
+namespace {
+
+// Position in its sample of each row of a shard; rows of padding count on.
+at::Tensor positions_of(int64_t rows, const Context& context) {
+  return at::arange(context.first_row, context.first_row + rows, at::kLong).remainder_(context.tokens);
+}
+
+// Adds the sum over rows, in the gradient's precision.
+void add_row_sum(Parameter& parameter, const at::Tensor& dy_SD) {
+  if (!parameter.frozen()) parameter.add_gradient(dy_SD.sum(0, false, parameter.gradient().scalar_type()));
+}
+
+}  // namespace
+
+CutEmbedding::CutEmbedding(GroupList groups, Parameter& tokens_VD)
+    : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD) {}
+
+Tuple CutEmbedding::forward(const Tuple& ids_BT, const Context&) {
+  return {cut_embedding(ids_BT.at(0).reshape({-1}), tokens_VD_)};
+}
+
+AddPositions::AddPositions(GroupList groups, Parameter& positions_CD, double dropout)
+    : Block("positions", std::move(groups)), positions_CD_(positions_CD), dropout_(dropout) {}
+
+Tuple AddPositions::forward(const Tuple& x_SD, const Context& context) {
+  const at::Tensor& x = x_SD.at(0);
+  if (context.tokens > positions_CD_.spec().sizes[0]) {
+    throw Error(Code::kBadConfig, "sequences of " + std::to_string(context.tokens) +
+                                      " tokens, but the model's context is " +
+                                      std::to_string(positions_CD_.spec().sizes[0]) +
+                                      "\n  fix: model.context of at least " + std::to_string(context.tokens));
+  }
+  const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x.size(0), context));
+  return {dropout_rows(y, dropout_, Site::kEmbedding, context)};
+}
+
+Tuple AddPositions::backward(const Tuple& dy_SD, const Context& context) {
+  const at::Tensor dx = dropout_rows(dy_SD.at(0), dropout_, Site::kEmbedding, context);
+  if (!positions_CD_.frozen()) {
+    at::Tensor gradient = positions_CD_.gradient();
+    if (positions_CD_.take_beta() == 0.0) gradient.zero_();
+    gradient.index_add_(0, positions_of(dx.size(0), context), dx.to(gradient.scalar_type()));
+  }
+  return {dx};
+}
+
+Norm::Norm(std::string name, GroupList groups, NormKind kind, Parameter& gain, Parameter* bias)
+    : Block(std::move(name), std::move(groups)), kind_(kind), gain_(gain), bias_(bias) {}
+
+Tuple Norm::forward(const Tuple& x_SD, const Context&) { return {norm(kind_, x_SD.at(0), gain_, bias_)}; }
+
+CutAttention::CutAttention(std::string name, GroupList groups, const AttentionParameters& parameters,
+                           const AttentionShape& shape)
+    : Block(std::move(name), std::move(groups)), parameters_(parameters), shape_(shape) {}
+
+Tuple CutAttention::forward(const Tuple& n_RD, const Context& context) {
+  const at::Tensor& n = n_RD.at(0);
+  const int64_t D = n.size(1), T = context.tokens, B = T == 0 ? 0 : n.size(0) / T;
+  return {self_attention(n.view({B, T, D}), parameters_, shape_, context).view({-1, D})};
+}
+
+AddSum::AddSum(std::string name, GroupList groups, Parameter* bias, double dropout, bool of_attention)
+    : Block(std::move(name), std::move(groups)), bias_(bias), dropout_(dropout), of_attention_(of_attention) {}
+
+Tuple AddSum::forward(const Tuple& x_and_y_SD, const Context& context) {
+  const at::Tensor &x = x_and_y_SD.at(0), &y = x_and_y_SD.at(1);
+  const Site site = of_attention_ ? Site::kAttentionOutput : Site::kFeedForward;
+  const at::Tensor sum = bias_ != nullptr ? y + bias_->value() : y;
+  const at::Tensor left = dropout_rows(sum, dropout_, site, context);
+  return {x + left};
+}
+
+Tuple AddSum::backward(const Tuple& dz_SD, const Context& context) {
+  const Site site = of_attention_ ? Site::kAttentionOutput : Site::kFeedForward;
+  const at::Tensor dy = dropout_rows(dz_SD.at(0), dropout_, site, context);
+  if (bias_ != nullptr) add_row_sum(*bias_, dy);
+  return {dz_SD[0], dy};
+}
+
+CutFeedForward::CutFeedForward(std::string name, GroupList groups, Parameter& up_FD, Parameter* bias_F,
+                               Parameter& down_DF)
+    : Block(std::move(name), std::move(groups)), up_FD_(up_FD), bias_F_(bias_F), down_DF_(down_DF) {}
+
+Tuple CutFeedForward::forward(const Tuple& n_RD, const Context&) {
+  return {linear(at::gelu(linear(n_RD.at(0), up_FD_, bias_F_), "tanh"), down_DF_)};
+}
+
+CutHead::CutHead(GroupList groups, Parameter& projection_VD)
+    : LossBlock("head", std::move(groups)), projection_VD_(projection_VD) {}
+
+Tuple CutHead::forward(const Tuple& n_RD, const Context&) { return {linear(n_RD.at(0), projection_VD_)}; }
+
+LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients) {
+  HERD_CHECK(context.tensor != nullptr, "a vocabulary that is cut has ranks that share it");
+  const ParameterSpec& spec = projection_VD_.spec();
+  const at::Tensor n = n_RD.at(0).detach();
+  const CrossEntropyResult head = chunked_cross_entropy(
+      n, projection_VD_, targets_BT.reshape({-1}),
+      {.with_gradients = with_gradients,
+       .weight = context.weight,
+       .shared = {.ranks = context.tensor, .first = spec.spans.at(0).begin, .words = spec.of_whole()[0]}});
+  LossResult result{.sum = head.sum, .count = head.count};
+  if (!with_gradients) return result;
+  for (const auto& group : groups()) group->finish_gradient();
+  result.dx = {head.dn_ND};
+  return result;
+}
+
+}  // namespace herd::nn

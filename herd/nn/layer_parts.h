@@ -1,0 +1,101 @@
+// The parts of a GPT's layers that ranks of a tensor-parallel axis share (spec::program_table): each a block of its
+// own, so that the collectives between them are ops of the Program.
+//   R rows of tokens, S of them in a rank's shard where norms and sums work on shards (S = R without sequence
+//   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V its words.
+//     cut embedding   ids_BT  -> y_RD partial: rows of words that others have are zero
+//     positions       x_SD    -> dropout(x + positions)
+//     norm            x_SD    -> n_SD
+//     attention       n_RD    -> y_RD partial: its heads, and their columns of the second projection without its bias
+//     add             x_SD, y_SD -> x + dropout(y + bias)
+//     feed forward    n_RD    -> y_RD partial: its columns of the second matrix without its bias
+//     head            n_RD    -> loss, and dn_RD partial
+// Dropout draws what the whole layer would. Sources: those of strategies/tensor_parallel.h.
+#pragma once
+
+#include "herd/nn/block.h"
+#include "herd/nn/norm.h"
+#include "herd/nn/self_attention.h"
+
+namespace herd::nn {
+
+using GroupList = std::vector<std::shared_ptr<ParameterGroup>>;
+
+class CutEmbedding final : public Block {
+ public:
+  explicit CutEmbedding(GroupList groups, Parameter& tokens_VD);
+  Tuple forward(const Tuple& ids_BT, const Context& context) override;
+
+ private:
+  Parameter& tokens_VD_;
+};
+
+class AddPositions final : public Block {
+ public:
+  AddPositions(GroupList groups, Parameter& positions_CD, double dropout);
+  Tuple forward(const Tuple& x_SD, const Context& context) override;  // throws kBadConfig if T > C
+  bool has_backward() const override { return true; }
+  Tuple backward(const Tuple& dy_SD, const Context& context) override;
+
+ private:
+  Parameter& positions_CD_;
+  double dropout_;
+};
+
+class Norm final : public Block {
+ public:
+  Norm(std::string name, GroupList groups, NormKind kind, Parameter& gain, Parameter* bias);
+  Tuple forward(const Tuple& x_SD, const Context& context) override;
+
+ private:
+  NormKind kind_;
+  Parameter& gain_;
+  Parameter* bias_;
+};
+
+class CutAttention final : public Block {
+ public:
+  CutAttention(std::string name, GroupList groups, const AttentionParameters& parameters, const AttentionShape& shape);
+  Tuple forward(const Tuple& n_RD, const Context& context) override;
+
+ private:
+  AttentionParameters parameters_;
+  AttentionShape shape_;
+};
+
+class AddSum final : public Block {
+ public:
+  AddSum(std::string name, GroupList groups, Parameter* bias, double dropout, bool of_attention);
+  Tuple forward(const Tuple& x_and_y_SD, const Context& context) override;
+  bool has_backward() const override { return true; }
+  Tuple backward(const Tuple& dz_SD, const Context& context) override;
+
+ private:
+  Parameter* bias_;
+  double dropout_;
+  bool of_attention_;  // which of a layer's two random masks it draws
+};
+
+class CutFeedForward final : public Block {
+ public:
+  // up (F, D) with its bias (F), down (D, F).
+  CutFeedForward(std::string name, GroupList groups, Parameter& up_FD, Parameter* bias_F, Parameter& down_DF);
+  Tuple forward(const Tuple& n_RD, const Context& context) override;
+
+ private:
+  Parameter& up_FD_;
+  Parameter* bias_F_;
+  Parameter& down_DF_;
+};
+
+class CutHead final : public LossBlock {
+ public:
+  explicit CutHead(GroupList groups, Parameter& projection_VD);
+  Tuple forward(const Tuple& n_RD, const Context& context) override;  // logits of this rank's words
+  LossResult loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context,
+                  bool with_gradients) override;
+
+ private:
+  Parameter& projection_VD_;
+};
+
+}  // namespace herd::nn

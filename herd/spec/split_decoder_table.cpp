@@ -1,0 +1,164 @@
+#include <algorithm>
+
+#include "herd/spec/table_builder_internal.h"
+
+namespace herd::spec {
+
+// What ranks of a sequence-parallel axis share is counted at the longest of their shards.
+BlockShape TableBuilder::part(const std::string& name, Split split) const {
+  BlockShape block{.name = name};
+  block.split = split != Split::kSequence || sequence_ ? split : Split::kNone;
+  block.input_bytes = block.output_bytes = R_ * D_ * element_;
+  return block;
+}
+
+// Looks up the tokens whose rows this rank has. Keeps which ones these are, at most all, and the rows' numbers.
+BlockShape TableBuilder::cut_embedding() const {
+  BlockShape block = part("embedding", Split::kCut);
+  const int64_t rd = block.output_bytes;
+  block.backward_reads_weights = false;
+  block.input_bytes = R_ * 8;
+  block.graph_bytes = 3 * block.input_bytes;
+  block.forward.memory_bytes = static_cast<double>(2 * rd + 2 * rd / tp_);
+  block.forward.scratch_bytes = rd;
+  block.backward.memory_bytes = static_cast<double>((V_ / tp_) * D_ * gradient_element_ + 3 * rd / tp_);
+  block.backward.scratch_bytes = R_ * D_ * gradient_element_;
+  return block;
+}
+
+BlockShape TableBuilder::positions() const {
+  BlockShape block = part("positions", Split::kSequence);
+  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
+  block.forward.memory_bytes = block.backward.memory_bytes = static_cast<double>(3 * rd);
+  block.forward.scratch_bytes = block.backward.scratch_bytes = rd;
+  block.backward_reads_weights = false;
+  return block;
+}
+
+BlockShape TableBuilder::norm(const std::string& name) const {
+  BlockShape block = part(name, Split::kSequence);
+  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
+  block.graph_bytes = rd + norm_bytes(rows);
+  block.forward.memory_bytes = static_cast<double>(2 * rd);
+  block.backward.memory_bytes = static_cast<double>(5 * rd);
+  block.backward.scratch_bytes = rd;
+  return block;
+}
+
+BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle& style) const {
+  BlockShape block = part(name, Split::kCut);
+  const bool flash = table_.attention == Attention::kFlash;
+  const int64_t heads = R_ * (A_ + 2 * K_) / tp_ * element_;
+  block.graph_bytes = R_ * (D_ + 2 * (A_ + K_) / tp_) * element_ + (flash ? R_ * m_.heads / tp_ * 4 : 0);
+  if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
+  block.score_bytes = saved_scores();
+  const double weights = static_cast<double>((2 * A_ + 2 * K_) * D_ / tp_), rows = static_cast<double>(R_);
+  const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
+  block.forward.matmul_flops = 2 * rows * weights;
+  block.forward.attention_flops = (style.causal && flash ? 0.5 : 1.0) * scores;
+  block.forward.memory_bytes = static_cast<double>(2 * block.output_bytes + 2 * heads);
+  const int64_t product = product_bytes(D_, (A_ + 2 * K_) / tp_), matrices = flash ? 0 : matrix_bytes();
+  const int64_t masks = table_.compute == DType::kBF16 ? 3 * matrices / 2 : 0;
+  const int64_t kept = selective_ ? 0 : saved_scores();
+  block.forward.scratch_bytes = std::max({int64_t{0}, product, 2 * matrices + masks - kept + heads});
+  block.backward.matmul_flops = 4 * rows * weights;
+  block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
+  block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
+  const int64_t piece = std::max(gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(D_, A_ / tp_));
+  block.backward.scratch_bytes =
+      std::max({heads + R_ * A_ / tp_ * element_ + piece, product, 3 * matrices + masks - kept + heads});
+  if (selective_) {
+    block.backward.attention_flops += block.score_bytes > 0 ? block.forward.attention_flops : 0;
+    block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
+  } else {
+    block.graph_bytes += block.score_bytes;
+  }
+  return block;
+}
+
+// The residual plus what dropout leaves of a sum and its bias. Keeps nothing: its gradients need none of them.
+BlockShape TableBuilder::add(const std::string& name) const {
+  BlockShape block = part(name, Split::kSequence);
+  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
+  block.backward_reads_weights = false;
+  block.forward.memory_bytes = static_cast<double>(4 * rd);
+  block.backward.memory_bytes = static_cast<double>(2 * rd);
+  block.forward.scratch_bytes = rd;
+  return block;
+}
+
+BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& style) const {
+  BlockShape block = part(name, Split::kCut);
+  const int64_t rf = R_ * F_ / tp_ * element_;
+  block.graph_bytes = R_ * D_ * element_ + feeds(style) * rf;
+  const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2, rows = static_cast<double>(R_);
+  const double weights = gates * static_cast<double>(D_ * F_ / tp_);
+  block.forward.matmul_flops = 2 * rows * weights;
+  block.forward.memory_bytes = static_cast<double>(2 * block.output_bytes + 4 * rf);
+  const int64_t product = product_bytes(D_, F_ / tp_);
+  block.forward.scratch_bytes = product;
+  block.backward.matmul_flops = 4 * rows * weights;
+  block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 6 * rf);
+  const int64_t piece = std::max(gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_));
+  block.backward.scratch_bytes = std::max(rf + piece, product == 0 ? 0 : product + rf);
+  return block;
+}
+
+// Logits of this rank's words, in chunks; ranks tell each other of each row its maximum, its sum and the target's
+// logit.
+BlockShape TableBuilder::cut_head() const {
+  BlockShape block = part("head", Split::kCut);
+  const int64_t rd = block.input_bytes, vocab = (V_ + tp_ - 1) / tp_;
+  block.output_bytes = 0;
+  const double rows = static_cast<double>(R_);
+  block.forward.matmul_flops = 6 * rows * static_cast<double>(D_ * vocab);
+  block.forward.memory_bytes = rows * static_cast<double>(vocab * element_) * 5 + 3.0 * static_cast<double>(rd);
+  const int64_t logit = element_ == 4 ? 4 : 4 + element_;
+  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
+  block.forward.scratch_bytes = chunk * vocab * logit + gradient_piece(vocab, D_) + 8 * chunk * (3 + 3 * tp_);
+  if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));
+  const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
+  block.inner = {{"tp", false, chunk * 3 * tp_ * 4, chunks, 0}};
+  return block;
+}
+
+// Groups: what is cut, and what is whole, of each layer; positions and the final norm are whole, tokens and head cut.
+ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  TableBuilder table(run, micro_batch, kernels);
+  const auto& m = run.model;
+  const bool gpt = m.kind == "gpt";
+  const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
+  int blocks = 0;
+  const auto add = [&](BlockShape block, int layer, std::vector<int> groups, std::vector<int> inputs = {}) {
+    block.layer = layer;
+    block.inputs = std::move(inputs);
+    table.add_block(std::move(block), std::move(groups));
+    return ++blocks;  // the number of the activation that it gives
+  };
+  const int tokens = table.add_group("wte", {{"wte.weight", {m.vocab, m.width}, 0}});
+  int x = add(table.cut_embedding(), 0, {tokens});
+  if (gpt) x = add(table.positions(), 0, {table.add_group("wpe", {{"wpe.weight", {m.context, m.width}}})});
+  for (int64_t l = 0; l < m.layers; ++l) {
+    const std::string name = "h." + std::to_string(l);
+    std::vector<ParameterShape> whole, cut;
+    for (ParameterShape& parameter : table.layer_parameters(name + ".", style))
+      (parameter.cut_dim < 0 ? whole : cut).push_back(std::move(parameter));
+    const int own = table.add_group(name, std::move(whole)), shared = table.add_group(name + ".tp", std::move(cut));
+    const int layer = static_cast<int>(l) + 1;
+    add(table.norm(name + ".norm_1"), layer, {own});
+    const int mixed = add(table.cut_attention(name + ".attention", style), layer, {shared});
+    const int sum = add(table.add(name + ".add_1"), layer, {own}, {x, mixed});
+    add(table.norm(name + ".norm_2"), layer, {own});
+    const int fed = add(table.cut_feed(name + ".mlp", style), layer, {shared});
+    x = add(table.add(name + ".add_2"), layer, {own}, {sum, fed});
+  }
+  const int last = static_cast<int>(m.layers) + 1;
+  std::vector<ParameterShape> final_norm;
+  table.add_norm(final_norm, "ln_f");
+  add(table.norm("norm_f"), last, {table.add_group("ln_f", std::move(final_norm))});
+  const int head = m.tie_embeddings ? tokens : table.add_group("head", {{"head.weight", {m.vocab, m.width}, 0}});
+  add(table.cut_head(), last, {head});
+  return table.take();
+}
+
+}  // namespace herd::spec

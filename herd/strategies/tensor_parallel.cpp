@@ -1,0 +1,143 @@
+#include "herd/strategies/tensor_parallel.h"
+
+#include <algorithm>
+#include <set>
+
+#include "herd/base/check.h"
+#include "herd/program/names.h"
+
+namespace herd::strategies {
+
+using program::Form;
+using program::Lane;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Value;
+using program::ValueKind;
+using spec::Split;
+
+namespace {
+
+// Tokens are whole on every rank.
+bool is_shared(const Value& value) {
+  return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
+}
+
+bool is_pass(const Op& op) {
+  return op.kind == OpKind::kForward || op.kind == OpKind::kRecompute || op.kind == OpKind::kLoss ||
+         op.kind == OpKind::kBackward;
+}
+
+Value in_form(Value value, Form form) {
+  value.form = form;
+  return value;
+}
+
+class Writer {
+ public:
+  Writer(Program step, int axis, bool sequence, int64_t rows)
+      : step_(std::move(step)), axis_(axis), rest_(sequence ? Form::kShard : Form::kNone), rows_(rows) {}
+
+  Program run(const std::vector<Split>& splits) {
+    for (Op& op : step_.ops) {
+      if (is_pass(op) && splits[static_cast<size_t>(op.block)] == Split::kCut)
+        cut(std::move(op));
+      else
+        uncut(std::move(op));
+    }
+    step_.ops = std::move(ops_);
+    forget_unnamed();
+    return std::move(step_);
+  }
+
+ private:
+  // What lies between cut blocks is at rest: a shard or whole.
+  void uncut(Op op) {
+    for (auto* side : {&op.reads, &op.writes}) {
+      for (Value& value : *side) {
+        if (is_shared(value)) value = declared(in_form(value, rest_));
+      }
+    }
+    ops_.push_back(std::move(op));
+  }
+
+  void cut(Op op) {
+    std::vector<Value> sums;
+    for (const Value& value : op.reads) {
+      if (is_shared(value) && rest_ == Form::kShard)
+        collective(OpKind::kAllGather, declared(in_form(value, Form::kShard)), declared(value));
+    }
+    for (Value& value : op.writes) {
+      if (!is_shared(value)) continue;
+      HERD_CHECK(std::find(op.reads.begin(), op.reads.end(), value) == op.reads.end(),
+                 "a cut block adds to " + program::value_name(value));
+      sums.push_back(value);
+      value = declared(in_form(value, Form::kPartial));
+    }
+    if (op.kind == OpKind::kLoss) op.axis = axis_;
+    ops_.push_back(std::move(op));
+    for (const Value& value : sums) {
+      collective(rest_ == Form::kShard ? OpKind::kReduceScatter : OpKind::kAllReduce, in_form(value, Form::kPartial),
+                 declared(in_form(value, rest_)));
+    }
+  }
+
+  void collective(OpKind kind, const Value& from, const Value& to) {
+    ops_.push_back({.kind = kind, .lane = Lane::kActivations, .reads = {from}, .writes = {to}, .axis = axis_});
+  }
+
+  // Shards are alike, so the last ones may hold padding, and wholes that shards become or come from are as long as
+  // they.
+  Value declared(const Value& value) {
+    if (value.form == Form::kNone && rest_ == Form::kNone) return value;
+    program::ValueInfo info = step_.values.at(in_form(value, Form::kNone));
+    if (wholes_.insert(in_form(value, Form::kNone)).second && rest_ == Form::kShard) {
+      const int64_t ranks = step_.mesh.size(axis_);
+      info.bytes = info.bytes / rows_ * ((rows_ + ranks - 1) / ranks) * ranks;
+      step_.values.at(in_form(value, Form::kNone)) = info;
+    }
+    if (value.form == Form::kShard) info.bytes /= step_.mesh.size(axis_);
+    if (value.form != Form::kNone) step_.values[value] = info;
+    return value;
+  }
+
+  void forget_unnamed() {
+    std::set<Value> named;
+    for (const Op& op : step_.ops) {
+      for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+    }
+    std::erase_if(step_.values,
+                  [&](const auto& entry) { return is_shared(entry.first) && !named.contains(entry.first); });
+  }
+
+  Program step_;
+  const int axis_;
+  const Form rest_;
+  const int64_t rows_;
+  std::set<Value> wholes_;  // whose bytes are those of all shards
+  std::vector<Op> ops_;
+};
+
+}  // namespace
+
+TensorParallel::TensorParallel(int axis, const spec::ModelTable& model) : axis_(axis), rows_(model.tokens) {
+  for (const spec::BlockShape& block : model.blocks) splits_.push_back(block.split);
+  sequence_ = std::ranges::count(splits_, Split::kSequence) > 0;
+}
+
+std::string TensorParallel::name() const { return sequence_ ? "tensor and sequence parallel" : "tensor parallel"; }
+
+Program TensorParallel::rewrite(Program step) const {
+  return Writer(std::move(step), axis_, sequence_, rows_).run(splits_);
+}
+
+std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {
+  std::set<int> groups;
+  for (const spec::BlockShape& block : model.blocks) {
+    if (block.split == Split::kSequence) groups.insert(block.groups.begin(), block.groups.end());
+  }
+  return {groups.begin(), groups.end()};
+}
+
+}  // namespace herd::strategies

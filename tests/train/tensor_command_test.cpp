@@ -1,0 +1,114 @@
+// Runs of herd train whose layers ranks share: they train as one rank does, alone and with everything else, save for
+// any layout and start from any, take the memory that was predicted, and are refused where ranks can't share.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+using testing::HasSubstr;
+
+std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
+
+struct Layout {
+  int ranks = 1;
+  std::vector<std::string> overrides = {};
+};
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+// A vocabulary that two ranks don't share alike.
+const std::vector<std::string> kRun = {"model.layers=4",      "model.heads=4",     "model.vocab=301",
+                                       "train.steps=20",      "optimizer.lr=3e-4", "train.eval_every=10",
+                                       "checkpoint.every=10", "model.dropout=0.1", "health.replica_hash_every=5"};
+
+// Losses and norms of each step, and of the validation.
+void expect_same(const std::vector<StepMetrics>& steps, const std::vector<StepMetrics>& expected,
+                 const std::string& what) {
+  ASSERT_EQ(steps.size(), expected.size()) << what;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss) << what << " step " << i;
+    EXPECT_NEAR(steps[i].grad_norm, expected[i].grad_norm, 1e-5 * expected[i].grad_norm) << what << " step " << i;
+    EXPECT_EQ(steps[i].tokens, expected[i].tokens);
+  }
+  EXPECT_NEAR(*steps.back().val_loss, *expected.back().val_loss, 2e-6 * *expected.back().val_loss) << what;
+}
+
+TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
+  RunFolder folder;
+  for (const std::string tied : {"model.tie_embeddings=true", "model.tie_embeddings=false"}) {
+    const auto overrides = with(kRun, {tied});
+    ASSERT_EQ(folder.train("one" + tied, 1, overrides).status, 0);
+    const auto expected = metrics_of(folder.root / ("one" + tied));
+    const std::pair<Layout, Layout> moves[] = {
+        {{2, {"mesh.tp=2"}}, {1}},
+        {{1}, {4, {"mesh.tp=4", "strategy.sequence_parallel=false"}}},
+        {{8, {"mesh.tp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {4, {"mesh.tp=4"}}},
+        {{2, {"strategy.zero=3"}}, {4, {"mesh.tp=2", "strategy.zero=3"}}}};
+    int index = 0;
+    for (const auto& [from, to] : moves) {
+      const std::string name = "move" + std::to_string(index++) + tied;
+      const Ended first = folder.train(name, from.ranks, with(overrides, from.overrides));
+      ASSERT_EQ(first.status, 0) << first.output;
+      expect_same(metrics_of(folder.root / name), expected, name);
+      fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
+      const Ended second = folder.train(name, to.ranks, with(overrides, to.overrides));
+      ASSERT_EQ(second.status, 0) << second.output;
+      EXPECT_THAT(second.output, HasSubstr("resumed from"));
+      expect_same(metrics_of(folder.root / name), expected, name + " resumed");
+    }
+  }
+}
+
+TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  int index = 0;
+  for (const std::string tp : {"2", "4"}) {
+    for (const std::vector<std::string>& form : {std::vector<std::string>{},
+                                                 {"strategy.sequence_parallel=false"},
+                                                 {"strategy.recompute=full"},
+                                                 {"strategy.precision=bf16"},
+                                                 {"model.dropout=0.1"}}) {
+      const std::string name = "memory" + std::to_string(index++);
+      const Ended ended = folder.train(
+          name, std::stoi(tp),
+          with({"mesh.tp=" + tp, "model.width=256", "model.heads=4", "model.context=128", "model.layers=4",
+                "model.vocab=2048", "train.batch=2", "train.steps=3", "train.eval_every=0", "checkpoint.every=-1"},
+               form));
+      ASSERT_EQ(ended.status, 0) << ended.output;
+      const StepMetrics last = metrics_of(folder.root / name).back();
+      const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
+      EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted)
+          << "tp " << tp << " " << testing::PrintToString(form);
+    }
+  }
+}
+
+TEST(TensorCommand, RefusesWhatRanksCannotShare_BeforeAnyOfThemStarts) {
+  RunFolder folder;
+  const std::pair<std::vector<std::string>, std::string> refused[] = {
+      {{"mesh.tp=4"}, "mesh.tp must divide model.heads: 2 % 4 = 2\n  fix: mesh.tp = 2"},
+      {{"mesh.tp=2", "model.ffn=65"}, "mesh.tp must divide model.ffn: 65 % 2 = 1\n  fix: mesh.tp = 1"},
+      {{"mesh.tp=3"}, "mesh.tp must divide model.heads: 2 % 3 = 2\n  fix: mesh.tp = 1"},
+  };
+  for (const auto& [overrides, text] : refused) {
+    const int ranks = overrides[0].back() - '0';
+    const Ended ended = folder.train("refused", ranks, overrides);
+    EXPECT_EQ(ended.status, 2);
+    EXPECT_THAT(ended.output, HasSubstr(text));
+    EXPECT_FALSE(fs::exists(folder.root / "refused"));
+  }
+}
+
+}  // namespace
+}  // namespace herd::train
