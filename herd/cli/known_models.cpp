@@ -5,6 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/nearest_name.h"
+#include "herd/storage/file_kind.h"
 
 namespace herd::cli {
 
@@ -14,7 +15,7 @@ fs::path share_folder() {
   const fs::path beside = fs::read_symlink("/proc/self/exe").parent_path();
   const fs::path installed = beside / HERD_SHARE_FROM_BIN, built = beside / "share/herd";
   for (const fs::path& folder : {installed, built}) {
-    if (fs::is_directory(folder / "models")) return folder.lexically_normal();
+    if (is_folder(folder / "models")) return folder.lexically_normal();
   }
   throw Error(Code::kStorage, "herd's own files are neither in " + installed.lexically_normal().string() + " nor in " +
                                   built.string() + "\n  fix: install herd again, or give the path of a run file");
@@ -22,18 +23,18 @@ fs::path share_folder() {
 
 std::vector<KnownFile> known_files(const std::string& kind) {
   std::vector<KnownFile> out;
-  for (const auto& entry : fs::directory_iterator(share_folder() / kind)) {
-    if (entry.path().extension() != ".toml") continue;
+  for (const fs::path& path : entries_of(share_folder() / kind)) {
+    if (path.extension() != ".toml") continue;
     std::string line;
-    std::getline(std::ifstream(entry.path()) >> std::ws, line);
-    out.push_back({entry.path().stem(), line.starts_with("# ") ? line.substr(2) : ""});
+    std::getline(std::ifstream(path) >> std::ws, line);
+    out.push_back({path.stem(), line.starts_with("# ") ? line.substr(2) : ""});
   }
   std::sort(out.begin(), out.end(), [](const auto& a, const auto& b) { return a.name < b.name; });
   return out;
 }
 
 fs::path find_file(const std::string& path_or_name, const std::string& kind) {
-  if (fs::is_regular_file(path_or_name)) return path_or_name;
+  if (is_file(path_or_name)) return path_or_name;
   std::vector<std::string> names;
   for (const KnownFile& known : known_files(kind)) names.push_back(known.name);
   if (std::find(names.begin(), names.end(), path_or_name) != names.end())

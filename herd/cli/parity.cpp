@@ -7,6 +7,7 @@
 #include <sstream>
 
 #include "herd/base/error.h"
+#include "herd/base/scratch_folder.h"
 #include "herd/cli/difference.h"
 #include "herd/cli/train.h"
 #include "herd/cli/trainer_process.h"
@@ -32,11 +33,7 @@ std::vector<double> read_losses(const fs::path& metrics) {
 // A folder of its own, that goes with the object unless it is kept.
 class ScratchFolder {
  public:
-  explicit ScratchFolder(bool keep) : keep_(keep) {
-    std::string pattern = fs::temp_directory_path() / "herd-parity-XXXXXX";
-    if (!mkdtemp(pattern.data())) throw_errno(Code::kStorage, "make a folder like " + pattern, errno);
-    path_ = pattern;
-  }
+  explicit ScratchFolder(bool keep) : keep_(keep), path_(make_scratch_folder("herd-parity")) {}
   ~ScratchFolder() {
     std::error_code ignored;
     if (keep_)

@@ -11,6 +11,7 @@
 #include "herd/launch/launcher.h"
 #include "herd/spec/run_file.h"
 #include "herd/spec/run_keys.h"
+#include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
 
 namespace herd::cli {
@@ -65,7 +66,7 @@ int run_train(const TrainOptions& options) {
   const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
   if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   const auto logs = folder / "logs";
-  std::filesystem::create_directories(logs);
+  make_folders(logs);
   return launch::launch_job({.command = command,
                              .ranks_per_node = ranks,
                              .num_nodes = options.num_nodes,

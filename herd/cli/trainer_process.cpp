@@ -11,13 +11,14 @@
 #include "herd/planner/rewrites.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
+#include "herd/storage/file_kind.h"
 #include "herd/strategies/table.h"
 
 namespace herd::cli {
 
 std::string trainer_path() {
   const auto path = std::filesystem::read_symlink("/proc/self/exe").parent_path() / "herd-trainer";
-  if (!std::filesystem::exists(path))
+  if (!is_taken(path))
     throw Error(Code::kBadConfig, "this build has no herd-trainer: " + path.string() +
                                       " is not there\n  fix: configure with libtorch (HERD_TORCH=ON), and build it");
   return path;

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <filesystem>
 #include <functional>
 #include <map>
 #include <optional>
@@ -17,6 +16,7 @@
 #include "herd/collectives/registry.h"
 #include "herd/launch/cores.h"
 #include "herd/launch/environment.h"
+#include "herd/storage/file_kind.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/probe.h"
 #include "herd/topology/text.h"
@@ -29,7 +29,7 @@ constexpr int kRounds = 2;
 // What is known already, if it is of this machine.
 Tuning known_tuning(const std::string& path) {
   Tuning tuning;
-  if (std::filesystem::exists(path)) tuning = read_tuning(path);
+  if (is_taken(path)) tuning = read_tuning(path);
   if (!tuning.machine.empty() && tuning.machine != machine_name()) {
     std::printf("%s was measured on \"%s\": it begins anew\n", path.c_str(), tuning.machine.c_str());
     tuning = {};

@@ -12,6 +12,7 @@
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
 #include "herd/storage/safetensors.h"
 
@@ -42,7 +43,7 @@ std::string exact(float value) {
 
 std::string names_in(const fs::path& folder) {
   std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  for (const fs::path& path : entries_of(folder)) names.insert(path.filename().string());
   std::string text;
   for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
   return text;
@@ -50,7 +51,7 @@ std::string names_in(const fs::path& folder) {
 
 std::string read_text(const fs::path& path) {
   const MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+  return std::string(file.text());
 }
 
 class Gpt2Weights final : public WeightSource {
@@ -58,7 +59,7 @@ class Gpt2Weights final : public WeightSource {
   explicit Gpt2Weights(const fs::path& folder) : folder_(folder) {
     const fs::path config_path = folder / kConfig, generation_path = folder / kGenerationConfig;
     Gpt2Config config = parse_gpt2_config(read_text(config_path), config_path.string());
-    if (fs::exists(generation_path))
+    if (is_taken(generation_path))
       config.ends = parse_generation_config(read_text(generation_path), generation_path.string());
     run_.model = config.model;
     run_ = spec::parse_run_text(spec::to_toml(run_), config_path.string());  // fills in, and checks the rules
@@ -90,8 +91,8 @@ class Gpt2Weights final : public WeightSource {
   };
 
   void open_files() {
-    for (const auto& entry : fs::directory_iterator(folder_)) {
-      if (entry.path().extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
+    for (const fs::path& path : entries_of(folder_)) {
+      if (path.extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(path));
     }
     if (files_.empty()) {
       throw Error(Code::kBadConfig, folder_.string() + " has no *.safetensors, but " + names_in(folder_) +
@@ -207,9 +208,7 @@ std::string_view torch_name(DType dtype) {
 
 }  // namespace
 
-bool is_gpt2_folder(const fs::path& folder) {
-  return fs::exists(folder / kConfig) && !fs::exists(folder / kManifestName);
-}
+bool is_gpt2_folder(const fs::path& folder) { return is_taken(folder / kConfig) && !is_taken(folder / kManifestName); }
 
 std::unique_ptr<WeightSource> open_gpt2_folder(const fs::path& folder) { return std::make_unique<Gpt2Weights>(folder); }
 

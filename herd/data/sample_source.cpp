@@ -7,6 +7,7 @@
 #include "herd/data/sample_order.h"
 #include "herd/data/token_file.h"
 #include "herd/data/token_folder.h"
+#include "herd/storage/file_kind.h"
 
 namespace herd {
 namespace {
@@ -67,7 +68,7 @@ class RandomSamples final : public SampleSource {
 std::unique_ptr<SampleSource> open_tokens(const std::filesystem::path& folder, Split split, int64_t context,
                                           uint64_t seed) {
   const auto path = folder / (split == Split::kTrain ? "train.tokens" : "val.tokens");
-  if (!std::filesystem::is_regular_file(path)) {
+  if (!is_file(path)) {
     throw Error(Code::kBadConfig, "data.path = \"" + folder.string() + "\": there is no file " + path.string() +
                                       "\n  fix: herd tokenize FILES... --out " + folder.string());
   }

@@ -11,6 +11,7 @@
 #include "herd/data/token_file.h"
 #include "herd/data/tokenizer.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
 #include "herd/storage/temporary_name.h"
 
@@ -25,7 +26,7 @@ constexpr int64_t kRunsOfValidation = 8;   // at least, however short the text
 std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& paths) {
   std::vector<MappedFile> files;
   for (const auto& path : paths) {
-    if (!std::filesystem::is_regular_file(path)) {
+    if (!is_file(path)) {
       throw Error(Code::kBadConfig,
                   "there is no text file " + path.string() + "\n  fix: name existing plain-text files");
     }
@@ -36,19 +37,15 @@ std::vector<MappedFile> open_files(const std::vector<std::filesystem::path>& pat
   return files;
 }
 
-std::string_view text_of(const MappedFile& file) {
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 // Throws unless the folder is absent, empty, or an earlier run's.
 void require_own(const std::filesystem::path& folder) {
-  if (!std::filesystem::exists(folder)) return;
-  if (!std::filesystem::is_directory(folder)) {
+  if (!is_taken(folder)) return;
+  if (!is_folder(folder)) {
     throw Error(Code::kBadConfig, folder.string() + " is a file, --out takes a folder\n  fix: another --out");
   }
   const std::set<std::string> own = {kModel, kTrain, kValidation, kMeta};
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
+  for (const auto& path : entries_of(folder)) {
+    const std::string name = path.filename().string();
     if (own.contains(name.substr(0, name.find(".tmp.")))) continue;
     throw Error(Code::kBadConfig, folder.string() + " holds " + name + ", which herd tokenize did not write" +
                                       "\n  fix: an --out that is new, empty, or holds tokens alone");
@@ -59,7 +56,7 @@ std::string learning_text(const std::vector<MappedFile>& files, int64_t all_byte
   std::string text;
   for (const auto& file : files) {
     const double share = std::min(1.0, static_cast<double>(limit) / static_cast<double>(all_bytes));
-    text += text_of(file).substr(0, static_cast<size_t>(std::ceil(share * static_cast<double>(file.bytes().size()))));
+    text += file.text().substr(0, static_cast<size_t>(std::ceil(share * static_cast<double>(file.bytes().size()))));
     text += '\n';
   }
   return text;
@@ -135,7 +132,7 @@ TokenFolder write_token_folder(const TokenFolderOptions& options) {
   Encoder encoder(options, tokenizer, all_bytes);
   nlohmann::ordered_json sources = nlohmann::ordered_json::array();
   for (const auto& file : files) {
-    encoder.add(text_of(file));
+    encoder.add(file.text());
     sources.push_back({{"path", file.path().string()}, {"bytes", file.bytes().size()}});
   }
   const TokenFolder result = encoder.finish();

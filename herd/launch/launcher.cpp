@@ -12,6 +12,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/base/scratch_folder.h"
 #include "herd/base/units.h"
 #include "herd/launch/capacity.h"
 #include "herd/launch/console.h"
@@ -42,12 +43,10 @@ class Folder {
     if (logs_) {
       std::error_code failed;
       std::filesystem::create_directories(path_, failed);
-      if (failed) throw Error(Code::kBadConfig, "--log-dir " + path_ + ": " + failed.message());
+      if (failed) throw_errno(Code::kBadConfig, "make the folder of logs " + path_, failed.value());
       return;
     }
-    std::string name = (std::filesystem::temp_directory_path() / "herd-run-XXXXXX").string();
-    if (!mkdtemp(name.data())) throw_errno(Code::kStorage, "make " + name, errno);
-    path_ = name;
+    path_ = make_scratch_folder("herd-run");
   }
   ~Folder() {
     std::error_code ignored;

@@ -10,6 +10,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/temporary_name.h"
 
 namespace herd {
@@ -101,7 +102,7 @@ void write_file_atomically(const std::filesystem::path& path, std::string_view t
 }
 
 void make_folders(const std::filesystem::path& path, FileSystem& files) {
-  if (path.empty() || std::filesystem::is_directory(path)) return;
+  if (path.empty() || is_folder(path)) return;
   make_folders(path.parent_path(), files);
   if (const int result = files.make_folder(path); result < 0) {
     throw_errno(Code::kStorage, "make the folder " + path.string(), -result);

@@ -6,6 +6,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/temporary_name.h"
 
 namespace herd {
@@ -15,11 +16,10 @@ namespace fs = std::filesystem;
 
 // A checkpoint, or a folder of Hugging Face's with its weights.
 bool is_model(const fs::path& path) {
-  std::error_code error;
-  if (fs::exists(path / "manifest.json", error)) return true;
-  if (!fs::exists(path / "config.json", error)) return false;
-  for (const auto& entry : fs::directory_iterator(path, error)) {
-    if (entry.path().extension() == ".safetensors") return true;
+  if (is_taken(path / "manifest.json")) return true;
+  if (!is_taken(path / "config.json")) return false;
+  for (const auto& file : entries_of(path)) {
+    if (file.extension() == ".safetensors") return true;
   }
   return false;
 }
@@ -33,22 +33,21 @@ bool is_of_a_model(const fs::path& file) {
 
 // Names in `to` for all files of `from` that have none there: links, or copies where the file system has no links.
 void keep(const fs::path& from, const fs::path& to, FileSystem& files) {
+  if (is_taken(to)) return;
   std::error_code error;
-  if (fs::exists(fs::symlink_status(to, error))) return;
   if (fs::is_directory(fs::symlink_status(from, error))) {
     if (const int made = files.make_folder(to); made < 0) throw_errno(Code::kStorage, "keep " + from.string(), -made);
-    for (const auto& entry : fs::directory_iterator(from)) keep(entry.path(), to / entry.path().filename(), files);
+    for (const auto& inside : entries_of(from)) keep(inside, to / inside.filename(), files);
     return;
   }
   if (files.link(from, to) == 0) return;
   fs::copy(from, to, fs::copy_options::copy_symlinks, error);
-  if (error) throw Error(Code::kStorage, "keep " + from.string() + " beside the new model: " + error.message());
+  if (error) throw_errno(Code::kStorage, "keep " + from.string() + " beside the new model", error.value());
 }
 
 void check_free(const fs::path& path, Replace replace) {
-  std::error_code error;
-  if (!fs::exists(fs::symlink_status(path, error))) return;
-  if (fs::is_directory(path, error) && fs::is_empty(path, error)) return;
+  if (!is_taken(path)) return;
+  if (is_folder(path) && entries_of(path).empty()) return;
   if (replace == Replace::kModels && is_model(path)) return;
   throw Error(Code::kBadConfig,
               path.string() + " is there already" +
@@ -90,12 +89,10 @@ void AtomicFolder::commit() {
   const auto check = [&](int result, const char* what) {
     if (result < 0) throw_errno(Code::kStorage, std::string(what) + " " + path_.string(), -result);
   };
-  std::error_code ignored;
-  const bool is_replaced = fs::exists(path_, ignored) && !fs::is_empty(path_, ignored);
-  if (is_replaced) {
-    for (const auto& entry : fs::directory_iterator(path_)) {
-      if (!is_of_a_model(entry.path())) keep(entry.path(), working_ / entry.path().filename(), files_);
-    }
+  const auto replaced = entries_of(path_);
+  const bool is_replaced = !replaced.empty();
+  for (const auto& old : replaced) {
+    if (!is_of_a_model(old)) keep(old, working_ / old.filename(), files_);
   }
   check(files_.sync_folder(working_), "sync the files of");
   check(is_replaced ? files_.exchange(working_, path_) : files_.rename(working_, path_), "put the new folder at");

@@ -8,25 +8,23 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/storage/checkpoint_reader.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/run_id.h"
 
 namespace herd {
 namespace {
 
-bool has_manifest(const std::filesystem::path& folder) {
-  return std::filesystem::is_regular_file(folder / kManifestName);
-}
+bool has_manifest(const std::filesystem::path& folder) { return is_file(folder / kManifestName); }
 
 // Every folder of a step, whole or cut short, newest first.
 std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
   static const std::regex pattern("step-([0-9]{8,15})(?:-([0-9]{1,6}))?");
   std::vector<FoundCheckpoint> found;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(root, ignored)) {
-    const std::string name = entry.path().filename().string();
+  for (const auto& path : entries_of(root)) {
+    const std::string name = path.filename().string();
     std::smatch parts;
-    if (!entry.is_directory(ignored) || !std::regex_match(name, parts, pattern)) continue;
-    found.push_back({entry.path(), std::stoll(parts[1]), parts[2].matched ? std::stoi(parts[2]) : 1});
+    if (!std::regex_match(name, parts, pattern) || !is_folder(path)) continue;
+    found.push_back({path, std::stoll(parts[1]), parts[2].matched ? std::stoi(parts[2]) : 1});
   }
   std::sort(found.begin(), found.end(), [](const FoundCheckpoint& a, const FoundCheckpoint& b) {
     return std::tie(a.step, a.attempt) > std::tie(b.step, b.attempt);
@@ -36,6 +34,7 @@ std::vector<FoundCheckpoint> list_folders(const std::filesystem::path& root) {
 
 bool lengths_hold(const std::filesystem::path& folder) {
   try {
+    if (!has_manifest(folder)) return false;
     CheckpointReader reader(folder);
     return true;
   } catch (const Error&) {
@@ -50,12 +49,14 @@ bool is_of_another_run(const std::filesystem::path& folder, const std::string& r
 }
 
 bool remove_folder(const std::filesystem::path& folder, FileSystem& files) {
-  if (has_manifest(folder) && (files.remove(folder / kManifestName) < 0 || files.sync_folder(folder) < 0)) return false;
-  std::error_code ignored;
-  std::vector<std::filesystem::path> paths;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) paths.push_back(entry.path());
-  for (const auto& path : paths) files.remove(path);
-  return files.remove(folder) == 0;
+  try {
+    if (has_manifest(folder) && (files.remove(folder / kManifestName) < 0 || files.sync_folder(folder) < 0))
+      return false;
+    for (const auto& path : entries_of(folder)) files.remove(path);
+    return files.remove(folder) == 0;
+  } catch (const Error&) {  // it may not be looked into
+    return false;
+  }
 }
 
 }  // namespace
@@ -101,6 +102,7 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path) {
   if (has_manifest(path)) return path;
   std::vector<std::string> passed_over;
   for (const auto& root : {path, path / "checkpoints"}) {
+    if (!is_folder(root)) continue;
     if (auto found = newest_whole_checkpoint(root, passed_over)) return found->folder;
   }
   if (!passed_over.empty()) throw Error(Code::kCorruptFile, passed_over.front());
@@ -117,7 +119,7 @@ std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root
     if (one.folder == keep.written || is_of_another_run(one.folder, keep.run)) continue;
     if (kept >= keep.newest) {
       if (!remove_folder(one.folder, files)) remaining.push_back(one.folder);
-    } else if (has_manifest(one.folder) && lengths_hold(one.folder)) {
+    } else if (lengths_hold(one.folder)) {
       ++kept;
     }
   }

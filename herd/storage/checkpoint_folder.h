@@ -21,7 +21,8 @@ struct FoundCheckpoint {
 
 std::string checkpoint_folder_name(int64_t step, int attempt = 1);  // "step-00000100", "step-00000100-2"
 
-// Folders with a manifest, newest first; none if `root` is not there. The manifest itself is not read.
+// Folders with a manifest, newest first; none if `root` is not there. The manifest itself is not read. Here and below:
+// throws kStorage where the system does not let `root` be listed, for then nobody knows what is in it.
 std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root);
 
 // The id of the run that saved a checkpoint, "" where it does not say; nothing if its manifest can't be read.

@@ -4,6 +4,7 @@
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/shard_writer.h"
 #include "herd/storage/temporary_name.h"
 
@@ -13,7 +14,7 @@ std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, i
   make_folders(root, files);
   for (int attempt = 1;; ++attempt) {
     const auto folder = root / checkpoint_folder_name(step, attempt);
-    if (std::filesystem::exists(folder / kManifestName)) continue;
+    if (is_taken(folder / kManifestName)) continue;
     make_folders(folder, files);
     remove_stale_temporaries(folder, files);
     return folder;
@@ -44,8 +45,8 @@ void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, c
                                         "\n  fix: every element is saved by exactly one rank");
     }
   }
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {  // shards of an attempt that was cut short
-    if (!manifest.files.contains(entry.path().filename().string())) files.remove(entry.path());
+  for (const auto& path : entries_of(folder)) {  // shards of an attempt that was cut short
+    if (!manifest.files.contains(path.filename().string())) files.remove(path);
   }
   write_manifest(folder, manifest, files);
 }

@@ -47,7 +47,8 @@ int FileSystem::remove(const std::filesystem::path& path) { return or_errno(::re
 
 int FileSystem::make_folder(const std::filesystem::path& path) {
   const int result = or_errno(::mkdir(path.c_str(), 0755));
-  return result == -EEXIST && std::filesystem::is_directory(path) ? 0 : result;
+  std::error_code ignored;
+  return result == -EEXIST && std::filesystem::is_directory(path, ignored) ? 0 : result;
 }
 
 int FileSystem::sync_folder(const std::filesystem::path& path) {

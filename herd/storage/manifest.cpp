@@ -75,8 +75,7 @@ void merge_manifest(Manifest& whole, const Manifest& part) {
 
 Manifest read_manifest(const std::filesystem::path& folder) {
   const MappedFile file(folder / kManifestName);
-  return parse_manifest({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()},
-                        file.path().string());
+  return parse_manifest(file.text(), file.path().string());
 }
 
 void write_manifest(const std::filesystem::path& folder, const Manifest& manifest, FileSystem& files) {

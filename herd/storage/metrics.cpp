@@ -9,6 +9,7 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
 
 namespace herd {
@@ -90,11 +91,10 @@ std::string header_of(const std::string& run) {
 // A damaged file is kept beside the one that takes its place.
 std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path) {
   const MappedFile file(path);
-  const std::string_view text(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
-  SalvagedMetrics salvaged = salvage_metrics(text, path.string());
+  SalvagedMetrics salvaged = salvage_metrics(file.text(), path.string());
   if (salvaged.passed_over.empty()) return std::move(salvaged.steps);
   const std::string kept = path.string() + ".damaged";
-  write_file_atomically(kept, std::string(text));
+  write_file_atomically(kept, std::string(file.text()));
   log::warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
                ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
   return std::move(salvaged.steps);
@@ -157,13 +157,13 @@ SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file) 
 
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path) {
   const MappedFile file(path);
-  return parse_metrics({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, path.string());
+  return parse_metrics(file.text(), path.string());
 }
 
 MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run)
     : path_(std::move(path)) {
   std::string text = header_of(run) + "\n";
-  if (resumed_step > 0 && std::filesystem::exists(path_)) {
+  if (resumed_step > 0 && is_file(path_)) {
     for (const auto& metrics : salvaged_steps(path_)) {
       if (metrics.step <= resumed_step) text += format_metrics(metrics) + "\n";
     }

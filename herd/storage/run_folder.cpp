@@ -1,14 +1,14 @@
 #include "herd/storage/run_folder.h"
 
 #include <cerrno>
-#include <fstream>
-#include <iterator>
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/file_kind.h"
 #include "herd/storage/file_system.h"
+#include "herd/storage/mapped_file.h"
 #include "herd/storage/run_id.h"
 
 namespace herd {
@@ -32,7 +32,7 @@ std::string id_of(const fs::path& folder) {
   return {};
 }
 
-std::string what_is_there(const fs::path& folder) {
+std::string what_is_taken(const fs::path& folder) {
   const auto found = list_checkpoints(folder / kCheckpoints);
   const std::string id = id_of(folder);
   std::string text = id.empty() ? "a run without an id" : "run " + id;
@@ -44,7 +44,7 @@ std::string what_is_there(const fs::path& folder) {
 [[noreturn]] void refuse_used(const fs::path& folder, const std::string& resume) {
   throw Error(Code::kBadConfig,
               "checkpoint.resume = \"" + resume + "\" starts a new run, which needs a folder of its own, but " +
-                  folder.string() + " holds " + what_is_there(folder) +
+                  folder.string() + " holds " + what_is_taken(folder) +
                   "\n  fix: another log.name; checkpoint.resume = \"auto\" to go on with the run that is there; or "
                   "checkpoint.used_folder = \"set_aside\" to move it to " +
                   (folder / kSetAside).string());
@@ -83,13 +83,20 @@ void move(const fs::path& from, const fs::path& to) {
     throw_errno(Code::kStorage, "move " + from.string() + " to " + to.string(), -result);
 }
 
+fs::path without_links(const fs::path& path) {
+  std::error_code failed;
+  const fs::path found = fs::weakly_canonical(path, failed);
+  if (failed) throw_errno(Code::kStorage, "follow the links of " + path.string(), failed.value());
+  return found;
+}
+
 // A folder for what is set aside now: one that has none of its names yet.
 fs::path new_aside(const fs::path& folder) {
   const std::string id = id_of(folder);
   const std::string base = id.empty() ? "unnamed" : id;
   const auto clashes = [&](const fs::path& aside) {
     for (const char* name : kOfARun) {
-      if (fs::exists(folder / name) && fs::exists(aside / name)) return true;
+      if (is_taken(folder / name) && is_taken(aside / name)) return true;
     }
     return false;
   };
@@ -102,13 +109,15 @@ fs::path new_aside(const fs::path& folder) {
 
 RunRecord read_run_record(const fs::path& folder) {
   const fs::path path = folder / "run.json";
-  if (fs::is_directory(path)) {
+  const FileKind kind = kind_of(path);
+  RunRecord record;
+  if (kind == FileKind::kNothing) return record;
+  if (kind == FileKind::kFolder) {
     throw Error(Code::kStorage, "run.json is a file of the run, but " + path.string() +
                                     " is a folder\n  fix: move that folder away, or take another log.name");
   }
-  std::ifstream file(path, std::ios::binary);
-  const auto json = nlohmann::json::parse(file, nullptr, false);
-  RunRecord record;
+  const MappedFile file(path);
+  const auto json = nlohmann::json::parse(file.text(), nullptr, false);
   if (!json.is_object()) return record;
   const auto text = [&](const char* name, std::string& value) {
     if (const auto found = json.find(name); found != json.end() && found->is_string()) value = *found;
@@ -121,9 +130,11 @@ RunRecord read_run_record(const fs::path& folder) {
 
 bool is_used(const fs::path& folder) {
   if (!list_checkpoints(folder / kCheckpoints).empty()) return true;
-  std::ifstream metrics(folder / kMetrics);
-  std::string line;
-  return std::getline(metrics, line) && std::getline(metrics, line) && !line.empty();
+  if (!is_file(folder / kMetrics)) return false;
+  const MappedFile file(folder / kMetrics);
+  const std::string_view text = file.text();
+  const size_t header = text.find('\n');
+  return header != text.npos && header + 1 < text.size() && text[header + 1] != '\n';
 }
 
 RunStart plan_start(const fs::path& folder, const StartRequest& request) {
@@ -151,7 +162,7 @@ fs::path set_aside(const fs::path& folder) {
   const fs::path aside = new_aside(folder);
   make_folders(aside);
   for (const char* name : kOfARun) {
-    if (fs::exists(fs::symlink_status(folder / name))) move(folder / name, aside / name);
+    if (is_taken(folder / name)) move(folder / name, aside / name);
   }
   FileSystem& files = FileSystem::system();
   for (const fs::path& changed : {aside, folder}) {
@@ -162,7 +173,7 @@ fs::path set_aside(const fs::path& folder) {
 }
 
 fs::path path_after_set_aside(const fs::path& path, const fs::path& folder, const fs::path& aside) {
-  const fs::path inside = fs::weakly_canonical(path).lexically_relative(fs::weakly_canonical(folder));
+  const fs::path inside = without_links(path).lexically_relative(without_links(folder));
   return inside.empty() || *inside.begin() == ".." ? path : aside / inside;
 }
 

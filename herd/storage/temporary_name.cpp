@@ -10,6 +10,7 @@
 #include <string>
 
 #include "herd/storage/atomic_folder.h"
+#include "herd/storage/file_kind.h"
 
 namespace herd {
 namespace {
@@ -40,17 +41,14 @@ std::filesystem::path temporary_name(const std::filesystem::path& path) {
 }
 
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, ignored)) {
-    if (entry.is_directory(ignored)) continue;
-    if (!stale_temporary_of(entry.path().filename().string()).empty()) files.remove(entry.path());
+  for (const auto& path : entries_of(folder)) {
+    if (!stale_temporary_of(path.filename().string()).empty() && !is_folder(path)) files.remove(path);
   }
 }
 
 void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files) {
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(folder_of(path), ignored)) {
-    if (stale_temporary_of(entry.path().filename().string()) == path.filename()) remove_tree(entry.path(), files);
+  for (const auto& beside : entries_of(folder_of(path))) {
+    if (stale_temporary_of(beside.filename().string()) == path.filename()) remove_tree(beside, files);
   }
 }
 

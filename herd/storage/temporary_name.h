@@ -14,6 +14,7 @@ std::filesystem::path temporary_name(const std::filesystem::path& path);  // ano
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
 // Deletes the files that killed processes left in a folder; temporaries of living processes of this machine stay.
+// Throws kStorage where the system does not let the folder be listed; here and below.
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files = FileSystem::system());
 
 // Deletes what they left beside one path on the way to it, files and folders.

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "checkpoint_fixture.h"
+#include "tests/support/as_nobody.h"
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
 
@@ -54,6 +55,25 @@ TEST(RunFolder, AutoGoesOnWithTheFoldersRun) {
   EXPECT_EQ(*plan_start(folder, {}).checkpoint, folder / "checkpoints/step-00000008") << "its own comes first";
   fs::remove(folder / "run.json");
   EXPECT_EQ(plan_start(folder, {}).run, "stranger") << "the checkpoint says whose it is";
+}
+
+TEST(RunFolder, AutoRefusesToBeginAgain_WhereItMayNotSeeWhatIsThere) {
+  TemporaryFolder root;
+  const fs::path folder = used_folder(root);
+  fs::permissions(root.path(), fs::perms(0755));
+  for (const char* closed : {"checkpoints", "checkpoints/step-00000008", "run.json"}) {
+    const auto before = fs::status(folder / closed).permissions();
+    fs::permissions(folder / closed, fs::perms::none);
+    {
+      const AsNobody nobody;
+      EXPECT_ERROR(plan_start(folder, {}), Code::kStorage, "Permission denied", "fix: give this user");
+    }
+    fs::permissions(folder / closed, before);
+  }
+  fs::permissions(folder / "metrics.jsonl", fs::perms::none);
+  fs::remove_all(folder / "checkpoints");
+  const AsNobody nobody;
+  EXPECT_ERROR(is_used(folder), Code::kStorage, "metrics.jsonl: Permission denied", "fix: give this user");
 }
 
 TEST(RunFolder, AutoRefusesToBeginAgain_WhenNoCheckpointIsWhole) {
