@@ -10,6 +10,7 @@
 #include "herd/base/elapsed.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/base/units.h"
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -19,6 +20,8 @@
 namespace herd {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 // An outcome as text between ranks: "ok <content>" or "<code> <message>".
 std::string failure_text(const Error& error) {
   return std::to_string(static_cast<int>(error.code())) + " " + error.message();
@@ -27,9 +30,12 @@ std::string success_text(const std::string& content) { return "ok " + content; }
 bool is_success(const std::string& text) { return text.starts_with("ok "); }
 std::string content_of(const std::string& text) { return text.substr(text.find(' ') + 1); }
 
-[[noreturn]] void throw_failure(const std::string& text) {
-  throw Error(static_cast<Code>(std::stoi(text)), content_of(text));
-}
+Code code_of(const std::string& text) { return static_cast<Code>(std::stoi(text)); }
+
+[[noreturn]] void throw_failure(const std::string& text) { throw Error(code_of(text), content_of(text)); }
+
+// What rank 0 says after a failure.
+constexpr char kAgain[] = "again", kGiveUp[] = "the next save takes its place", kEnd[] = "it has failed";
 
 // Runs `action`, which returns the content of a success.
 template <typename Action>
@@ -101,7 +107,7 @@ CheckpointSaver::CheckpointSaver(Options options, CheckpointPeers& peers, FileSy
 
 CheckpointSaver::~CheckpointSaver() {
   try {
-    wait();
+    join(Due::kDestruction);
   } catch (const std::exception& error) {
     log::error(std::string("a checkpoint was not saved: ") + error.what());
   }
@@ -109,7 +115,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>& tensors) {
   const auto begin = std::chrono::steady_clock::now();
-  wait();
+  join(Due::kNextSave);
   snapshot_->take(tensors);
   times_.stood_ms += us_since(begin) / 1e3;
   writer_ = std::thread([this, state = std::move(state)] {
@@ -124,11 +130,22 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
   });
 }
 
-void CheckpointSaver::wait() {
+void CheckpointSaver::wait() { join(Due::kEnd); }
+
+void CheckpointSaver::join(Due due) {
   if (!writer_.joinable()) return;
+  {
+    const std::lock_guard hold(mutex_);
+    due_ = due;
+    attempts_left_ = options_.retries.most;
+  }
+  changed_.notify_all();
   writer_.join();
+  due_ = Due::kNothing;
   failed_ = false;
-  if (failure_) std::rethrow_exception(std::exchange(failure_, nullptr));
+  const std::exception_ptr failure = std::exchange(failure_, nullptr);
+  if (std::exchange(given_up_, false)) return;
+  if (failure) std::rethrow_exception(failure);
   last_saved_ = written_;
   times_.wrote_ms += writing_ms_;
   ++times_.saves;
@@ -136,14 +153,72 @@ void CheckpointSaver::wait() {
 
 int64_t CheckpointSaver::snapshot_bytes() const { return static_cast<int64_t>(snapshot_->capacity); }
 
-// Every rank makes the same three exchanges, whatever fails where.
+// The ranks know of a failure by the same words; rank 0 says what follows.
 void CheckpointSaver::write(const CheckpointState& state) {
+  {
+    const std::lock_guard hold(mutex_);
+    if (due_ == Due::kNothing) attempts_left_ = options_.retries.most;
+  }
+  while (true) {
+    const std::string failure = try_write(state);
+    if (failure.empty()) break;
+    const std::string next = peers_.from_root(peers_.rank() == 0 ? after_failure(state, failure) : "");
+    if (next == kAgain) continue;
+    given_up_ = next == kGiveUp;
+    throw_failure(failure);
+  }
+  if (said_ != Clock::time_point()) log::info("saved again: the checkpoint of step " + std::to_string(state.step));
+  pause_ = {};
+  said_ = {};
+}
+
+// After a pause that ends as soon as somebody waits: what the ranks do.
+std::string CheckpointSaver::after_failure(const CheckpointState& state, const std::string& failure) {
+  if (code_of(failure) != Code::kStorage) return kEnd;
+  const bool stands = has_older();
+  const std::string goes_on = stands ? ", training goes on with an older checkpoint" : "";
+  std::unique_lock hold(mutex_);
+  if (due_ == Due::kDestruction) return kEnd;
+  if (!(stands && due_ == Due::kNextSave)) {
+    const bool must = !stands || due_ == Due::kEnd;
+    if (must && --attempts_left_ <= 0) return kEnd;
+    pause_ = pause_.count() == 0 ? options_.retries.first_pause : std::min(2 * pause_, options_.retries.longest_pause);
+    say_failure(state.step, failure,
+                "it is tried again in " + format_us(1e3 * static_cast<double>(pause_.count())) + goes_on);
+    if (changed_.wait_for(hold, pause_, [this, seen = due_] { return due_ != seen; })) pause_ = {};
+    if (due_ == Due::kDestruction) return kEnd;
+  }
+  if (!stands || due_ != Due::kNextSave) return kAgain;
+  say_failure(state.step, failure, "the next save takes its place" + goes_on);
+  return kGiveUp;
+}
+
+bool CheckpointSaver::has_older() const {
+  try {
+    return holds_checkpoint(options_.root, options_.run);
+  } catch (const Error&) {  // what may not be listed can't be counted on
+    return false;
+  }
+}
+
+// Not more often than anybody reads.
+void CheckpointSaver::say_failure(int64_t step, const std::string& failure, const std::string& what_follows) {
+  constexpr std::chrono::seconds kBetween{10};
+  const auto now = Clock::now();
+  if (said_ != Clock::time_point() && now - said_ < kBetween) return;
+  said_ = now;
+  log::warning("the checkpoint of step " + std::to_string(step) + " is not saved: " + content_of(failure) + "\n  " +
+               what_follows);
+}
+
+// Every rank makes the same three exchanges, whatever fails where. Empty, or the failure.
+std::string CheckpointSaver::try_write(const CheckpointState& state) {
   std::string opened;
   if (peers_.rank() == 0) {
     opened = outcome_of([&] { return new_checkpoint_folder(options_.root, state.step, files_).string(); });
   }
   opened = peers_.from_root(opened);
-  if (!is_success(opened)) throw_failure(opened);
+  if (!is_success(opened)) return opened;
   const std::filesystem::path folder = content_of(opened);
 
   const auto parts = peers_.to_root(outcome_of([&] { return write_part(folder); }));
@@ -155,8 +230,12 @@ void CheckpointSaver::write(const CheckpointState& state) {
     });
   }
   committed = peers_.from_root(committed);
-  if (!is_success(committed)) throw_failure(committed);
-  written_ = folder;
+  if (is_success(committed)) {
+    written_ = folder;
+    return {};
+  }
+  if (peers_.rank() == 0) discard_unfinished(folder, files_);  // a full disk has better use for its room
+  return committed;
 }
 
 std::string CheckpointSaver::write_part(const std::filesystem::path& folder) {
@@ -169,7 +248,7 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   for (size_t peer = 0; peer < parts.size(); ++peer) {
     const std::string from = "rank " + std::to_string(peer);
     if (!is_success(parts[peer])) {
-      throw Error(static_cast<Code>(std::stoi(parts[peer])), from + ": " + content_of(parts[peer]));
+      throw Error(code_of(parts[peer]), from + ": " + content_of(parts[peer]));
     }
     manifests.push_back(parse_manifest(content_of(parts[peer]), "the part of " + from, /*partial=*/true));
   }

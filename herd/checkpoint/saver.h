@@ -1,18 +1,23 @@
 // Saves checkpoints while training goes on: save() copies this rank's tensors to memory and returns; a thread of its
 // own then writes the shard, makes it durable, meets the other ranks, and rank 0 writes the manifest last. Every
 // element of a global tensor comes from exactly one rank: ranks with copies of it pass a range each. Files and
-// their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them: wait() and
-// the next save() throw it (kStorage names file, bytes needed and free, and the rank); earlier checkpoints stay.
-// The copy takes as many bytes of host memory as the tensors and is kept from save to save.
-// Threads: one caller; failed() from any.
+// their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them.
+// Where the system refuses to write (kStorage), the save is tried again from its copy, with a warning and after pauses:
+//   while an older checkpoint of the run stands   until it succeeds, or the next save() takes its place
+//   while none does, or once wait() was called    Retries::most attempts in all, or that many more
+// Then, and for any other failure, wait(), the next save() and failed() say so, on all ranks: kStorage names file,
+// bytes needed and free, and the rank. Earlier checkpoints stay. The copy takes as many bytes of host memory as the
+// tensors and is kept from save to save. Threads: one caller; failed() from any.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <condition_variable>
 #include <exception>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,23 +38,29 @@ struct CheckpointState {
 
 class CheckpointSaver {
  public:
+  struct Retries {
+    int most = 4;                                                        // attempts at a save that must succeed
+    std::chrono::milliseconds first_pause{1000}, longest_pause{60'000};  // each is twice the one before
+  };
   struct Options {
     std::filesystem::path root;  // folder of the run's checkpoints
     int keep = 2;                // newest checkpoints of the run that stay
     std::string herd_version = {};
     std::string run = {};  // id, which each checkpoint says; keep deletes none that says another
+    Retries retries = {};
   };
   // Borrows `peers` and `files`.
   CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files = FileSystem::system());
-  ~CheckpointSaver();  // waits; a failure that nobody has seen is logged
+  ~CheckpointSaver();  // waits, but for no further attempt; a failure that nobody has seen is logged
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Waits for the save before it, copies, and writes behind. Collective.
+  // Waits for the save before it, copies, and writes behind. Collective. A save that has failed so far, while an older
+  // checkpoint stands, is given up for the new one.
   void save(CheckpointState state, const std::vector<NamedTensor>& tensors);
   void wait();  // until the last save is durable
-  // Whether the save in flight has failed here, so that wait() throws at once: ask at every step. Peers may see it
-  // later.
+  // Whether the save in flight has failed here for good, so that wait() throws at once: ask at every step. Peers may
+  // see it later.
   bool failed() const { return failed_.load(); }
   // The folder of the last save that wait() saw complete.
   const std::filesystem::path& last_saved() const { return last_saved_; }
@@ -64,7 +75,13 @@ class CheckpointSaver {
 
  private:
   struct Snapshot;
+  enum class Due { kNothing, kNextSave, kEnd, kDestruction };  // what waits for the save in flight
+  void join(Due due);
   void write(const CheckpointState& state);
+  std::string try_write(const CheckpointState& state);
+  std::string after_failure(const CheckpointState& state, const std::string& failure);
+  bool has_older() const;
+  void say_failure(int64_t step, const std::string& failure, const std::string& what_follows);
   std::string write_part(const std::filesystem::path& folder);
   void commit(const std::filesystem::path& folder, const CheckpointState& state, const std::vector<std::string>& parts);
 
@@ -75,6 +92,15 @@ class CheckpointSaver {
   std::thread writer_;
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
+  bool given_up_ = false;  // the save in flight, for the next one
+
+  std::mutex mutex_;  // of the next three
+  std::condition_variable changed_;
+  Due due_ = Due::kNothing;
+  int attempts_left_ = 0;
+  // Of rank 0's thread that writes, of the failures since a save succeeded:
+  std::chrono::milliseconds pause_{0};  // before the last attempt
+  std::chrono::steady_clock::time_point said_;
   Times times_;
   double writing_ms_ = 0;
   std::filesystem::path last_saved_, written_;

@@ -84,6 +84,13 @@ std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder
   }
 }
 
+bool holds_checkpoint(const std::filesystem::path& root, const std::string& run) {
+  const auto found = list_checkpoints(root);
+  return std::any_of(found.begin(), found.end(), [&](const FoundCheckpoint& one) {
+    return !is_of_another_run(one.folder, run) && lengths_hold(one.folder);
+  });
+}
+
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over, const std::string& run) {
   for (const auto& one : list_checkpoints(root)) {
@@ -124,6 +131,13 @@ std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root
     }
   }
   return remaining;
+}
+
+void discard_unfinished(const std::filesystem::path& folder, FileSystem& files) {
+  try {
+    if (!has_manifest(folder)) remove_folder(folder, files);
+  } catch (const Error&) {  // it may not be looked into: the next save of the step finds it
+  }
 }
 
 }  // namespace herd

@@ -28,6 +28,9 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root)
 // The id of the run that saved a checkpoint, "" where it does not say; nothing if its manifest can't be read.
 std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder);
 
+// Whether there is one whose manifest and lengths hold, of this run or of one that does not say.
+bool holds_checkpoint(const std::filesystem::path& root, const std::string& run = "");
+
 // The newest checkpoint whose manifest and checksums all hold. Appends to `passed_over` what is wrong with each newer
 // one. With `run`, those that say that they are of another run are left out.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
@@ -49,5 +52,9 @@ struct Keep {
 // that is half deleted is no checkpoint. Failing to delete is not an error: returns what remains to be deleted.
 std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, const Keep& keep,
                                                FileSystem& files = FileSystem::system());
+
+// Deletes the folder of a save that was cut short, as far as that is possible; a checkpoint, which has a manifest,
+// stays.
+void discard_unfinished(const std::filesystem::path& folder, FileSystem& files = FileSystem::system());
 
 }  // namespace herd

@@ -176,10 +176,31 @@ MetricsWriter::MetricsWriter(std::filesystem::path path, int64_t resumed_step, c
 MetricsWriter::~MetricsWriter() { ::close(fd_); }
 
 void MetricsWriter::write(const StepMetrics& metrics) {
-  const std::string line = format_metrics(metrics) + "\n";
-  const ssize_t written = ::write(fd_, line.data(), line.size());
-  if (written < 0) throw_errno(Code::kStorage, "write " + path_.string(), errno);
-  if (written != static_cast<ssize_t>(line.size())) throw_errno(Code::kStorage, "write " + path_.string(), ENOSPC);
+  const bool was_behind = !pending_.empty();
+  pending_ += format_metrics(metrics) + "\n";
+  const int refusal = put_pending();
+  if (refusal != 0 && !was_behind) {
+    log::warning("the metrics of step " + std::to_string(metrics.step) + " can't be written to " + path_.string() +
+                 ": " + std::generic_category().message(refusal) + "\n  they are tried again after each step");
+  }
+  if (refusal == 0 && was_behind)
+    log::info("the metrics up to step " + std::to_string(metrics.step) + " are written again");
+}
+
+// May leave a part of a line in the file, of which the rest is pending.
+int MetricsWriter::put_pending() {
+  while (!pending_.empty()) {
+    const ssize_t written = ::write(fd_, pending_.data(), pending_.size());
+    if (written == 0) return ENOSPC;
+    if (written < 0 && errno != EINTR) return errno;
+    if (written > 0) pending_.erase(0, static_cast<size_t>(written));
+  }
+  return 0;
+}
+
+void MetricsWriter::finish() {
+  if (const int refusal = put_pending(); refusal != 0)
+    throw_errno(Code::kStorage, "write the last metrics to " + path_.string(), refusal);
 }
 
 }  // namespace herd

@@ -44,7 +44,8 @@ struct SalvagedMetrics {
 };
 SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file);
 
-// Threads: one at a time. Throws kStorage.
+// A line that the system refuses to write stays in memory, with a warning, and is tried again with each one after it.
+// Threads: one at a time. Only the constructor and finish() throw: kStorage.
 class MetricsWriter {
  public:
   // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it. A
@@ -55,9 +56,13 @@ class MetricsWriter {
   MetricsWriter(const MetricsWriter&) = delete;
   MetricsWriter& operator=(const MetricsWriter&) = delete;
   void write(const StepMetrics& metrics);
+  void finish();  // throws if a line is not in the file
 
  private:
+  int put_pending();  // 0, or errno
+
   std::filesystem::path path_;
+  std::string pending_;  // what the file still has to hold
   int fd_ = -1;
 };
 

@@ -405,6 +405,7 @@ TrainResult Trainer::State::train() {
     if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
   }
   s.checkpoints->wait();
+  if (metrics) metrics->finish();
   if (const std::string saved = s.checkpoints->summary(); !saved.empty()) s.say(saved);
   if (s.predicted.step_us > 0 && !steps_us.empty()) s.say(beside_prediction(s.predicted.step_us, median(steps_us)));
   if (s.root()) s.write_manifest();

@@ -47,9 +47,11 @@ FileSystem& unsynced() {
   return files;
 }
 
+constexpr CheckpointSaver::Retries kQuick = {.most = 3, .first_pause = 1ms, .longest_pause = 2ms};
+
 std::filesystem::path save_alone(const std::filesystem::path& root, int64_t step, FileSystem& files = unsynced()) {
   OnePeer peers;
-  CheckpointSaver saver({.root = root, .keep = 2, .herd_version = "0.1.0"}, peers, files);
+  CheckpointSaver saver({.root = root, .keep = 2, .herd_version = "0.1.0", .retries = {.most = 1}}, peers, files);
   saver.save({.step = step, .samples = 16 * step, .config = "# run\n", .notes = {{"threads", "1"}}},
              some_tensors(static_cast<double>(step)));
   saver.wait();
@@ -166,11 +168,12 @@ TEST(Checkpoint, OneRanksFullDiskFailsTheSaveOnAllRanks_AndTheOldOneStays) {
   save_alone(folder.path(), 1);
   const at::Tensor whole = at::ones({7, 5});
   run_ranks(3, [&](Rank rank, CheckpointPeers& peers) {
-    FaultyFileSystem files(rank == 2 ? FaultyFileSystem::Fault::kFail : FaultyFileSystem::Fault::kNone, 2);
-    CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, files);
+    FullDisk files(rank == 2);
+    CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = kQuick}, peers, files);
     saver.save({.step = 2}, {shard_of(whole, rank, 3)});
     EXPECT_ERROR(saver.wait(), Code::kStorage, "rank 2", "shard-00002.safetensors", "needs", "are free", "fix:");
     EXPECT_TRUE(saver.last_saved().empty());
+    files.full = false;
     saver.save({.step = 2}, {shard_of(whole, rank, 3)});  // the disk has room again
     saver.wait();
     EXPECT_EQ(saver.last_saved().filename(), "step-00000002");
@@ -179,17 +182,66 @@ TEST(Checkpoint, OneRanksFullDiskFailsTheSaveOnAllRanks_AndTheOldOneStays) {
   EXPECT_EQ(find_resumable(folder.path(), alone)->filename(), "step-00000002");
 }
 
-TEST(Checkpoint, SaysThatTheSaveBehindHasFailed_BeforeTheNext) {
+TEST(Checkpoint, AFailedSaveIsTriedAgain_UntilTheNextTakesItsPlace_WhileAnOlderOneStands) {
+  TemporaryFolder folder;
+  const at::Tensor whole = at::ones({7, 5});
+  std::atomic<bool> has_room = false;
+  run_ranks(2, [&](Rank rank, CheckpointPeers& peers) {
+    FullDisk files(false);
+    CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = kQuick}, peers, files);
+    const auto save = [&](int64_t step) { saver.save({.step = step}, {shard_of(whole, rank, 2)}); };
+    save(1);
+    saver.wait();
+    files.full = rank == 1;
+    save(2);
+    save(3);
+    save(4);  // rank 0 has given up two by now, and no rank has thrown
+    if (rank == 1) {
+      for (int i = 0; i < 1000 && files.refused < 2 + 2 * kQuick.most; ++i) std::this_thread::sleep_for(10ms);
+      EXPECT_GE(files.refused, 2 + 2 * kQuick.most) << "it is tried for as long as training goes on";
+      EXPECT_FALSE(saver.failed());
+    }
+    files.full = false;
+    if (rank == 1) has_room = true;
+    while (!has_room) std::this_thread::sleep_for(1ms);
+    saver.wait();
+    EXPECT_EQ(saver.last_saved().filename(), "step-00000004");
+    EXPECT_EQ(saver.times().saves, 2);
+  });
+  std::vector<int64_t> steps;
+  for (const FoundCheckpoint& one : list_checkpoints(folder.path())) steps.push_back(one.step);
+  EXPECT_EQ(steps, (std::vector<int64_t>{4, 1}));
+  EXPECT_FALSE(std::filesystem::exists(folder / "step-00000002")) << "what was cut short takes no room";
+}
+
+TEST(Checkpoint, TheLastSaveHasSoManyAttempts_ThenItIsAnError) {
+  TemporaryFolder folder;
+  save_alone(folder.path(), 1);
+  OnePeer peers;
+  FullDisk files;
+  CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = {.most = 3, .first_pause = 60s}}, peers, files);
+  saver.save({.step = 2}, some_tensors(2));
+  for (int i = 0; i < 1000 && files.refused == 0; ++i) std::this_thread::sleep_for(10ms);
+  std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(files.refused, 1) << "the pause goes on";
+  files.full = false;
+  saver.wait();  // ends the pause
+  EXPECT_EQ(saver.last_saved().filename(), "step-00000002");
+}
+
+TEST(Checkpoint, SaysThatTheSaveBehindHasFailed_WhereNoOlderOneStands) {
   TemporaryFolder folder;
   OnePeer peers;
-  FaultyFileSystem files(FaultyFileSystem::Fault::kFail, 3);
-  CheckpointSaver saver({.root = folder.path(), .keep = 2}, peers, files);
+  FullDisk files;
+  CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = kQuick}, peers, files);
   EXPECT_FALSE(saver.failed());
   saver.save({.step = 1}, some_tensors(1));
   for (int i = 0; i < 1000 && !saver.failed(); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(saver.failed());
+  EXPECT_EQ(files.refused, kQuick.most);
   EXPECT_ERROR(saver.wait(), Code::kStorage, "fix:");
   EXPECT_FALSE(saver.failed()) << "it was told";
+  files.full = false;
   saver.save({.step = 2}, some_tensors(2));
   saver.wait();
   EXPECT_EQ(saver.times().saves, 1);

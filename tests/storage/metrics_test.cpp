@@ -1,8 +1,10 @@
 #include "herd/storage/metrics.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <cmath>
+#include <csignal>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
@@ -101,6 +103,29 @@ TEST(Metrics, RefusesEachBrokenRuleNamingTheLine) {
   EXPECT_ERROR(parse_metrics(header + one + one, "m"), Code::kCorruptFile, "line 3", "step 1 does not follow step 1");
   EXPECT_ERROR(parse_metrics(header + "{\"step\":1}\n", "m"), Code::kCorruptFile, "line 2", "\"loss\"");
   EXPECT_ERROR(parse_metrics(header + "{\"step\":1.5}\n", "m"), Code::kCorruptFile, "line 2", "whole number \"step\"");
+}
+
+// A limit on the size of files cuts a line and refuses what follows, as a full disk does.
+TEST(Metrics, ALineThatIsRefusedIsWrittenLater_AndIsAnErrorOnlyAtTheEnd) {
+  TemporaryFolder folder;
+  MetricsWriter writer(folder / "metrics.jsonl", 0);
+  writer.write({.step = 1});
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  const auto ignored = std::signal(SIGXFSZ, SIG_IGN);
+  const rlimit tight = {std::filesystem::file_size(folder / "metrics.jsonl") + 100, before.rlim_max};
+  ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &tight), 0);
+  writer.write({.step = 2});
+  writer.write({.step = 3});
+  EXPECT_ERROR(writer.finish(), Code::kStorage, "metrics.jsonl", "File too large", "fix:");
+  EXPECT_EQ(read_metrics(folder / "metrics.jsonl").size(), 1u);
+  setrlimit(RLIMIT_FSIZE, &before);
+  std::signal(SIGXFSZ, ignored);
+  writer.write({.step = 4});
+  writer.finish();
+  const auto steps = read_metrics(folder / "metrics.jsonl");
+  ASSERT_EQ(steps.size(), 4u);
+  for (size_t i = 0; i < 4; ++i) EXPECT_EQ(steps[i].step, static_cast<int64_t>(i) + 1);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 //   kDieAtByte  the same within the write of byte k of all that is written
 #pragma once
 
+#include <atomic>
 #include <cerrno>
 #include <filesystem>
 #include <map>
@@ -113,6 +114,21 @@ class FaultyFileSystem final : public FileSystem {
   bool dead_ = false;
   std::map<int, std::filesystem::path> open_;
   std::set<std::filesystem::path> unsynced_;
+};
+
+// A disk that refuses every byte while it is full.
+class FullDisk final : public FileSystem {
+ public:
+  explicit FullDisk(bool is_full = true) : full(is_full) {}
+  int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset) override {
+    if (full) return ++refused, -ENOSPC;
+    return FileSystem::write_at(fd, data, bytes, offset);
+  }
+  int sync(int) override { return 0; }
+  int sync_folder(const std::filesystem::path&) override { return 0; }
+
+  std::atomic<bool> full;
+  std::atomic<int> refused = 0;  // writes
 };
 
 }  // namespace herd

@@ -56,26 +56,63 @@ TEST(KillCommand, ResumesOnOtherRanks_WhereverARunIsKilled) {
   }
 }
 
-// A disk of 700 KiB, which one checkpoint of 420 KiB fits and a second does not, in a mount namespace of its own.
-TEST(KillCommand, EndsAtTheNextStep_WhenTheDiskIsFull_AndTheOlderCheckpointIsWhole) {
-  if (std::system("unshare -rm true 2>/dev/null") != 0)
-    GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
-  RunFolder folder;
+// Runs a script of sh, which finds herd as $HERD and an empty disk of 700 KiB as $DISK, in a mount namespace of its
+// own. One checkpoint of 420 KiB fits that disk, a second does not.
+std::string on_a_small_disk(const RunFolder& folder, const std::string& script) {
   fs::create_directory(folder.root / "disk");
   const std::string herd = fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", disk = folder.root / "disk";
-  const std::string script =
-      "mount -t tmpfs -o size=700k tmpfs " + disk + " && " + herd + " train " + (folder.root / "run.toml").string() +
-      " --ranks 2 log.dir=" + disk +
-      " train.steps=100000 checkpoint.every=20 train.eval_every=0 log.every=1; echo status $?; " + herd +
-      " checkpoint inspect --verify " + disk + "/run; ls " + disk + "/run/checkpoints/*";
-  Command command({"/usr/bin/env", "unshare", "-rm", "sh", "-c", script}, folder.root / "output");
-  ASSERT_EQ(command.wait(), 0) << command.output();
-  EXPECT_THAT(command.output(),
-              AllOf(HasSubstr("kStorage"), ContainsRegex("shard-0000[01].safetensors"), HasSubstr("the file needs"),
-                    HasSubstr("are free"), HasSubstr("fix: free space there"), HasSubstr("status 1")));
-  EXPECT_THAT(command.output(), AllOf(HasSubstr("step 40/"), Not(HasSubstr("step 60/")))) << "not at the next save";
-  EXPECT_THAT(command.output(),
+  Command command(
+      {"/usr/bin/env", "unshare", "-rm", "env", "HERD=" + herd, "DISK=" + disk,
+       "RUN=" + (folder.root / "run.toml").string(), "sh", "-c", "mount -t tmpfs -o size=700k tmpfs $DISK; " + script},
+      folder.root / "output");
+  command.wait();
+  return command.output();
+}
+
+bool may_mount() { return std::system("unshare -rm true 2>/dev/null") == 0; }
+
+// The first checkpoint is moved away, and so is what fills the disk, while training goes on.
+TEST(KillCommand, TrainsOnWhileTheDiskIsFull_AndSavesAgainOnceItHasRoom) {
+  if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
+  RunFolder folder;
+  const std::string output = on_a_small_disk(
+      folder,
+      R"($HERD train $RUN --ranks 2 log.dir=$DISK train.steps=400 checkpoint.every=20 train.eval_every=0 log.every=1 &
+for i in $(seq 600); do [ -e $DISK/run/checkpoints/step-00000020/manifest.json ] && break; sleep 0.05; done
+head -c 700k /dev/zero > $DISK/fills 2>/dev/null
+for i in $(seq 600); do grep -q 'step 100/' $DISK/../output && break; sleep 0.05; done
+rm $DISK/fills; mount -o remount,size=8m $DISK
+wait $!; echo status $?
+$HERD checkpoint inspect --verify $DISK/run; wc -l < $DISK/run/metrics.jsonl)");
+  EXPECT_THAT(output, AllOf(HasSubstr("is not saved: "), HasSubstr("the file needs"), HasSubstr("are free"),
+                            HasSubstr("training goes on with an older checkpoint"), HasSubstr("saved again"),
+                            HasSubstr("can't be written to"), HasSubstr("are written again")));
+  EXPECT_THAT(output, AllOf(HasSubstr("status 0"), HasSubstr("step 400, 2400 samples"),
+                            HasSubstr("every checksum holds"), HasSubstr("\n401\n")));
+}
+
+TEST(KillCommand, ALastSaveThatFailsIsAnError_AndTheOlderCheckpointIsWhole) {
+  if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
+  RunFolder folder;
+  const std::string output = on_a_small_disk(
+      folder,
+      R"($HERD train $RUN --ranks 2 log.dir=$DISK train.steps=50 checkpoint.every=20 train.eval_every=0 log.every=1
+echo status $?; $HERD checkpoint inspect --verify $DISK/run; ls $DISK/run/checkpoints/*)");
+  EXPECT_THAT(output, AllOf(HasSubstr("kStorage"), ContainsRegex("shard-0000[01].safetensors"),
+                            HasSubstr("the file needs"), HasSubstr("are free"), HasSubstr("fix: free space there"),
+                            HasSubstr("status 1"), HasSubstr("step 50/")));
+  EXPECT_THAT(output,
               AllOf(HasSubstr("step 20, 120 samples"), HasSubstr("every checksum holds"), Not(HasSubstr(".tmp."))));
+}
+
+TEST(KillCommand, EndsWhereTheDiskIsFullBeforeTheFirstSave) {
+  if (!may_mount()) GTEST_SKIP() << "no right to mount in a namespace (unshare -rm)";
+  RunFolder folder;
+  const std::string output = on_a_small_disk(folder, R"(head -c 400k /dev/zero > $DISK/fills
+$HERD train $RUN --ranks 2 log.dir=$DISK train.steps=100000 checkpoint.every=20 train.eval_every=0 log.every=1000
+echo status $?)");
+  EXPECT_THAT(output, AllOf(HasSubstr("kStorage"), HasSubstr("the file needs"), HasSubstr("fix: free space there"),
+                            HasSubstr("status 1"), Not(HasSubstr("training goes on"))));
 }
 
 }  // namespace
