@@ -12,6 +12,7 @@
 #include <thread>
 
 #include "herd/base/descriptor.h"
+#include "herd/base/host_name.h"
 #include "herd/base/log.h"
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
@@ -40,11 +41,7 @@ std::string seconds(Clock::duration duration) {
   return text;
 }
 
-std::string this_place() {
-  char host[256] = "";
-  gethostname(host, sizeof host - 1);
-  return "process " + std::to_string(getpid()) + " on " + host;
-}
+std::string this_place() { return "process " + std::to_string(getpid()) + " on " + host_name(); }
 
 }  // namespace
 

@@ -12,6 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
+#include "herd/base/host_name.h"
 #include "herd/base/log.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_id.h"
@@ -30,12 +31,6 @@ struct flock whole_file(short type) {
   range.l_type = type;
   range.l_whence = SEEK_SET;
   return range;
-}
-
-std::string host_name() {
-  char name[256] = {};
-  ::gethostname(name, sizeof name - 1);
-  return name;
 }
 
 // Another one after each start of a kernel: processes with the same one see the same locks.

@@ -2,6 +2,7 @@
 
 #include "herd/base/log.h"
 #include "herd/train/shared_error.h"
+#include "herd/train/shared_folder.h"
 
 namespace herd::train {
 
@@ -35,6 +36,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
     return text_of(start_);
   });
   if (peers.rank() != 0) read_text(text, start_);
+  prove_shared_folder(path_, peers);
 }
 
 void OwnedFolder::take_over() {

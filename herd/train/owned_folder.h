@@ -25,8 +25,8 @@ struct JobAttempt {
 
 class OwnedFolder {
  public:
-  // Collective. Borrows `peers`. Throws the same error on every rank: where another job owns the folder, and as
-  // plan_start(). Changes nothing but the lock.
+  // Collective. Borrows `peers`. Throws the same error on every rank: where another job owns the folder, where not all
+  // ranks write into the one that rank 0 sees, and as plan_start(). Leaves nothing but the lock.
   OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const JobAttempt& attempt);
 
   const std::filesystem::path& path() const { return path_; }

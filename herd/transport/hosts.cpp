@@ -6,6 +6,8 @@
 #include <fstream>
 #include <map>
 
+#include "herd/base/host_name.h"
+
 namespace herd::transport {
 
 std::string machine_identity() {
@@ -15,11 +17,9 @@ std::string machine_identity() {
 }
 
 std::string host_identity() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
   struct stat network = {};
   stat("/proc/self/ns/net", &network);
-  return machine_identity() + "/" + name + "/net" + std::to_string(network.st_ino) + "/user" +
+  return machine_identity() + "/" + host_name() + "/net" + std::to_string(network.st_ino) + "/user" +
          std::to_string(geteuid());
 }
 

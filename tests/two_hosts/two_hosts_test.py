@@ -229,8 +229,7 @@ def environment(pid):
         return []
 
 
-def train(hosts):
-    """2 hosts x 2 ranks give the losses of one rank."""
+def write_run_file():
     run = folder / "run.toml"
     run.write_text(f'''[model]
 layers = 2
@@ -250,6 +249,12 @@ lr = 3e-3
 [log]
 dir = "{folder}/runs"
 ''')
+    return run
+
+
+def train(hosts):
+    """2 hosts x 2 ranks give the losses of one rank."""
+    run = write_run_file()
     alone = subprocess.run([herd, "train", run, "--ranks", "1", "log.name=one"], capture_output=True, text=True)
     check(alone.returncode == 0, "one rank fails", alone.stdout + alone.stderr)
     both(hosts, lambda node: [herd, "train", str(run), "--ranks", "2", "--nnodes", "2", "--node-rank", str(node),
@@ -258,6 +263,25 @@ dir = "{folder}/runs"
     check(len(one) == 8 and len(four) == 8, f"{len(one)} and {len(four)} steps instead of 8")
     worst = max(abs(a - b) for a, b in zip(one, four))
     check(worst < 2e-4, f"losses differ by {worst}: {one} and {four}")
+
+
+def unshared(hosts):
+    """Two hosts that each have a folder of that name are told before the first step, and keep no probe file."""
+    run = write_run_file()
+    (folder / "runs").mkdir()
+    own = ["unshare", "-m", "sh", "-c", f"mount -t tmpfs tmpfs {folder}/runs && \"$@\"; status=$?; ls {folder}/runs/run; exit $status",
+           "sh"]
+    command = lambda node: (own if node == 1 else []) + [  # noqa: E731
+        herd, "train", str(run), "--ranks", "2", "--nnodes", "2", "--node-rank", str(node), "--rendezvous",
+        f"{hosts.addresses[0]}:29400", "log.name=run"]
+    started = [start(hosts, node, command(node)) for node in (0, 1)]
+    statuses = [one.wait(timeout=100) for one in started]
+    text = output_of(0) + output_of(1)
+    check(statuses == [2, 2], f"ended with {statuses}", text)
+    check(re.search(r"kBadConfig: all ranks write into one folder, \S+/runs/run, but rank 0 on host \S+ sees no file there "
+                    r"of ranks 2, 3 on host", text), "does not name ranks, hosts and folder", text)
+    check("fix: log.dir on a file system that all hosts have" in text and "step 1/" not in text, "no fix, or steps", text)
+    check("probe-" not in output_of(1) + str(list((folder / "runs/run").iterdir())), "probe files stay", text)
 
 
 def losses(name):
