@@ -26,6 +26,7 @@
 #include "herd/comm/fork_world.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/launch/environment.h"
+#include "herd/memory/shared_memory.h"
 #include "herd/topology/text.h"
 
 namespace herd::cli {
@@ -185,6 +186,18 @@ int run_processes(int num_ranks, const std::function<void(Communicator&)>& body,
 
 }  // namespace
 
+void check_room(const std::vector<int64_t>& sizes, int ranks) {
+  const launch::Environment job = launch::read_environment();
+  const int here = std::max(1, job.size > 1 ? job.local_size : ranks);
+  const int64_t room = available_memory(), most = room / here;
+  const int64_t bytes = sizes.empty() ? 0 : *std::max_element(sizes.begin(), sizes.end());
+  if (bytes <= most) return;
+  throw Error(Code::kBadConfig, "each of " + std::to_string(here) + " ranks holds a message of --bytes " +
+                                    format_bytes(static_cast<double>(bytes)) + ", but this machine has " +
+                                    format_bytes(static_cast<double>(room)) + " of memory left\n  fix: --bytes " +
+                                    std::to_string(most) + " or less");
+}
+
 std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own) {
   std::vector<int64_t> before, ends;  // how much before 0 it began
   for (const Span& span : own) {
@@ -287,6 +300,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
 
 int run_bench(const BenchOptions& options) {
   if (options.op != "all") bench_kind(options.op);
+  check_room(options.bytes, options.ranks);
   const auto body = [&](Communicator& comm) { run_rank(comm, options); };
   if (launch::read_environment().size > 1) {
     Communicator comm = Communicator::create();

@@ -65,6 +65,10 @@ std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::
 // Throws kBug naming the operation and its algorithm where elements are wrong.
 void check_right(const BenchResult& result);
 
+// Throws kBadConfig where this machine has no memory for a message in each of its ranks: those of the job, or else
+// `ranks`. Before the ranks meet, for afterwards some have taken what they need.
+void check_room(const std::vector<int64_t>& sizes, int ranks);
+
 void add_bench_command(CLI::App& app);
 int run_bench(const BenchOptions& options);
 

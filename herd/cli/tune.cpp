@@ -126,6 +126,7 @@ Tuning with(Tuning tuning, const TunedSize& size) {
 }
 
 int run_tune(const TuneOptions& options) {
+  check_room(options.bytes, options.ranks);
   if (launch::read_environment().size > 1) {
     tune_job(options);
     return 0;

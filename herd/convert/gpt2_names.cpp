@@ -29,14 +29,17 @@ const Json& expected_members() {
   return members;
 }
 
-// A whole number >= least; `otherwise` where it is missing or null.
+constexpr int64_t kMost = int64_t{1} << 40;  // of any size in a config; the run file's rules are tighter
+
+// A whole number from `least` to kMost; `otherwise` where it is missing or null.
 int64_t number_of(const Json& json, const char* name, const std::string& file, int64_t otherwise = 0,
                   int64_t least = 1) {
   const auto found = json.find(name);
   if ((found == json.end() || found->is_null()) && otherwise > 0) return otherwise;
-  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least) {
-    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number of at least " +
-                                        std::to_string(least) +
+  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least ||
+      found->get<int64_t>() > kMost) {
+    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number from " + std::to_string(least) +
+                                        " to 2^40" +
                                         "\n  fix: the config.json that save_pretrained() wrote beside the weights");
   }
   return found->get<int64_t>();
@@ -80,10 +83,10 @@ void check_equations(const Json& json, const std::string& file) {
     throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + (found == json.end() ? "missing" : found->dump()) +
                                       ", herd's gpt has " + expected.dump() + "\n  fix: a model of GPT-2's kind");
   }
-  const std::string activation = json.value("activation_function", "gelu_new");
+  const Json activation = json.value("activation_function", Json("gelu_new"));
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
-    throw Error(Code::kBadConfig, file + ": \"activation_function\" is \"" + activation +
-                                      "\", herd's gpt has \"gelu_new\"\n  fix: a model of GPT-2's kind");
+    throw Error(Code::kBadConfig, file + ": \"activation_function\" is " + activation.dump() +
+                                      ", herd's gpt has \"gelu_new\"\n  fix: a model of GPT-2's kind");
   }
 }
 

@@ -4,8 +4,6 @@
 
 namespace herd::optim {
 
-constexpr double kLargest = 1 << 24;
-
 void LossScale::count(bool overflow) {
   if (overflow) {
     scale_ = std::max(1.0, scale_ / 2);

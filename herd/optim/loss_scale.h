@@ -12,6 +12,7 @@ namespace herd::optim {
 class LossScale {
  public:
   static constexpr int64_t kGrowAfter = 2000;
+  static constexpr double kLargest = 1 << 24;
   explicit LossScale(double scale = 65536, int64_t good_steps = 0, int64_t skipped = 0)
       : scale_(scale), good_steps_(good_steps), skipped_(skipped) {}
   double scale() const { return scale_; }

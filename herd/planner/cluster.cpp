@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <variant>
 #include <vector>
 
@@ -63,14 +64,13 @@ class Reader {
   void rate(const Rate& rate, Device& device) {
     const toml::node* node = find(rate.key);
     if (node == nullptr) return;
-    if (!node->is_number() || !(*node->value<double>() > 0))
+    if (!is_amount(*node) || *node->value<double>() == 0)
       refuse(name_, section_ + rate.key + " expects a number > 0", "like 312e6");
     device.*rate.member = *node->value<double>();
   }
   double number(const std::string& key) {
     const toml::node* node = find(key);
-    if (node != nullptr && (!node->is_number() || *node->value<double>() < 0))
-      refuse(name_, section_ + key + " expects a number >= 0", "0.5");
+    if (node != nullptr && !is_amount(*node)) refuse(name_, section_ + key + " expects a number >= 0", "0.5");
     return node == nullptr ? 0 : *node->value<double>();
   }
   std::vector<double> numbers(const std::string& key) {
@@ -79,8 +79,7 @@ class Reader {
     if (node == nullptr) return out;
     if (!node->is_array()) refuse(name_, section_ + key + " expects a list of numbers", "[1.5, 2.0]");
     for (const toml::node& one : *node->as_array()) {
-      if (!one.is_number() || *one.value<double>() < 0)
-        refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
+      if (!is_amount(one)) refuse(name_, section_ + key + " expects numbers >= 0", "[1.5, 2.0]");
       out.push_back(*one.value<double>());
     }
     return out;
@@ -100,6 +99,11 @@ class Reader {
   }
 
  private:
+  static bool is_amount(const toml::node& node) {
+    const double value = node.is_number() ? *node.value<double>() : -1;
+    return value >= 0 && std::isfinite(value);
+  }
+
   const toml::table& table_;
   std::string name_, section_;
   std::vector<std::string> known_;

@@ -42,7 +42,7 @@ class Setter {
   void operator()(IntegerField at) const {
     if (!node_.is_integer()) wrong_type("an integer");
     const int64_t value = *node_.value<int64_t>();
-    check_range(static_cast<double>(value));
+    check_range(value);
     at(run_) = value;
   }
   void operator()(NumberField at) const {
@@ -83,7 +83,7 @@ class Setter {
         throw Error(error.code(), where_ + ": " + error.message());
       }
     }
-    check_range(static_cast<double>(bytes));
+    check_range(bytes);
     field.at(run_) = bytes;
   }
   void operator()(AutoField field) const {
@@ -99,8 +99,11 @@ class Setter {
   [[noreturn]] void wrong_type(const std::string& expected) const {
     refuse(where_, "expects " + expected + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
   }
-  void check_range(double value) const {
-    const bool inside = value >= key_.min && value <= key_.max && !(key_.above_min && value == key_.min);
+  // The bounds of whole numbers are whole, and doubles hold them exactly.
+  template <typename Number>
+  void check_range(Number value) const {
+    const auto min = static_cast<Number>(key_.min), max = static_cast<Number>(key_.max);
+    const bool inside = value >= min && value <= max && !(key_.above_min && value == min);
     if (!inside)
       refuse(where_, "must be " + range_text(key_) + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
   }

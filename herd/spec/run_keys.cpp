@@ -167,7 +167,7 @@ std::vector<Key> make_keys() {
 
       integer("checkpoint", "every", HERD_FIELD(checkpoint.every), -1,
               "steps between checkpoints; 0 = only the last, -1 = none"),
-      integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept"),
+      integer("checkpoint", "keep", HERD_FIELD(checkpoint.keep), 1, "newest checkpoints that are kept", 1e6),
       text(
           "checkpoint", "resume", HERD_FIELD(checkpoint.resume), {},
           "auto = go on at the newest whole one of the folder's run; none = a new run; else the folder of a checkpoint "

@@ -79,7 +79,8 @@ class Parser {
     if (!known) corrupt("unknown dtype \"" + name + "\" of " + of);
     for (const auto& size : list(json, "shape", of)) tensor.shape.push_back(whole_number(size, "\"shape\" of " + of));
     const auto count = num_elements(tensor.shape);
-    if (!count || *count > kLargest) corrupt("the shape of " + of + " has too many elements");
+    const int64_t width = size_of(tensor.dtype);
+    if (!count || *count > kLargest / width) corrupt("the shape of " + of + " has too many elements: over 2^60 bytes");
     std::vector<TensorSlice> slices;
     for (const auto& item : list(json, "pieces", of)) {
       tensor.pieces.push_back(piece(item, tensor.shape, of));
@@ -87,6 +88,11 @@ class Parser {
       if (!manifest.files.contains(added.file))
         corrupt("a piece of " + of + " is in the unlisted file \"" + added.file + "\"");
       if (auto fault = find_fault(added.slice, tensor.shape); !fault.empty()) corrupt(of + ": " + fault);
+      const int64_t bytes = added.slice.elements.size() * width, room = manifest.files.at(added.file);
+      if (bytes > room) {
+        corrupt("a piece of " + of + " takes " + std::to_string(bytes) + " bytes, its file \"" + added.file +
+                "\" has " + std::to_string(room));
+      }
       slices.push_back(added.slice);
     }
     if (partial) return tensor;
@@ -140,9 +146,12 @@ Manifest parse_manifest(std::string_view text, const std::string& file, bool par
     if (!value.is_string()) parser.corrupt("the note \"" + name + "\" must be text");
     manifest.notes[name] = value.get<std::string>();
   }
+  int64_t all_bytes = 0;
   for (const auto& [name, bytes] : parser.table(json, "files").items()) {
     if (!is_plain_file_name(name)) parser.corrupt("the file name \"" + name + "\" leaves the checkpoint's folder");
     manifest.files[name] = parser.whole_number(bytes, "the bytes of file \"" + name + "\"");
+    all_bytes += manifest.files[name];
+    if (all_bytes > kLargest) parser.corrupt("the files take more than 2^60 bytes together");
   }
   for (const auto& [name, tensor] : parser.table(json, "tensors").items()) {
     manifest.tensors[name] = parser.tensor(tensor, "tensor \"" + name + "\"", manifest, partial);

@@ -15,6 +15,7 @@
 namespace herd {
 namespace {
 
+constexpr uint64_t kMostWhole = std::numeric_limits<int64_t>::max();
 constexpr char kHeader[] = R"({"format":"herd-metrics","version":1})";
 
 class LineParser {
@@ -38,9 +39,9 @@ class LineParser {
 
   int64_t whole(const nlohmann::json& json, const char* name) const {
     const auto found = json.find(name);
-    if (found == json.end() || !found->is_number_integer()) {
-      corrupt("it must have the whole number \"" + std::string(name) + "\"");
-    }
+    const bool is_whole = found != json.end() && found->is_number_integer() &&
+                          !(found->is_number_unsigned() && found->get<uint64_t>() > kMostWhole);
+    if (!is_whole) corrupt("it must have the whole number \"" + std::string(name) + "\", up to 2^63 - 1");
     return found->get<int64_t>();
   }
 

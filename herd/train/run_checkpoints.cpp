@@ -10,6 +10,7 @@
 #include "herd/convert/convert.h"
 #include "herd/convert/gpt2_folder.h"
 #include "herd/storage/checkpoint_folder.h"
+#include "herd/train/loss_scale_notes.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/same_model.h"
 #include "herd/train/shared_error.h"
@@ -70,15 +71,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
   states_.weights.refresh();
   inherit_notes(reader.manifest());
-  const auto note = [&](const char* name, double value) {
-    const auto at = notes.find(name);
-    return at == notes.end() ? value : std::stod(at->second);
-  };
-  if (const auto fresh = states_.bindings.loss_scale()) {
-    states_.bindings.set_loss_scale(optim::LossScale(note("loss_scale", fresh->scale()),
-                                                     static_cast<int64_t>(note("loss_scale_good_steps", 0)),
-                                                     static_cast<int64_t>(note("loss_scale_skipped", 0))));
-  }
+  if (states_.bindings.loss_scale()) states_.bindings.set_loss_scale(loss_scale_of(notes, checkpoint.string()));
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step));
   return {reader.manifest().step, reader.manifest().samples};
 }
@@ -94,11 +87,7 @@ void RunCheckpoints::save(const Position& done) {
   std::map<std::string, std::string> notes = {{"ranks", std::to_string(comm_.size())},
                                               {"threads", std::to_string(at::get_num_threads())}};
   notes.insert(inherited_.begin(), inherited_.end());
-  if (const auto& scale = states_.bindings.loss_scale()) {
-    notes["loss_scale"] = std::to_string(scale->scale());
-    notes["loss_scale_good_steps"] = std::to_string(scale->good_steps());
-    notes["loss_scale_skipped"] = std::to_string(scale->skipped());
-  }
+  if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {
     saver_.save({.step = done.step, .samples = done.sample, .config = spec::to_toml(run_), .notes = notes},
                 saved_tensors(states_.parameters, states_.optimizer));

@@ -20,6 +20,7 @@
 namespace herd::cli {
 namespace {
 
+using testing::AllOf;
 using testing::HasSubstr;
 
 TEST(BenchPattern, CountsEveryElementThatDiffers) {
@@ -293,6 +294,9 @@ TEST(Bench, NamesTheRuleOfABadRequest) {
   EXPECT_THAT(refusal({.ranks = 100, .dtype = "bf16"}), HasSubstr("a sum exactly up to 85 ranks, but there are 100"));
   EXPECT_THAT(refusal({.ranks = 7, .dtype = "int8", .redop = "product"}), HasSubstr("up to 6 ranks, but there are 7"));
   EXPECT_THAT(refusal({.ranks = 43, .dtype = "bf16", .redop = "premultiplied_sum"}), HasSubstr("up to 42 ranks"));
+  EXPECT_THAT(
+      refusal({.bytes = {4096, 8'000'000'000'000'000'000}}),
+      AllOf(HasSubstr("each of 2 ranks holds a message of --bytes 7"), HasSubstr("of memory left\n  fix: --bytes ")));
   EXPECT_THAT(refusal({.root = 2}), HasSubstr("--root is a rank from 0 to 1, but it is 2"));
   for (const char* op : {"all_gather", "send"})
     EXPECT_THAT(refusal({.op = op, .segment_bytes = 64}),

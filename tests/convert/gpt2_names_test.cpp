@@ -85,21 +85,22 @@ TEST(TextEnds, GoThroughNotes) {
 
 TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   const auto text = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
-  const std::pair<const char*, nlohmann::json> changes[] = {{"model_type", "llama"},
-                                                            {"activation_function", "relu"},
-                                                            {"layer_norm_epsilon", 1e-6},
-                                                            {"scale_attn_weights", false},
-                                                            {"scale_attn_by_inverse_layer_idx", true}};
+  const std::pair<const char*, nlohmann::json> changes[] = {
+      {"model_type", "llama"},      {"activation_function", "relu"}, {"activation_function", 3},
+      {"layer_norm_epsilon", 1e-6}, {"scale_attn_weights", false},   {"scale_attn_by_inverse_layer_idx", true}};
   for (const auto& [name, value] : changes) {
     auto json = text;
     json[name] = value;
     EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kBadConfig, "config.json: \"" + std::string(name),
                  value.dump(), "fix:");
   }
-  for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0), {"vocab_size", "many"}}) {
+  for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),
+                                    {"vocab_size", "many"},
+                                    {"n_embd", int64_t{1} << 62},
+                                    {"n_head", uint64_t{1} << 63}}) {
     auto json = text;
     json[name] = value;
-    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, name, "of at least 1", "fix:");
+    EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kCorruptFile, name, "from 1 to 2^40", "fix:");
   }
   EXPECT_ERROR(parse_gpt2_config("{\"n_layer\": ", "config.json"), Code::kCorruptFile, "not a JSON object");
 }

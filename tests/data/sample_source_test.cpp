@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 #include <vector>
 
@@ -73,6 +74,8 @@ TEST(SampleSource, RandomIdsCoverTheVocabularyAndDependOnSeedAndSample) {
   EXPECT_NE(a, b);
   random_samples(17, 100, 1)->read(5, b);
   EXPECT_EQ(a, b);
+  random_samples(17, 100, 1)->read(int64_t{1} << 60, b);  // positions of far samples are counted modulo 2^63
+  EXPECT_LT(*std::max_element(b.begin(), b.end()), 17);
 }
 
 }  // namespace

@@ -51,6 +51,11 @@ TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
   EXPECT_THAT(refusal("herd_cluster = 1\ntopology = \"herd-topology 1\\nhosts x\""), HasSubstr("topology: "));
   EXPECT_THAT(refusal(kTop + "[device]\nmemroy = 3\n"), HasSubstr("did you mean device.memory?"));
   EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = -1\n"), HasSubstr("expects a number > 0"));
+  for (const char* figure : {"nan", "-1", "inf"}) {
+    EXPECT_THAT(refusal(kTop + "[device]\nmatmul_flops_per_us = " + figure + "\n"), HasSubstr("expects a number > 0"));
+    EXPECT_THAT(refusal(kTop + "[measured]\nloss_us = " + figure + "\n"), HasSubstr("expects a number >= 0"));
+    EXPECT_THAT(refusal(kTop + "[measured]\nforward_us = [" + figure + "]\n"), HasSubstr("expects numbers >= 0"));
+  }
   EXPECT_THAT(refusal(kTop + "[device]\nown = 1\n"), HasSubstr("device.own expects true or false"));
   EXPECT_THAT(refusal(kTop + "[device]\nown = true\n"), HasSubstr("needs device.bytes_per_us"));
   EXPECT_THAT(refusal(kTop + "nmae = \"x\"\n"), HasSubstr("did you mean name?"));

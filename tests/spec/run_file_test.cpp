@@ -143,6 +143,14 @@ TEST(RunFile, BoundsWhatAModelMayAskFor) {
   EXPECT_EQ(refusal("[model]\nlayers = 126\nwidth = 16384\nheads = 128\nffn = 53248\ncontext = 131072"), "");
 }
 
+TEST(RunFile, ComparesWholeNumbersAsWhole) {
+  EXPECT_EQ(refusal("[train]\nseed = 1000000000000000\n"), "");
+  for (const char* seed : {"1000000000000001", "9223372036854775807", "-1"})
+    EXPECT_THAT(refusal("[train]\nseed = " + std::string(seed)), HasSubstr("must be >= 0, got " + std::string(seed)));
+  EXPECT_THAT(refusal("[memory]\ndevice_budget = \"9000000000GB\"\n"), HasSubstr("must be >= 0"));
+  EXPECT_THAT(refusal("[checkpoint]\nkeep = 4294967296\n"), HasSubstr("in [1, 1e+06], got 4294967296"));
+}
+
 TEST(RunFile, KeepsTheRunsFolderInsideThatOfAllRuns) {
   for (const std::string name : {"../..", "a/../../b", "/tmp/x", ".", "./", "a/.."}) {
     EXPECT_THAT(

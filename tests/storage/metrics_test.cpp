@@ -103,6 +103,8 @@ TEST(Metrics, RefusesEachBrokenRuleNamingTheLine) {
   EXPECT_ERROR(parse_metrics(header + one + one, "m"), Code::kCorruptFile, "line 3", "step 1 does not follow step 1");
   EXPECT_ERROR(parse_metrics(header + "{\"step\":1}\n", "m"), Code::kCorruptFile, "line 2", "\"loss\"");
   EXPECT_ERROR(parse_metrics(header + "{\"step\":1.5}\n", "m"), Code::kCorruptFile, "line 2", "whole number \"step\"");
+  EXPECT_ERROR(parse_metrics(header + "{\"step\":18446744073709551615}\n", "m"), Code::kCorruptFile, "line 2",
+               "whole number \"step\", up to 2^63 - 1");
 }
 
 // A limit on the size of files cuts a line and refuses what follows, as a full disk does.
