@@ -1,5 +1,6 @@
 #include "herd/data/token_file.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstring>
 #include <string>
@@ -17,6 +18,7 @@ static_assert(std::endian::native == std::endian::little, "token files are littl
 constexpr int64_t kHeaderBytes = 64;
 constexpr char kName[] = "herd-tokens\n";  // 12 bytes without the terminator
 constexpr uint32_t kVersion = 1;
+constexpr int64_t kPortion = 1 << 18;  // ids that verify() reads at a time
 
 struct Header {
   char name[12];
@@ -44,10 +46,9 @@ void TokenFile::corrupt(int64_t offset, const std::string& rule) const {
 }
 
 TokenFile::TokenFile(std::filesystem::path path) : file_(std::move(path)) {
-  const auto bytes = file_.bytes();
-  const auto size = static_cast<int64_t>(bytes.size());
+  const int64_t size = file_.size();
   Header header{};
-  if (size > 0) std::memcpy(&header, bytes.data(), static_cast<size_t>(std::min(size, kHeaderBytes)));
+  read_bytes(0, std::as_writable_bytes(std::span(&header, 1)).first(static_cast<size_t>(std::min(size, kHeaderBytes))));
   if (size < 12 || std::memcmp(header.name, kName, 12) != 0) {
     corrupt(0, "a token file starts with \"herd-tokens\" and a line feed; this one does not");
   }
@@ -78,8 +79,14 @@ TokenFile::TokenFile(std::filesystem::path path) : file_(std::move(path)) {
   checksum_ = header.ids_checksum;
 }
 
-int64_t TokenFile::id_at(int64_t index) const {
-  const std::byte* at = file_.bytes().data() + kHeaderBytes + index * id_bytes_;
+void TokenFile::read_bytes(int64_t offset, std::span<std::byte> out) const {
+  const int64_t got = file_.read_at(offset, out);
+  if (got == static_cast<int64_t>(out.size())) return;
+  corrupt(offset + got, "there is nothing, but the file had " + std::to_string(file_.size()) +
+                            " bytes when it was opened: it was cut while it was read");
+}
+
+int64_t TokenFile::id_from(const std::byte* at, int64_t index) const {
   int64_t id;
   if (id_bytes_ == 2) {
     uint16_t narrow;
@@ -101,16 +108,26 @@ void TokenFile::read(int64_t begin, std::span<int64_t> out) const {
   const auto n = static_cast<int64_t>(out.size());
   HERD_CHECK(begin >= 0 && n <= count_ && begin <= count_ - n,
              "tokens [" + std::to_string(begin) + ", " + std::to_string(begin + n) + ") of " + std::to_string(count_));
-  for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = id_at(begin + i);
+  std::vector<std::byte> bytes(static_cast<size_t>(n * id_bytes_));
+  read_bytes(kHeaderBytes + begin * id_bytes_, bytes);
+  for (int64_t i = 0; i < n; ++i) out[static_cast<size_t>(i)] = id_from(bytes.data() + i * id_bytes_, begin + i);
 }
 
 void TokenFile::verify() const {
-  const uint32_t actual = crc32c(file_.bytes().subspan(kHeaderBytes));
+  std::vector<std::byte> bytes(static_cast<size_t>(kPortion * id_bytes_));
+  uint32_t actual = 0;
+  for (int64_t begin = 0; begin < count_; begin += kPortion) {
+    const auto some = std::span(bytes).first(static_cast<size_t>(std::min(kPortion, count_ - begin) * id_bytes_));
+    read_bytes(kHeaderBytes + begin * id_bytes_, some);
+    actual = crc32c(some, actual);
+  }
   if (actual != checksum_) {
     corrupt(20,
             "the checksum of the ids is " + format_crc32c(checksum_) + ", their bytes give " + format_crc32c(actual));
   }
-  for (int64_t i = 0; i < count_; ++i) id_at(i);
+  std::vector<int64_t> ids(static_cast<size_t>(std::min(kPortion, count_)));
+  for (int64_t begin = 0; begin < count_; begin += kPortion)
+    read(begin, std::span(ids).first(static_cast<size_t>(std::min(kPortion, count_ - begin))));
 }
 
 void TokenFile::require_vocabulary(int64_t model_vocabulary) const {

@@ -1,7 +1,7 @@
-// A sequence of token ids on disk, mapped for reading (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes
-// (vocabulary <= 65536) or 4 bytes, little-endian.
-// Opening checks name, version, header checksum and length: no work per token. read() checks the ids that it returns;
-// verify() reads everything. All throw kCorruptFile naming file, byte offset and rule.
+// A sequence of token ids on disk (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes (vocabulary <=
+// 65536) or 4 bytes, little-endian. Opening checks name, version, header checksum and length: no work per token. read()
+// checks the ids that it returns; verify() reads everything. All throw kCorruptFile naming file, byte offset and rule,
+// also where the file was cut since it was opened.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 #include <span>
 
 #include "herd/storage/atomic_file.h"
-#include "herd/storage/mapped_file.h"
+#include "herd/storage/readable_file.h"
 
 namespace herd {
 
@@ -28,9 +28,10 @@ class TokenFile {
 
  private:
   [[noreturn]] void corrupt(int64_t offset, const std::string& rule) const;
-  int64_t id_at(int64_t index) const;
+  void read_bytes(int64_t offset, std::span<std::byte> out) const;
+  int64_t id_from(const std::byte* at, int64_t index) const;  // token `index`, whose bytes are there
 
-  MappedFile file_;
+  ReadableFile file_;
   int64_t count_ = 0, vocabulary_ = 0, id_bytes_ = 0;
   uint32_t checksum_ = 0;
 };

@@ -48,6 +48,25 @@ TEST(TokenFile, RefusesEveryTruncation) {
   EXPECT_ERROR(TokenFile(folder / "long.tokens"), Code::kCorruptFile, "5 ids of 2 bytes", "11 bytes follow");
 }
 
+TEST(TokenFile, SaysThatItWasCut_WhileItWasRead) {
+  TemporaryFolder folder;
+  std::vector<int> ids(100'000, 7);
+  const auto path = write_ids(folder / "x.tokens", 100, ids);
+  const TokenFile file(path);
+  std::vector<int64_t> back(1000);
+  for (const uintmax_t bytes : {64 + 2 * 99'500, 64 + 1, 0}) {
+    std::filesystem::resize_file(path, bytes);
+    EXPECT_ERROR(file.read(99'000, back), Code::kCorruptFile, path.string() + " at byte ",
+                 "had 200064 bytes when it was opened: it was cut while it was read", "fix: write it again");
+    EXPECT_ERROR(file.verify(), Code::kCorruptFile, "it was cut");
+  }
+  write_ids(path, 100, ids);  // by rename: the file that is open goes on
+  const TokenFile again(path);
+  std::filesystem::remove(path);
+  again.read(99'000, back);
+  EXPECT_EQ(back[999], 7);
+}
+
 TEST(TokenFile, RefusesEveryFlippedBit) {
   TemporaryFolder folder;
   const std::string whole = read_text(write_ids(folder / "x.tokens", 100, {1, 2, 3, 4, 5}));

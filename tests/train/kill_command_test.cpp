@@ -115,5 +115,25 @@ echo status $?)");
                             HasSubstr("status 1"), Not(HasSubstr("training goes on"))));
 }
 
+TEST(KillCommand, ATokenFileThatIsCutEndsTheRun_NamingFileAndFix) {
+  RunFolder folder;
+  std::ofstream text(folder.root / "text");
+  for (int line = 0; line < 3000; ++line) text << "line " << line << " of a text about " << line * line << "\n";
+  text.close();
+  const std::string tokens = folder.root / "tokens", herd = fs::path(std::getenv("HERD_BINARY_DIR")) / "herd";
+  Command tokenize({herd, "tokenize", folder.root / "text", "--out", tokens, "--vocab", "300"},
+                   folder.root / "tokenized");
+  ASSERT_EQ(tokenize.wait(), 0) << tokenize.output();
+  Command run = folder.start("run", 2,
+                             {"data.kind=tokens", "data.path=" + tokens, "train.steps=100000", "train.eval_every=0",
+                              "checkpoint.every=0", "log.every=100"});
+  ASSERT_TRUE(run.wait_for("step 1/")) << run.output();
+  fs::resize_file(tokens + "/train.tokens", 64);
+  EXPECT_EQ(run.wait(), 1);
+  EXPECT_THAT(run.output(), AllOf(HasSubstr("kCorruptFile: " + tokens + "/train.tokens at byte "),
+                                  HasSubstr("it was cut while it was read"), HasSubstr("fix: write it again"),
+                                  Not(HasSubstr("SIGBUS"))));
+}
+
 }  // namespace
 }  // namespace herd::train

@@ -1,0 +1,29 @@
+// A file that is read a piece at a time, each with one call of the system: one that gets shorter meanwhile is found
+// out, where touching a mapping of it would kill the process. Throws kStorage if the system refuses. Threads: reads
+// from any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <span>
+
+#include "herd/base/descriptor.h"
+
+namespace herd {
+
+class ReadableFile {
+ public:
+  explicit ReadableFile(std::filesystem::path path);
+  int64_t size() const { return size_; }  // bytes, when it was opened
+  const std::filesystem::path& path() const { return path_; }
+  // Fills `out` with the bytes from `offset` on, or with as many as there are now: returns how many.
+  int64_t read_at(int64_t offset, std::span<std::byte> out) const;
+
+ private:
+  std::filesystem::path path_;
+  Descriptor file_;
+  int64_t size_ = 0;
+};
+
+}  // namespace herd
