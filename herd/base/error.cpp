@@ -3,6 +3,8 @@
 #include <cerrno>
 #include <system_error>
 
+#include "herd/base/printable.h"
+
 namespace herd {
 
 std::string_view code_name(Code code) {
@@ -28,7 +30,9 @@ std::string_view code_name(Code code) {
 }
 
 Error::Error(Code code, const std::string& message)
-    : std::runtime_error(std::string(code_name(code)) + ": " + message), code_(code), message_(message) {}
+    : std::runtime_error(std::string(code_name(code)) + ": " + printable_lines(message)),
+      code_(code),
+      message_(printable_lines(message)) {}
 
 namespace {
 

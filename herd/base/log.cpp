@@ -9,6 +9,8 @@
 
 #include <mutex>
 
+#include "herd/base/printable.h"
+
 namespace herd::log {
 namespace {
 
@@ -60,7 +62,7 @@ spdlog::level::level_enum to_spdlog(Level level) {
 
 void write(Level level, const std::string& text) {
   std::lock_guard lock(mutex);
-  const std::string line = rank < 0 ? text : "[rank " + std::to_string(rank) + "] " + text;
+  const std::string line = (rank < 0 ? "" : "[rank " + std::to_string(rank) + "] ") + printable_lines(text);
   logger().log(to_spdlog(level), spdlog::string_view_t(line));
 }
 

@@ -6,6 +6,7 @@
 #include <cstdio>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 
 namespace herd {
 namespace {
@@ -41,7 +42,7 @@ int64_t parse_bytes(std::string_view text) {
   const double bytes = number * factor;
   if (status != std::errc() || factor < 0 || !(number >= 0) || bytes > 9e18) {
     throw Error(Code::kBadConfig,
-                "\"" + std::string(text) + "\" is no number of bytes\n  fix: like 4096, 512KiB, 4GiB or 80GB");
+                "\"" + printable(text) + "\" is no number of bytes\n  fix: like 4096, 512KiB, 4GiB or 80GB");
   }
   return static_cast<int64_t>(std::llround(bytes));
 }

@@ -8,6 +8,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/base/log.h"
+#include "herd/base/printable.h"
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -20,7 +21,7 @@ constexpr int64_t kPiece = 1 << 20;  // elements that are converted at a time
 std::string list_of(const std::vector<std::string>& names) {
   constexpr size_t kShown = 8;
   std::string text;
-  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + names[i];
+  for (size_t i = 0; i < std::min(names.size(), kShown); ++i) text += (i ? ", " : "") + printable(names[i]);
   if (names.size() > kShown) text += " and " + std::to_string(names.size() - kShown) + " more";
   return text;
 }

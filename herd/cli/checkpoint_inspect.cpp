@@ -5,6 +5,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/cli/progress_line.h"
 #include "herd/draw/table.h"
@@ -55,7 +56,7 @@ std::string as_json(const CheckpointReader& reader, bool verified) {
                                        {"files", manifest.files},
                                        {"tensors", tensors},
                                        {"verified", verified}};
-  return json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+  return json.dump(2, ' ', true, nlohmann::json::error_handler_t::replace) + "\n";
 }
 
 std::string as_text(const CheckpointReader& reader, bool verified) {
@@ -67,14 +68,14 @@ std::string as_text(const CheckpointReader& reader, bool verified) {
     table.rows.push_back({name, std::string(dtype_name(tensor.dtype)), shape_text(tensor.shape),
                           std::to_string(bytes_of(tensor)), shards_text(tensor)});
   }
-  std::string text = reader.folder().string() + "\nstep " + std::to_string(manifest.step) + ", " +
+  std::string text = printable(reader.folder().string()) + "\nstep " + std::to_string(manifest.step) + ", " +
                      std::to_string(manifest.samples) + " samples, written by herd " +
-                     (manifest.herd_version.empty() ? "?" : manifest.herd_version) + "\n\n" + draw::text_table(table) +
-                     "\n" + std::to_string(manifest.tensors.size()) + " tensors, " +
+                     (manifest.herd_version.empty() ? "?" : printable(manifest.herd_version)) + "\n\n" +
+                     draw::text_table(table) + "\n" + std::to_string(manifest.tensors.size()) + " tensors, " +
                      format_bytes(static_cast<double>(bytes)) + " in " + std::to_string(manifest.files.size()) +
                      " files" + (verified ? "; every checksum holds\n" : "; checksums not read (--verify)\n");
-  for (const auto& [name, note] : manifest.notes) text += name + ": " + note + "\n";
-  return text + "\n# the run file\n" + manifest.config;
+  for (const auto& [name, note] : manifest.notes) text += printable(name) + ": " + printable(note) + "\n";
+  return text + "\n# the run file\n" + printable_lines(manifest.config);
 }
 
 }  // namespace

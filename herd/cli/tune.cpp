@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/cli/bench.h"
 #include "herd/cli/bench_operation.h"
@@ -31,7 +32,7 @@ Tuning known_tuning(const std::string& path) {
   Tuning tuning;
   if (is_taken(path)) tuning = read_tuning(path);
   if (!tuning.machine.empty() && tuning.machine != machine_name()) {
-    std::printf("%s was measured on \"%s\": it begins anew\n", path.c_str(), tuning.machine.c_str());
+    std::printf("%s was measured on \"%s\": it begins anew\n", path.c_str(), printable(tuning.machine).c_str());
     tuning = {};
   }
   tuning.machine = machine_name();

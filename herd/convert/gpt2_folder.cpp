@@ -8,6 +8,7 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
@@ -103,8 +104,8 @@ class Gpt2Weights final : public WeightSource {
         const bool has_prefix = entry.name.starts_with(kPrefix);
         const std::string name = has_prefix ? entry.name.substr(kPrefix.size()) : entry.name;
         if (!tensors_.try_emplace(name, Place{file.get(), &entry}).second) {
-          throw Error(Code::kBadConfig, folder_.string() + ": tensor \"" + name + "\" is there twice, the second in " +
-                                            file->path().filename().string() +
+          throw Error(Code::kBadConfig, folder_.string() + ": tensor \"" + printable(name) +
+                                            "\" is there twice, the second in " + file->path().filename().string() +
                                             "\n  fix: keep the files of one model in the folder");
         }
       }

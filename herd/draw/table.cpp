@@ -2,12 +2,15 @@
 
 #include <algorithm>
 
+#include "herd/base/printable.h"
 #include "herd/draw/svg.h"
 
 namespace herd::draw {
 namespace {
 
-std::string cell(const std::vector<std::string>& row, size_t column) { return column < row.size() ? row[column] : ""; }
+std::string cell(const std::vector<std::string>& row, size_t column) {
+  return column < row.size() ? printable(row[column]) : "";
+}
 
 }  // namespace
 

@@ -11,6 +11,7 @@
 #include <toml++/toml.h>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_keys.h"
@@ -35,7 +36,7 @@ constexpr std::array kRates = {Rate{"matmul_flops_per_us", &Device::matmul_flops
                                Rate{"op_overhead_us", &Device::op_overhead_us}};
 
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
-  throw Error(Code::kBadConfig, name + ": " + rule + "\n  fix: " + fix);
+  throw Error(Code::kBadConfig, printable(name) + ": " + printable(rule) + "\n  fix: " + fix);
 }
 
 // The value of a key, by type; refuses what no key is named.

@@ -12,6 +12,7 @@
 #include <toml++/toml.h>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_file_rules_internal.h"
@@ -21,7 +22,7 @@ namespace herd::spec {
 namespace {
 
 [[noreturn]] void refuse(const std::string& where, const std::string& rule, const std::string& fix) {
-  throw Error(Code::kBadConfig, where + ": " + rule + (fix.empty() ? "" : "\n  fix: " + fix));
+  throw Error(Code::kBadConfig, printable(where) + ": " + printable(rule) + (fix.empty() ? "" : "\n  fix: " + fix));
 }
 
 std::string shown(const toml::node& node) {
@@ -80,7 +81,7 @@ class Setter {
       try {
         bytes = parse_bytes(*node_.value<std::string>());
       } catch (const Error& error) {
-        throw Error(error.code(), where_ + ": " + error.message());
+        throw Error(error.code(), printable(where_) + ": " + error.message());
       }
     }
     check_range(bytes);

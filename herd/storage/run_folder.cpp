@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/file_kind.h"
@@ -35,7 +36,7 @@ std::string id_of(const fs::path& folder) {
 std::string what_is_taken(const fs::path& folder) {
   const auto found = list_checkpoints(folder / kCheckpoints);
   const std::string id = id_of(folder);
-  std::string text = id.empty() ? "a run without an id" : "run " + id;
+  std::string text = id.empty() ? "a run without an id" : "run " + printable(id);
   if (found.empty()) return text + " with metrics and no checkpoint";
   return text + " with " + std::to_string(found.size()) + (found.size() == 1 ? " checkpoint" : " checkpoints") +
          ", the newest of step " + std::to_string(found.front().step);

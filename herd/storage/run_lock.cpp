@@ -14,6 +14,7 @@
 #include "herd/base/error.h"
 #include "herd/base/host_name.h"
 #include "herd/base/log.h"
+#include "herd/base/printable.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_id.h"
 
@@ -61,7 +62,9 @@ std::string read_record(const fs::path& path) {
 struct Owner {
   std::string id, host, kernel, since;
   int64_t process = 0;
-  std::string text() const { return "process " + std::to_string(process) + " on host " + host + ", since " + since; }
+  std::string text() const {
+    return "process " + std::to_string(process) + " on host " + printable(host) + ", since " + printable(since);
+  }
 };
 
 Owner owner_of(const std::string& record) {

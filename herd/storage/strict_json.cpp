@@ -2,6 +2,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/storage/strict_json_internal.h"
 
 namespace herd {
@@ -85,7 +86,8 @@ class Builder final : public nlohmann::json_sax<Json> {
 }  // namespace
 
 void throw_corrupt(const std::string& file, int64_t offset, const std::string& rule, const std::string& fix) {
-  throw Error(Code::kCorruptFile, file + " at byte " + std::to_string(offset) + ": " + rule + "\n  fix: " + fix);
+  throw Error(Code::kCorruptFile,
+              file + " at byte " + std::to_string(offset) + ": " + printable(rule) + "\n  fix: " + fix);
 }
 
 Json parse_strict_json(std::string_view text, int max_depth, const std::string& file, int64_t offset,

@@ -6,6 +6,7 @@
 #include <variant>
 
 #include "herd/base/error.h"
+#include "herd/base/printable.h"
 #include "herd/base/units.h"
 
 namespace herd {
@@ -174,7 +175,7 @@ Topology parse_topology(std::string_view text) {
     if (!(words >> key) || key[0] == '#') continue;
     if (key == "name") {
       const size_t at = line.find("name") + 5;
-      topology.name = at < line.size() ? line.substr(at) : "";
+      topology.name = at < line.size() ? printable(line.substr(at)) : "";
     } else if (key == "spine_bytes_per_us") {
       words >> value;
       topology.spine_bytes_per_us = parse_number<double>(value, number);

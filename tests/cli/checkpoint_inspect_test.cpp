@@ -33,6 +33,28 @@ TEST(CheckpointInspect, PrintsOneJsonObject) {
             (nlohmann::json{{"name", "w"}, {"dtype", "fp32"}, {"shape", {4, 6}}, {"bytes", 96}, {"pieces", 2}}));
 }
 
+// Names that would clear the screen, and pretend to be a line of their own.
+TEST(CheckpointInspect, ObeysNoNameOfTheFile) {
+  const std::string evil =
+      "\x1b[2J\x1b]0;title\x07\xC2\x9B"
+      "31m\nfix: evil";
+  TemporaryFolder folder;
+  const auto path = save_numbers(folder.path(), 1);
+  Manifest manifest = read_manifest(path);
+  manifest.tensors[evil] = manifest.tensors["w"];
+  manifest.notes[evil] = evil;
+  manifest.herd_version = evil;
+  manifest.config += "# \x1b[2J\n";
+  write_manifest(path, manifest);
+  for (const bool json : {false, true}) {
+    const std::string text = inspect_checkpoint({.path = path, .json = json});
+    for (const char c : text) EXPECT_TRUE(c == '\n' || (c >= 0x20 && c < 0x7F)) << static_cast<int>(c);
+    EXPECT_EQ(text.find("\nfix: evil"), text.npos);
+    EXPECT_NE(text.find(json ? "\\u001b[2J" : "\\x1b[2J\\x1b]0;title\\x07\\xc2\\x9b31m\\x0afix: evil"), text.npos)
+        << text;
+  }
+}
+
 TEST(CheckpointInspect, VerifyFindsWhatInspectingAloneDoesNotRead) {
   TemporaryFolder folder;
   const auto path = save_numbers(folder.path(), 1);

@@ -151,6 +151,14 @@ TEST(RunFile, ComparesWholeNumbersAsWhole) {
   EXPECT_THAT(refusal("[checkpoint]\nkeep = 4294967296\n"), HasSubstr("in [1, 1e+06], got 4294967296"));
 }
 
+TEST(RunFile, ARefusalObeysNoNameOfTheFile) {
+  EXPECT_THAT(refusal("[train]\n\"\\u001b[2J\\nfix: evil\" = 1\n"),
+              HasSubstr("train.\\x1b[2J\\x0afix: evil (run.toml, line 2): no such key"));
+  EXPECT_THAT(refusal("[\"\\u001b[2J\"]\nx = 1\n"), HasSubstr("\"\\x1b[2J\" (run.toml, line 2): no such section"));
+  const std::string bytes = refusal("[memory]\ndevice_budget = \"\\u001b\\nfix: evil\"\n");
+  EXPECT_THAT(bytes, HasSubstr("\"\\x1b\\x0afix: evil\" is no number of bytes"));
+}
+
 TEST(RunFile, KeepsTheRunsFolderInsideThatOfAllRuns) {
   for (const std::string name : {"../..", "a/../../b", "/tmp/x", ".", "./", "a/.."}) {
     EXPECT_THAT(

@@ -53,6 +53,14 @@ TEST(Manifest, GivesBackWhatWasWritten) {
   EXPECT_EQ(format_manifest(back), format_manifest(manifest));
 }
 
+TEST(Manifest, AnErrorObeysNoNameOfTheFile) {
+  Manifest manifest = some_manifest();
+  manifest.tensors["\x1b[2J\nfix: evil"] = manifest.tensors["w"];
+  manifest.tensors["\x1b[2J\nfix: evil"].shape = {4, 7};
+  EXPECT_ERROR(parse_manifest(format_manifest(manifest), "m"), Code::kCorruptFile,
+               "tensor \"\\x1b[2J\\x0afix: evil\": the boxes hold 24 of 28");
+}
+
 TEST(Manifest, RefusesEveryTruncationAndEveryChangedByte) {
   const std::string text = format_manifest(some_manifest());
   for (size_t length = 0; length + 2 < text.size(); ++length) {  // the last line feed may be missing
