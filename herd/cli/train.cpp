@@ -57,9 +57,10 @@ int run_train(const TrainOptions& options) {
   if (options.ranks == 0)
     std::fprintf(stderr, "herd train: %d rank%s, as [mesh] asks for (--ranks N for more)\n", ranks,
                  ranks == 1 ? "" : "s");
-  check_before_start(run, ranks * options.num_nodes);
+  const int all_ranks = launch::ranks_of_job(ranks, options.num_nodes);
+  check_before_start(run, all_ranks);
   if (options.node_rank == 0 && run.comm.topology != "auto") {
-    check_topology(run.comm.topology, ranks * options.num_nodes);
+    check_topology(run.comm.topology, all_ranks);
   }
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());

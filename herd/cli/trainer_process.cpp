@@ -13,6 +13,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/storage/file_kind.h"
 #include "herd/strategies/table.h"
+#include "herd/topology/topology.h"
 
 namespace herd::cli {
 
@@ -26,7 +27,17 @@ std::string trainer_path() {
 
 int ranks_of_mesh(const spec::RunFile& run) {
   const auto& mesh = run.mesh;
-  return static_cast<int>(std::max<int64_t>(1, mesh.dp) * mesh.fsdp * mesh.tp * mesh.pp * mesh.cp);
+  int64_t ranks = 1;
+  std::string product;
+  for (const int64_t size : {std::max<int64_t>(1, mesh.dp), mesh.fsdp, mesh.tp, mesh.pp, mesh.cp}) {
+    product += (product.empty() ? "" : " * ") + std::to_string(size);
+    ranks = size > kMaxRanks / ranks ? kMaxRanks + 1 : ranks * size;
+    if (ranks > kMaxRanks) break;
+  }
+  if (ranks <= kMaxRanks) return static_cast<int>(ranks);
+  throw Error(Code::kBadConfig, "the mesh's axes (dp * fsdp * tp * pp * cp) multiply to the ranks, at most " +
+                                    std::to_string(kMaxRanks) + ", but " + product + " is more already" +
+                                    "\n  fix: smaller axes");
 }
 
 namespace {

@@ -11,7 +11,8 @@ namespace herd::cli {
 // The program beside this one. Throws kBadConfig where this build has none.
 std::string trainer_path();
 
-// Ranks that a run file's mesh asks for: the product of its axes, dp counting 1 where it is not stated.
+// Ranks that a run file's mesh asks for: the product of its axes, dp counting 1 where it is not stated. Throws
+// kBadConfig where no job has so many.
 int ranks_of_mesh(const spec::RunFile& run);
 
 // What every rank would refuse, found before one is started, so that it is said once: layout, data, vocabulary, memory.

@@ -31,9 +31,10 @@ namespace {
 
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-constexpr auto kOwnEnd = 1s;      // after a failure, ranks that heard of it end by themselves
-constexpr auto kAbortGrace = 5s;  // then from SIGTERM to SIGKILL
-constexpr int kRefusal = 2;       // exit status of a request that can't be met: of herd, and of most programs
+constexpr auto kOwnEnd = 1s;               // after a failure, ranks that heard of it end by themselves
+constexpr auto kAbortGrace = 5s;           // then from SIGTERM to SIGKILL
+constexpr int64_t kMostRanks = 1'000'000;  // of a job, as of a topology
+constexpr int kRefusal = 2;                // exit status of a request that can't be met: of herd, and of most programs
 constexpr auto kFirstPause = 1s, kLongestPause = 60s;  // before a restart; each is twice the one before
 
 // The folder of log files and memory tables: the user's, or one that vanishes with the job.
@@ -77,7 +78,7 @@ class Job {
  public:
   explicit Job(const LaunchOptions& options)
       : options_(options),
-        world_(options.ranks_per_node * options.num_nodes),
+        world_(ranks_of_job(options.ranks_per_node, options.num_nodes)),
         folder_(options.log_dir),
         console_(options.log_dir),
         token_(options.token.empty() ? make_token() : options.token),
@@ -395,6 +396,14 @@ void check(const LaunchOptions& options) {
 }
 
 }  // namespace
+
+int ranks_of_job(int ranks_per_node, int num_nodes) {
+  const int64_t ranks = int64_t{ranks_per_node} * num_nodes;
+  if (ranks <= kMostRanks) return static_cast<int>(ranks);
+  throw Error(Code::kBadConfig, "a job has at most " + std::to_string(kMostRanks) + " ranks, but " +
+                                    std::to_string(ranks_per_node) + " ranks a node * " + std::to_string(num_nodes) +
+                                    " nodes = " + std::to_string(ranks) + "\n  fix: fewer ranks or nodes");
+}
 
 int launch_job(const LaunchOptions& options) {
   check(options);

@@ -30,6 +30,9 @@ struct LaunchOptions {
   int threads_per_rank = 0;   // 0 = cores / ranks_per_node, at least 1
 };
 
+// ranks_per_node * num_nodes. Throws kBadConfig where that is more than a job can have.
+int ranks_of_job(int ranks_per_node, int num_nodes);
+
 // Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal).
 // Takes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it runs: call it from the main thread, before other threads
 // start. Throws kBadConfig where the options can't be met.
