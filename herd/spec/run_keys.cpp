@@ -4,6 +4,8 @@
 #include <limits>
 #include <map>
 
+#include "herd/base/units.h"
+
 namespace herd::spec {
 namespace {
 

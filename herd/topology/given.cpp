@@ -34,7 +34,9 @@ Topology given_topology(const std::string& name) {
   if (!std::filesystem::is_directory(name, problem)) in.open(name);
   if (!in.is_open()) {
     throw Error(Code::kBadConfig,
-                name + ": no file that can be read, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)");
+                name +
+                    ": no file that can be read, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)\n  fix: "
+                    "the path of a file that docs/formats/topology.md describes, or one of these");
   }
   std::string text(kMostBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));

@@ -19,7 +19,7 @@ TEST(GivenTopology, IsAPresetOrAFile) {
   EXPECT_EQ(given_topology(file).axes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(given_topology("torus:2x2x2").axes, (std::vector<int>{2, 2, 2}));
   EXPECT_ERROR(given_topology("tours:2x2"), Code::kBadConfig,
-               "tours:2x2: no file that can be read, nor a preset (torus:4x4");
+               "tours:2x2: no file that can be read, nor a preset (torus:4x4", "fix: the path of a file");
   std::ofstream(file) << "herd-topology 1\nhosts 8\nfabric torus 2 2\n";
   EXPECT_ERROR(given_topology(file), Code::kCorruptFile, file + ": topology: the axes");
 }
