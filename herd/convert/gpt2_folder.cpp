@@ -40,14 +40,6 @@ std::string exact(float value) {
   return text;
 }
 
-std::string names_in(const fs::path& folder) {
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 std::string read_text(const fs::path& path) {
   const MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -55,7 +47,7 @@ std::string read_text(const fs::path& path) {
 
 class Gpt2Weights final : public WeightSource {
  public:
-  explicit Gpt2Weights(const fs::path& folder) : folder_(folder) {
+  explicit Gpt2Weights(const fs::path& folder) : WeightSource(folder) {
     const fs::path config_path = folder / kConfig, generation_path = folder / kGenerationConfig;
     Gpt2Config config = parse_gpt2_config(read_text(config_path), config_path.string());
     if (fs::exists(generation_path))
@@ -90,11 +82,11 @@ class Gpt2Weights final : public WeightSource {
   };
 
   void open_files() {
-    for (const auto& entry : fs::directory_iterator(folder_)) {
+    for (const auto& entry : fs::directory_iterator(path_)) {
       if (entry.path().extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
     }
     if (files_.empty()) {
-      throw Error(Code::kBadConfig, folder_.string() + " has no *.safetensors, but " + names_in(folder_) +
+      throw Error(Code::kBadConfig, path_.string() + " has no *.safetensors, but " + names_in(path_) +
                                         "\n  fix: model.save_pretrained(FOLDER, safe_serialization=True)");
     }
     for (const auto& file : files_) {
@@ -102,7 +94,7 @@ class Gpt2Weights final : public WeightSource {
         const bool has_prefix = entry.name.starts_with(kPrefix);
         const std::string name = has_prefix ? entry.name.substr(kPrefix.size()) : entry.name;
         if (!tensors_.try_emplace(name, Place{file.get(), &entry}).second) {
-          throw Error(Code::kBadConfig, folder_.string() + ": tensor \"" + name + "\" is there twice, the second in " +
+          throw Error(Code::kBadConfig, path_.string() + ": tensor \"" + name + "\" is there twice, the second in " +
                                             file->path().filename().string() +
                                             "\n  fix: keep the files of one model in the folder");
         }
@@ -115,7 +107,7 @@ class Gpt2Weights final : public WeightSource {
     const auto found = tensors_.find(theirs.name);
     if (found == tensors_.end()) {
       throw Error(Code::kBadConfig,
-                  folder_.string() + " lacks \"" + theirs.name +
+                  path_.string() + " lacks \"" + theirs.name +
                       "\", which its config.json states\n  fix: all files of the model in the folder");
     }
     const TensorEntry& entry = *found->second.entry;
@@ -150,7 +142,7 @@ class Gpt2Weights final : public WeightSource {
     const std::string what = head.file->path().string() +
                              ": config.json ties the output layer to the embedding, but \"" + std::string(kHead) +
                              "\" ";
-    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (folder_ / kConfig).string() +
+    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (path_ / kConfig).string() +
                             " to take it as it is, or weights without it to use the embedding";
     const auto type = dtype_of_tensor(head.entry->type);
     if (head.entry->shape != embedding.entry->shape || !type || !is_weight_type(*type)) {
@@ -195,7 +187,6 @@ class Gpt2Weights final : public WeightSource {
     return std::nullopt;
   }
 
-  fs::path folder_;
   std::vector<std::unique_ptr<SafetensorsFile>> files_;
   std::map<std::string, Place> tensors_;  // without the prefix
   std::set<std::string> claimed_;
@@ -206,6 +197,19 @@ std::string_view torch_name(DType dtype) {
 }
 
 }  // namespace
+
+std::string names_in(const fs::path& folder) {
+  constexpr size_t kShown = 12;
+  std::set<std::string> names;
+  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
+  std::string text;
+  size_t shown = 0;
+  for (const std::string& name : names) {
+    if (++shown > kShown) return text + " and " + std::to_string(names.size() - kShown) + " more";
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
 
 bool is_gpt2_folder(const fs::path& folder) {
   return fs::exists(folder / kConfig) && !fs::exists(folder / kManifestName);

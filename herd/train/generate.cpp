@@ -5,25 +5,19 @@
 #include <optional>
 
 #include "herd/base/error.h"
-#include "herd/checkpoint/loader.h"
 #include "herd/comm/communicator.h"
 #include "herd/convert/text_ends.h"
+#include "herd/convert/weight_source.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/generate.h"
 #include "herd/models/gpt.h"
 #include "herd/spec/run_file.h"
-#include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/take_weights.h"
 
 namespace herd::train {
 namespace {
-
-// Weights only: the optimizer's tensors stay on disk.
-void load(CheckpointReader& reader, const models::Model& model) {
-  std::vector<NamedTensor> tensors = whole_weights(model);
-  load_weights(reader, tensors);
-}
 
 Tokenizer load_tokenizer(const GenerateOptions& options, const Manifest& manifest, const spec::RunFile& run) {
   if (const auto note = manifest.notes.find("tokenizer"); options.tokenizer.empty() && note != manifest.notes.end()) {
@@ -94,14 +88,15 @@ void generate_text(const models::Model& model, const Tokenizer& tokenizer, const
 }  // namespace
 
 void generate(const GenerateOptions& options) {
-  CheckpointReader reader(resolve_checkpoint(options.checkpoint));
-  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, reader.folder() / kManifestName);
+  const auto source = convert::open_weights(options.checkpoint);
+  const spec::RunFile& run = source->run();
   check_ids(options.ids, run.model.vocab);
   std::optional<Tokenizer> tokenizer;
-  if (options.ids.empty()) tokenizer = load_tokenizer(options, reader.manifest(), run);
+  if (options.ids.empty()) tokenizer = load_tokenizer(options, source->facts(), run);
   const models::Model model = models::make_model(run.model);
-  load(reader, model);
-  const convert::TextEnds ends = ends_of(reader.manifest(), run);
+  std::vector<NamedTensor> tensors = whole_weights(model);  // of the optimizer nothing is read
+  take_weights(*source, tensors);
+  const convert::TextEnds ends = ends_of(source->facts(), run);
   if (tokenizer)
     generate_text(model, *tokenizer, ends, options);
   else

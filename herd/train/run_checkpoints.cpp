@@ -8,11 +8,12 @@
 #include "herd/base/version.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/convert/convert.h"
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/weight_source.h"
+#include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
-#include "herd/train/same_model.h"
 #include "herd/train/shared_error.h"
+#include "herd/train/take_weights.h"
 
 namespace herd::train {
 
@@ -33,28 +34,19 @@ RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& fold
 
 Position RunCheckpoints::start() {
   if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint);
-  if (run_.model.weights != "none") take_weights();
+  if (run_.model.weights != "none") begin_with_weights();
   return {};
 }
 
-fs::path RunCheckpoints::resolved(const fs::path& path) const {
-  return peers_.from_root(comm_.rank() == 0 ? resolve_checkpoint(path).string() : "");
-}
-
-void RunCheckpoints::take_weights() {
-  const fs::path path = run_.model.weights;
-  if (convert::is_gpt2_folder(path)) {
-    throw Error(Code::kBadConfig, "model.weights = \"" + path.string() + "\" is no checkpoint of herd" +
-                                      "\n  fix: herd checkpoint convert " + path.string() + " --to herd --out FOLDER");
-  }
-  const fs::path checkpoint = resolved(path);
-  CheckpointReader reader(checkpoint);
-  check_same_model(reader.manifest(), run_, checkpoint.string());
-  inherit_notes(reader.manifest());
+void RunCheckpoints::begin_with_weights() {
+  const fs::path found = comm_.rank() == 0 ? convert::find_weights(run_.model.weights) : fs::path();
+  const auto source = convert::open_weights(peers_.from_root(found.string()));
+  spec::check_same_model(source->run().model, run_.model, source->path().string());
+  inherit_notes(source->facts());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);
-  load_weights(reader, tensors);
+  take_weights(*source, tensors);
   states_.weights.refresh();
-  say("starts with the weights of " + checkpoint.string());
+  say("starts with the weights of " + source->path().string());
 }
 
 Position RunCheckpoints::resume_from(const fs::path& checkpoint) {

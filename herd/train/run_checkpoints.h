@@ -52,12 +52,10 @@ class RunCheckpoints {
 
  private:
   Position resume_from(const std::filesystem::path& checkpoint);
-  void take_weights();
+  void begin_with_weights();
   void inherit_notes(const Manifest& manifest);
   void saving(const std::function<void()>& action) const;
   void say(const std::string& text) const;
-  // Of a path that rank 0 sees, for all ranks.
-  std::filesystem::path resolved(const std::filesystem::path& path) const;
 
   const spec::RunFile& run_;
   const OwnedFolder& folder_;

@@ -226,7 +226,16 @@ TEST(Convert, NotesTheEndsOfText_OfTheGenerationConfigFirst) {
 
 TEST(Convert, RefusesWhatHasNoWeights) {
   TemporaryFolder root;
-  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no checkpoint at", "fix:");
+  TemporaryFolder others;
+  const auto open = [&](const char* name) { open_weights(others / name); };
+  for (const char* name : {"empty", "other", "alone"}) fs::create_directory(others / name);
+  write_text(others / "other/thesis.tex", "");
+  write_text(others / "alone/model.safetensors", "");
+  EXPECT_ERROR(open("nowhere"), Code::kBadConfig, "there is no folder", "nowhere", "fix: a checkpoint");
+  EXPECT_ERROR(open("empty"), Code::kBadConfig, "no manifest.json", "no config.json", "holds nothing", "fix:");
+  EXPECT_ERROR(open("other"), Code::kBadConfig, "it holds thesis.tex", "fix:");
+  EXPECT_ERROR(open("other/thesis.tex"), Code::kBadConfig, "is a file", "fix: " + (others / "other").string());
+  EXPECT_ERROR(open("alone"), Code::kBadConfig, "holds model.safetensors, but no config.json", "fix:");
   write_text(root / "config.json", format_gpt2_config({.model = small_run().model}, "float32"));
   EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig,
                "no *.safetensors, but config.json", "fix:");

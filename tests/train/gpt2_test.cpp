@@ -7,12 +7,13 @@
 #include <iterator>
 
 #include "command.h"
-#include "herd/checkpoint/loader.h"
+#include "herd/convert/weight_source.h"
 #include "herd/models/gpt.h"
 #include "herd/nn/run_block.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/take_weights.h"
 #include "tests/support/python_with_torch.h"
 
 namespace herd::train {
@@ -25,12 +26,12 @@ constexpr int64_t kRows = 3, kLength = 11;
 
 at::Tensor some_ids(int64_t vocabulary) { return at::arange(kRows * kLength, at::kLong).mul(17).remainder(vocabulary); }
 
-at::Tensor herd_logits(const fs::path& checkpoint) {
-  CheckpointReader reader(checkpoint);
-  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, "manifest");
+at::Tensor herd_logits(const fs::path& weights) {
+  const auto source = convert::open_weights(weights);
+  const spec::RunFile& run = source->run();
   const models::Model model = models::make_model(run.model);
   std::vector<NamedTensor> tensors = whole_weights(model);
-  load_weights(reader, tensors);
+  take_weights(*source, tensors);
   nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
   for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});
   return x[0].contiguous();
