@@ -3,12 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
+#include "herd/convert/companions.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/atomic_file.h"
@@ -21,7 +24,7 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "transformer.";
-constexpr char kConfig[] = "config.json", kGenerationConfig[] = "generation_config.json", kEmbedding[] = "wte.weight",
+constexpr char kConfig[] = "config.json", kIndex[] = "model.safetensors.index.json", kEmbedding[] = "wte.weight",
                kHead[] = "lm_head.weight";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
@@ -83,11 +86,15 @@ class Gpt2Weights final : public WeightSource {
 
   void open_files() {
     for (const auto& entry : fs::directory_iterator(path_)) {
-      if (entry.path().extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
+      if (entry.path().extension() != ".safetensors") continue;
+      refuse_pointer(entry.path());
+      files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
     }
     if (files_.empty()) {
       throw Error(Code::kBadConfig, path_.string() + " has no *.safetensors, but " + names_in(path_) +
-                                        "\n  fix: model.save_pretrained(FOLDER, safe_serialization=True)");
+                                        ", and other formats of weights are not read"
+                                        "\n  fix: in Python, AutoModelForCausalLM.from_pretrained(\"" +
+                                        path_.string() + "\").save_pretrained(FOLDER, safe_serialization=True)");
     }
     for (const auto& file : files_) {
       for (const TensorEntry& entry : file->tensors()) {
@@ -102,13 +109,37 @@ class Gpt2Weights final : public WeightSource {
     }
   }
 
+  // What a clone without git-lfs has in place of a large file.
+  static void refuse_pointer(const fs::path& path) {
+    constexpr std::string_view kPointer = "version https://git-lfs";
+    char begin[kPointer.size()] = {};
+    std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
+    if (std::string_view(begin, sizeof begin) != kPointer) return;
+    throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and the weights are not there\n" +
+                                      "  fix: git lfs pull in that folder");
+  }
+
+  // Which of several files holds a tensor, as the index beside them says; empty if it does not.
+  std::string file_of_index(const std::string& name) const {
+    std::ifstream in(path_ / kIndex);
+    const auto index = nlohmann::json::parse(in, nullptr, false);
+    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
+    for (const std::string& theirs : {name, std::string(kPrefix) + name}) {
+      const auto found = index["weight_map"].find(theirs);
+      if (found != index["weight_map"].end() && found->is_string()) return *found;
+    }
+    return {};
+  }
+
   void claim(Weight& weight) {
     const Gpt2Name theirs = gpt2_name(weight.name);
     const auto found = tensors_.find(theirs.name);
     if (found == tensors_.end()) {
-      throw Error(Code::kBadConfig,
-                  path_.string() + " lacks \"" + theirs.name +
-                      "\", which its config.json states\n  fix: all files of the model in the folder");
+      const std::string file = file_of_index(theirs.name);
+      throw Error(Code::kBadConfig, path_.string() + " lacks \"" + theirs.name + "\", which its config.json states" +
+                                        (file.empty() ? "\n  fix: all files of the model in the folder"
+                                                      : " and its " + std::string(kIndex) + " says is in " + file +
+                                                            "\n  fix: that file, in the same folder"));
     }
     const TensorEntry& entry = *found->second.entry;
     std::vector<int64_t> shape = weight.shape;

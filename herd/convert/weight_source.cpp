@@ -68,9 +68,22 @@ class CheckpointWeights final : public WeightSource {
                         "config.json and *.safetensors");
 }
 
+// The folder of a download cache of transformers that holds a model: snapshots/<commit>; empty if it is none.
+std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "snapshots", none)) {
+    if (is_gpt2_folder(entry.path())) return entry.path();
+  }
+  return {};
+}
+
 // Of a folder without manifest.json, checkpoints and config.json.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
   const std::string held = names_in(folder);
+  if (const auto snapshot = snapshot_in(folder); !snapshot.empty()) {
+    throw Error(Code::kBadConfig, folder.string() + " is a download cache (" + held + "), the model lies deeper" +
+                                      "\n  fix: " + snapshot.string());
+  }
   if (held.find(".safetensors") != held.npos || held.find(".bin") != held.npos) {
     throw Error(Code::kBadConfig,
                 folder.string() + " holds " + held +

@@ -45,7 +45,8 @@ void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, c
     }
   }
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {  // shards of an attempt that was cut short
-    if (!manifest.files.contains(entry.path().filename().string())) files.remove(entry.path());
+    const bool is_shard = entry.path().extension() == ".safetensors";
+    if (is_shard && !manifest.files.contains(entry.path().filename().string())) files.remove(entry.path());
   }
   write_manifest(folder, manifest, files);
 }

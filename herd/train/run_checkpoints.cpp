@@ -7,8 +7,11 @@
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/checkpoint/loader.h"
+#include "herd/convert/companions.h"
 #include "herd/convert/convert.h"
+#include "herd/convert/text_ends.h"
 #include "herd/convert/weight_source.h"
+#include "herd/data/token_folder.h"
 #include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
@@ -33,6 +36,28 @@ RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& fold
              peers) {}
 
 Position RunCheckpoints::start() {
+  const Position position = load();
+  note_data();
+  return position;
+}
+
+// Ids of a tokenizer elsewhere end a text as their folder says; where it does not, as the weights know.
+void RunCheckpoints::note_data() {
+  if (run_.data.kind != "tokens") return;
+  const TokenFolderFacts data = read_token_folder(run_.data.path);
+  if (data.has_text) return;
+  convert::Notes own;
+  convert::TextEnds ends;
+  if (data.end_of_text) ends.end = {*data.end_of_text};
+  convert::note(ends, own);
+  if (data.end_of_text)
+    for (auto& [name, ids] : own) inherited_.insert_or_assign(name, ids);
+  else
+    inherited_.merge(own);
+  inherited_.try_emplace("tokenizer", "of the program that wrote the ids in " + run_.data.path);
+}
+
+Position RunCheckpoints::load() {
   if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint);
   if (run_.model.weights != "none") begin_with_weights();
   return {};
@@ -42,7 +67,7 @@ void RunCheckpoints::begin_with_weights() {
   const fs::path found = comm_.rank() == 0 ? convert::find_weights(run_.model.weights) : fs::path();
   const auto source = convert::open_weights(peers_.from_root(found.string()));
   spec::check_same_model(source->run().model, run_.model, source->path().string());
-  inherit_notes(source->facts());
+  inherit(source->facts(), source->path());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);
   take_weights(*source, tensors);
   states_.weights.refresh();
@@ -61,7 +86,7 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
   load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
   states_.weights.refresh();
-  inherit_notes(reader.manifest());
+  inherit(reader.manifest(), checkpoint);
   const auto note = [&](const char* name, double value) {
     const auto at = notes.find(name);
     return at == notes.end() ? value : std::stod(at->second);
@@ -75,11 +100,12 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   return {reader.manifest().step, reader.manifest().samples};
 }
 
-// What a checkpoint says of its tokens goes on with its weights.
-void RunCheckpoints::inherit_notes(const Manifest& manifest) {
+// What a checkpoint says of its tokens goes on with its weights, and so does its tokenizer.
+void RunCheckpoints::inherit(const Manifest& manifest, const fs::path& folder) {
   for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
     if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) inherited_.insert(*note);
   }
+  if (comm_.rank() == 0) companions_ = std::make_shared<convert::Companions>(convert::read_companions(folder));
 }
 
 void RunCheckpoints::save(const Position& done) {
@@ -92,7 +118,11 @@ void RunCheckpoints::save(const Position& done) {
     notes["loss_scale_skipped"] = std::to_string(scale->skipped());
   }
   saving([&] {
-    saver_.save({.step = done.step, .samples = done.sample, .config = spec::to_toml(run_), .notes = notes},
+    saver_.save({.step = done.step,
+                 .samples = done.sample,
+                 .config = spec::to_toml(run_),
+                 .notes = notes,
+                 .files = companions_},
                 saved_tensors(states_.parameters, states_.optimizer));
   });
 }
