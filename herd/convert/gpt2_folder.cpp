@@ -3,15 +3,13 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <fstream>
-#include <map>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <set>
 
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/companions.h"
+#include "herd/convert/gpt2_files_internal.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/atomic_file.h"
@@ -23,9 +21,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "transformer.";
-constexpr char kConfig[] = "config.json", kIndex[] = "model.safetensors.index.json", kEmbedding[] = "wte.weight",
-               kHead[] = "lm_head.weight";
+constexpr char kConfig[] = "config.json", kEmbedding[] = "wte.weight", kHead[] = "lm_head.weight";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
@@ -48,6 +44,8 @@ std::string read_text(const fs::path& path) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
+using Place = Gpt2Files::Place;
+
 class Gpt2Weights final : public WeightSource {
  public:
   explicit Gpt2Weights(const fs::path& folder) : WeightSource(folder) {
@@ -60,14 +58,14 @@ class Gpt2Weights final : public WeightSource {
     facts_.config = spec::to_toml(run_);
     facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
     note(config.ends, facts_.notes);
-    open_files();
+    files_.open(folder);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
     check_others();
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    const Place& place = tensors_.at(gpt2_name(weight.name).name);
+    const Place& place = files_.at(gpt2_name(weight.name).name);
     const auto bytes = place.file->bytes(*place.entry);
     const int64_t width = weight.transposed ? weight.rows() : weight.columns(), element = size_of(weight.dtype);
     const auto run = static_cast<size_t>(columns.size());
@@ -79,75 +77,16 @@ class Gpt2Weights final : public WeightSource {
   }
 
  private:
-  struct Place {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
-  };
-
-  void open_files() {
-    for (const auto& entry : fs::directory_iterator(path_)) {
-      if (entry.path().extension() != ".safetensors") continue;
-      refuse_pointer(entry.path());
-      files_.push_back(std::make_unique<SafetensorsFile>(entry.path()));
-    }
-    if (files_.empty()) {
-      throw Error(Code::kBadConfig, path_.string() + " has no *.safetensors, but " + names_in(path_) +
-                                        ", and other formats of weights are not read"
-                                        "\n  fix: in Python, AutoModelForCausalLM.from_pretrained(\"" +
-                                        path_.string() + "\").save_pretrained(FOLDER, safe_serialization=True)");
-    }
-    for (const auto& file : files_) {
-      for (const TensorEntry& entry : file->tensors()) {
-        const bool has_prefix = entry.name.starts_with(kPrefix);
-        const std::string name = has_prefix ? entry.name.substr(kPrefix.size()) : entry.name;
-        if (!tensors_.try_emplace(name, Place{file.get(), &entry}).second) {
-          throw Error(Code::kBadConfig, path_.string() + ": tensor \"" + name + "\" is there twice, the second in " +
-                                            file->path().filename().string() +
-                                            "\n  fix: keep the files of one model in the folder");
-        }
-      }
-    }
-  }
-
-  // What a clone without git-lfs has in place of a large file.
-  static void refuse_pointer(const fs::path& path) {
-    constexpr std::string_view kPointer = "version https://git-lfs";
-    char begin[kPointer.size()] = {};
-    std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
-    if (std::string_view(begin, sizeof begin) != kPointer) return;
-    throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and the weights are not there\n" +
-                                      "  fix: git lfs pull in that folder");
-  }
-
-  // Which of several files holds a tensor, as the index beside them says; empty if it does not.
-  std::string file_of_index(const std::string& name) const {
-    std::ifstream in(path_ / kIndex);
-    const auto index = nlohmann::json::parse(in, nullptr, false);
-    if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
-    for (const std::string& theirs : {name, std::string(kPrefix) + name}) {
-      const auto found = index["weight_map"].find(theirs);
-      if (found != index["weight_map"].end() && found->is_string()) return *found;
-    }
-    return {};
-  }
-
   void claim(Weight& weight) {
     const Gpt2Name theirs = gpt2_name(weight.name);
-    const auto found = tensors_.find(theirs.name);
-    if (found == tensors_.end()) {
-      const std::string file = file_of_index(theirs.name);
-      throw Error(Code::kBadConfig, path_.string() + " lacks \"" + theirs.name + "\", which its config.json states" +
-                                        (file.empty() ? "\n  fix: all files of the model in the folder"
-                                                      : " and its " + std::string(kIndex) + " says is in " + file +
-                                                            "\n  fix: that file, in the same folder"));
-    }
-    const TensorEntry& entry = *found->second.entry;
+    const Place& place = files_.at(theirs.name);
+    const TensorEntry& entry = *place.entry;
     std::vector<int64_t> shape = weight.shape;
     if (theirs.transposed) std::reverse(shape.begin(), shape.end());
     const auto dtype = dtype_of_tensor(entry.type);
     if (entry.shape != shape || !dtype || !is_weight_type(*dtype)) {
-      throw Error(Code::kBadConfig, found->second.file->path().string() + ": \"" + entry.name + "\" is " + entry.type +
-                                        " " + shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
+      throw Error(Code::kBadConfig, place.file->path().string() + ": \"" + entry.name + "\" is " + entry.type + " " +
+                                        shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
                                         " in F32, BF16 or F16");
     }
     weight.transposed = theirs.transposed;
@@ -157,7 +96,7 @@ class Gpt2Weights final : public WeightSource {
 
   // Tensors that are no weight of the model: masks, which follow from it, and a tied model's head, if it is the same.
   void check_others() {
-    for (const auto& [name, where] : tensors_) {
+    for (const auto& [name, where] : files_.tensors()) {
       if (claimed_.contains(name) || is_causal_mask(name)) continue;
       if (name == kHead && run_.model.tie_embeddings) {
         check_tied_head(where);
@@ -169,7 +108,7 @@ class Gpt2Weights final : public WeightSource {
   }
 
   void check_tied_head(const Place& head) {
-    const Place& embedding = tensors_.at(kEmbedding);
+    const Place& embedding = files_.at(kEmbedding);
     const std::string what = head.file->path().string() +
                              ": config.json ties the output layer to the embedding, but \"" + std::string(kHead) +
                              "\" ";
@@ -218,8 +157,7 @@ class Gpt2Weights final : public WeightSource {
     return std::nullopt;
   }
 
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Place> tensors_;  // without the prefix
+  Gpt2Files files_;
   std::set<std::string> claimed_;
 };
 
@@ -228,19 +166,6 @@ std::string_view torch_name(DType dtype) {
 }
 
 }  // namespace
-
-std::string names_in(const fs::path& folder) {
-  constexpr size_t kShown = 12;
-  std::set<std::string> names;
-  for (const auto& entry : fs::directory_iterator(folder)) names.insert(entry.path().filename().string());
-  std::string text;
-  size_t shown = 0;
-  for (const std::string& name : names) {
-    if (++shown > kShown) return text + " and " + std::to_string(names.size() - kShown) + " more";
-    text += (text.empty() ? "" : ", ") + name;
-  }
-  return text;
-}
 
 bool is_gpt2_folder(const fs::path& folder) {
   return fs::exists(folder / kConfig) && !fs::exists(folder / kManifestName);
@@ -257,7 +182,7 @@ void write_gpt2_folder(const fs::path& folder, WeightSource& source, DType dtype
     Gpt2Name theirs = gpt2_name(weight.name);
     std::vector<int64_t> shape = weight.shape;
     if (theirs.transposed) std::reverse(shape.begin(), shape.end());
-    if (!tied && weight.name != "head.weight") theirs.name.insert(0, kPrefix);  // so that lm_head stands outside
+    if (!tied && weight.name != "head.weight") theirs.name.insert(0, kGpt2Prefix);  // so that lm_head stands outside
     entries.push_back({theirs.name, std::string(tensor_type_of(dtype)), shape});
   }
   SafetensorsWriter writer(folder / "model.safetensors", entries, {{"format", "pt"}}, files);

@@ -13,8 +13,6 @@
 namespace herd {
 namespace {
 
-using Visit = std::function<void(std::span<const int>, bool)>;
-
 [[noreturn]] void refuse(const std::string& what, const std::string& fix) {
   throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
 }
@@ -48,7 +46,7 @@ int64_t load_id(const std::byte* at, const IdType& type) {
 }
 
 void read_array(std::span<const std::byte> bytes, const IdType& type, const IdFileOptions& options,
-                const Visit& visit) {
+                const VisitIds& visit) {
   const auto count = static_cast<int64_t>(bytes.size()) / type.bytes;
   const int64_t run = std::max<int64_t>(1, options.run_of ? options.run_of(count) : count);
   std::vector<int> ids;
@@ -85,7 +83,7 @@ IdType type_of_npy(std::string_view descr, const std::string& file) {
          "numpy.save(FILE, ids.astype('<u4'))");
 }
 
-void read_npy(std::span<const std::byte> bytes, const IdFileOptions& options, const Visit& visit) {
+void read_npy(std::span<const std::byte> bytes, const IdFileOptions& options, const VisitIds& visit) {
   const std::string file = options.path.string();
   const auto* text = reinterpret_cast<const char*>(bytes.data());
   if (bytes.size() < 12 || std::string_view(text, 6) != std::string_view("\x93NUMPY", 6)) {
@@ -123,7 +121,7 @@ void read_npy(std::span<const std::byte> bytes, const IdFileOptions& options, co
   read_array(bytes.subspan(begin + length), type, options, visit);
 }
 
-void read_raw(std::span<const std::byte> bytes, const IdFileOptions& options, const Visit& visit) {
+void read_raw(std::span<const std::byte> bytes, const IdFileOptions& options, const VisitIds& visit) {
   const std::string file = options.path.string();
   if (!options.raw) {
     refuse(file + " is neither .npy nor .jsonl, so it is read as raw ids, whose type must be known",
@@ -137,7 +135,7 @@ void read_raw(std::span<const std::byte> bytes, const IdFileOptions& options, co
   read_array(bytes, *options.raw, options, visit);
 }
 
-void read_jsonl(std::string_view text, const IdFileOptions& options, const Visit& visit) {
+void read_jsonl(std::string_view text, const IdFileOptions& options, const VisitIds& visit) {
   std::vector<int> ids;
   for (int64_t line = 1; !text.empty(); ++line) {
     const std::string_view one = text.substr(0, text.find('\n'));
@@ -169,15 +167,17 @@ IdType parse_id_type(std::string_view name) {
   refuse("--dtype " + std::string(name) + " is no type of raw ids", "--dtype uint16, uint32, int32 or int64");
 }
 
-void read_id_file(const IdFileOptions& options, const Visit& visit) {
+void read_id_file(const IdFileOptions& options, const VisitIds& visit) {
   if (!std::filesystem::is_regular_file(options.path))
     refuse("there is no file " + options.path.string(), "name existing files of token ids");
-  const MappedFile file(options.path);
+  read_ids(options, MappedFile(options.path).bytes(), visit);
+}
+
+void read_ids(const IdFileOptions& options, std::span<const std::byte> bytes, const VisitIds& visit) {
   const std::string kind = options.path.extension().string();
-  if (kind == ".npy") return read_npy(file.bytes(), options, visit);
-  if (kind == ".jsonl")
-    return read_jsonl({reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}, options, visit);
-  read_raw(file.bytes(), options, visit);
+  if (kind == ".npy") return read_npy(bytes, options, visit);
+  if (kind == ".jsonl") return read_jsonl({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, options, visit);
+  read_raw(bytes, options, visit);
 }
 
 }  // namespace herd

@@ -5,6 +5,7 @@
 // Threads: one at a time.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <filesystem>
 #include <functional>
@@ -28,9 +29,13 @@ struct IdFileOptions {
   std::function<int64_t(int64_t count)> run_of = {};
 };
 
+using VisitIds = std::function<void(std::span<const int> ids, bool ends)>;
+
 // Calls visit() with the ids of one document, or of a run of it; `ends` says that it is the document's last. Empty
 // documents are left out. Throws kBadConfig where the file is not there, of another kind than its name says or of a
 // type that is not read, and naming the position of an id that is not in [0, vocabulary); kCorruptFile where it is cut.
-void read_id_file(const IdFileOptions& options, const std::function<void(std::span<const int>, bool ends)>& visit);
+void read_id_file(const IdFileOptions& options, const VisitIds& visit);
+// The same of a file's bytes in memory, whose kind its name says: for tests and fuzzing.
+void read_ids(const IdFileOptions& options, std::span<const std::byte> bytes, const VisitIds& visit);
 
 }  // namespace herd
