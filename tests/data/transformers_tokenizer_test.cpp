@@ -5,6 +5,7 @@
 
 #include <map>
 #include <nlohmann/json.hpp>
+#include <random>
 
 namespace herd {
 namespace {
@@ -15,12 +16,16 @@ Tokenizer learned() {
   return Tokenizer::train(text, 400);
 }
 
+using Ranks = std::map<std::pair<std::string, std::string>, size_t>;
+
+Ranks ranks_of(const nlohmann::json& json) {
+  Ranks ranks;
+  for (const auto& merge : json["model"]["merges"]) ranks.emplace(std::pair(merge[0], merge[1]), ranks.size());
+  return ranks;
+}
+
 // The BPE of tokenizer.json as its library runs it on a word: the pair of the lowest rank first, the leftmost of those.
-std::vector<int> merged(const nlohmann::json& json, const std::string& word) {
-  const auto& vocabulary = json["model"]["vocab"];
-  std::map<std::pair<std::string, std::string>, size_t> ranks;
-  for (size_t i = 0; i < json["model"]["merges"].size(); ++i)
-    ranks[{json["model"]["merges"][i][0], json["model"]["merges"][i][1]}] = i;
+std::vector<int> merged(const nlohmann::json& vocabulary, const Ranks& ranks, const std::string& word) {
   std::vector<std::string> parts;
   for (size_t i = 0; i < word.size(); ++i) {
     if (parts.empty() || (static_cast<unsigned char>(word[i]) & 0xc0) != 0x80) parts.emplace_back();
@@ -54,14 +59,26 @@ TEST(TransformersTokenizer, HoldsEveryPieceWithItsId) {
   EXPECT_EQ(nlohmann::json::parse(transformers_tokenizer_config())["eos_token"], "</s>");
 }
 
+// Words of few letters, in which most pieces can be made in several ways.
+std::string random_words(int count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::string text;
+  for (int i = 0; i < count; ++i) {
+    if (i > 0) text += ' ';
+    for (unsigned length = 2 + random() % 9; length > 0; --length) text += "aabbc"[random() % 5];
+  }
+  return text;
+}
+
 TEST(TransformersTokenizer, MergesAsTheTokenizerDoes) {
-  const Tokenizer tokenizer = learned();
+  const Tokenizer tokenizer = Tokenizer::train(random_words(5000, 1), 700);
   const auto json = nlohmann::json::parse(transformers_tokenizer(tokenizer));
-  for (const std::string text :
-       {"verse", "the shépherd and his flock", "verse 12 of the", "  flock  of", "oooff ssheep"}) {
+  const Ranks ranks = ranks_of(json);
+  for (unsigned seed = 2; seed < 300; ++seed) {
+    const std::string text = random_words(3, seed);
     std::string word = "\xe2\x96\x81";
     for (const char c : text) word += c == ' ' ? std::string("\xe2\x96\x81") : std::string(1, c);
-    EXPECT_EQ(merged(json, word), tokenizer.encode(text)) << text;
+    EXPECT_EQ(merged(json["model"]["vocab"], ranks, word), tokenizer.encode(text)) << text;
   }
 }
 
