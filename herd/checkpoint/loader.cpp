@@ -116,20 +116,6 @@ void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, c
   for (auto& tensor : tensors) fill(reader, tensor);
 }
 
-void load_weights(CheckpointReader& reader, std::vector<NamedTensor>& tensors) {
-  std::vector<std::string> missing;
-  for (const auto& tensor : tensors) {
-    if (!reader.manifest().tensors.contains(tensor.name)) missing.push_back(tensor.name);
-  }
-  if (!missing.empty()) {
-    throw Error(Code::kBadConfig, "the checkpoint " + reader.folder().string() + " is of another model: it lacks " +
-                                      list_of(missing) +
-                                      "\n  fix: the [model] it was saved with (herd checkpoint inspect shows it)");
-  }
-  for (const auto& tensor : tensors) check_kind(reader, tensor);
-  for (auto& tensor : tensors) fill(reader, tensor);
-}
-
 std::optional<std::filesystem::path> find_resumable(const std::filesystem::path& root, CheckpointPeers& peers) {
   std::string found;
   if (peers.rank() == 0) {

@@ -21,10 +21,6 @@ namespace herd {
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors,
                   const std::set<std::string>& all_names = {});
 
-// Fills the tensors with those of the same names; what else the checkpoint holds stays on disk. Throws kBadConfig,
-// before any tensor is touched, where one is missing or of another global shape.
-void load_weights(CheckpointReader& reader, std::vector<NamedTensor>& tensors);
-
 // The newest whole checkpoint below `root`, as rank 0 sees it, on every rank; nothing if there is none. Broken newer
 // ones are logged with what is wrong. Collective.
 std::optional<std::filesystem::path> find_resumable(const std::filesystem::path& root, CheckpointPeers& peers);

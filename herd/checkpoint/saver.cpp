@@ -13,6 +13,7 @@
 #include "herd/base/units.h"
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
+#include "herd/storage/atomic_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_writer.h"
 #include "herd/storage/run_id.h"
@@ -259,6 +260,9 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   manifest.config = state.config;
   manifest.notes = state.notes;
   if (!options_.run.empty()) manifest.notes[kRunNote] = options_.run;
+  if (state.files) {
+    for (const auto& [name, bytes] : *state.files) write_file_atomically(folder / name, bytes, files_);
+  }
   commit_checkpoint(folder, std::move(manifest), manifests, files_);
   for (const auto& path : keep_newest(options_.root, {options_.keep, options_.run, folder}, files_)) {
     log::warning("could not delete the old checkpoint " + path.string());

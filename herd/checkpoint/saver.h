@@ -34,6 +34,8 @@ struct CheckpointState {
   int64_t samples = 0;                            // global samples consumed
   std::string config = {};                        // the run file, resolved
   std::map<std::string, std::string> notes = {};  // algorithms, topology, threads: what bits depend on
+  // Small files of rank 0 that lie beside the shards, name -> bytes: a tokenizer.
+  std::shared_ptr<const std::map<std::string, std::string>> files = {};
 };
 
 class CheckpointSaver {

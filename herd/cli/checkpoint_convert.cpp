@@ -6,6 +6,9 @@
 
 #include "herd/base/units.h"
 #include "herd/cli/progress_line.h"
+#include "herd/data/tokenizer.h"
+#include "herd/data/transformers_tokenizer.h"
+#include "herd/storage/mapped_file.h"
 
 namespace herd::cli {
 namespace {
@@ -15,19 +18,47 @@ constexpr char kConvertHelp[] =
 the config.json of a GPT-2 and its *.safetensors. What is written holds weights alone: for inference, for another
 program, or to start a training from (model.weights), not to resume one. A 16-bit weight is rounded to nearest.
 Checksums of a herd checkpoint are compared while it is read; --out appears when it is whole, or not at all.
-Tokenizers are not converted. A model from herd tokenize speaks in ids of its tokenizer.model; one from GPT-2 in those of
-GPT-2's tokenizer, which herd does not read: herd generate --ids takes and prints ids.
+The tokenizer goes along: the files of SOURCE that transformers knows, and generation_config.json; of a model that was
+trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. GPT-2's own tokenizer
+is kept and not read: herd generate --ids takes and prints ids.
   herd checkpoint convert runs/mine --to gpt2 --out gpt2-mine
   python -c "from transformers import GPT2LMHeadModel as M; print(M.from_pretrained('gpt2-mine'))"
   herd checkpoint convert gpt2 --to herd --out gpt2-herd && herd train run.toml model.weights=gpt2-herd)help";
 
+std::string listed(const std::vector<std::string>& companions) {
+  if (companions.empty()) return "no tokenizer";
+  std::string text;
+  for (const std::string& name : companions) text += (text.empty() ? "with " : ", ") + name;
+  return text;
+}
+
 }  // namespace
+
+convert::Companions tokenizer_of_data(const convert::WeightSource& source, convert::Format to) {
+  const auto& run = source.run();
+  if (source.facts().notes.contains("tokenizer")) return {};  // which is not herd's
+  std::filesystem::path path = source.path() / convert::kSentencePiece;
+  if (!std::filesystem::exists(path) && run.data.kind == "tokens")
+    path = std::filesystem::path(run.data.path) / convert::kSentencePiece;
+  if (!std::filesystem::exists(path)) return {};
+  const Tokenizer tokenizer = Tokenizer::load(path);
+  if (tokenizer.vocabulary() > run.model.vocab) return {};  // of other data, which is in that folder by now
+  const MappedFile model(path);
+  convert::Companions files;
+  files[convert::kSentencePiece].assign(reinterpret_cast<const char*>(model.bytes().data()), model.bytes().size());
+  if (to == convert::Format::kGpt2) {
+    files["tokenizer.json"] = transformers_tokenizer(tokenizer);
+    files["tokenizer_config.json"] = transformers_tokenizer_config();
+  }
+  return files;
+}
 
 std::string convert_checkpoint(convert::ConvertOptions options) {
   convert::Converted result;
   {
     ProgressLine line("convert", true);
     options.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
+    options.more = [&](const convert::WeightSource& source) { return tokenizer_of_data(source, options.to); };
     result = convert::convert(options);
   }
   const auto& m = result.run.model;
@@ -35,7 +66,8 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
          (options.to == convert::Format::kGpt2 ? "config.json and model.safetensors" : "checkpoint") + " of " + m.kind +
          " with " + std::to_string(m.layers) + " layers of width " + std::to_string(m.width) + ", " +
          std::to_string(result.parameters) + " weights in " + std::string(dtype_name(options.dtype)) + " (" +
-         format_bytes(static_cast<double>(result.bytes)) + "); no optimizer states, no tokenizer\n";
+         format_bytes(static_cast<double>(result.bytes)) + "); no optimizer states, " + listed(result.companions) +
+         "\n";
 }
 
 void add_checkpoint_convert_command(CLI::App& app) {

@@ -15,4 +15,8 @@ namespace herd::cli {
 void add_checkpoint_convert_command(CLI::App& app);
 std::string convert_checkpoint(convert::ConvertOptions options);  // the line to print; throws as convert::convert()
 
+// herd's own tokenizer where the weights were trained with one and their folder does not hold it: tokenizer.model of
+// the data, and for transformers tokenizer.json and tokenizer_config.json.
+convert::Companions tokenizer_of_data(const convert::WeightSource& source, convert::Format to);
+
 }  // namespace herd::cli

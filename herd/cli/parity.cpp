@@ -9,6 +9,7 @@
 #include "herd/base/error.h"
 #include "herd/base/scratch_folder.h"
 #include "herd/cli/difference.h"
+#include "herd/cli/read_run_file.h"
 #include "herd/cli/train.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/storage/checkpoint_folder.h"
@@ -58,7 +59,7 @@ struct Side {
 Side run_side(const ParityOptions& options, const fs::path& root, const std::string& name, const std::string& own) {
   TrainOptions train{.file = options.file, .overrides = options.overrides};
   for (const std::string& word : words(own)) train.overrides.push_back(word);
-  const spec::RunFile asked = spec::parse_run_file(options.file, train.overrides);
+  const spec::RunFile asked = read_run_file(options.file, train.overrides);
   train.ranks = ranks_of_mesh(asked);
   for (const std::string& fixed :
        {"log.dir=" + root.string(), "log.name=" + name, std::string("checkpoint.resume=none"),

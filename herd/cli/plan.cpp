@@ -10,6 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/known_models.h"
+#include "herd/cli/read_run_file.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/cli/write_file.h"
 #include "herd/draw/table.h"
@@ -60,7 +61,7 @@ planner::Plan make_plan(const PlanOptions& options) {
   const std::filesystem::path path = find_file(options.file, "models");
   planner::Plan plan;
   plan.name = path.stem();
-  plan.run = spec::parse_run_file(path.string(), options.overrides);
+  plan.run = read_run_file(path.string(), options.overrides);
   plan.ranks = options.ranks > 0 ? options.ranks : ranks_of_mesh(plan.run);
   const planner::Cluster cluster = read_cluster(options.cluster);
   plan.cluster = planner::with_ranks(cluster, plan.ranks);

@@ -7,6 +7,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/cli/read_run_file.h"
 #include "herd/cli/write_file.h"
 #include "herd/draw/timeline.h"
 #include "herd/launch/cores.h"
@@ -18,7 +19,7 @@
 
 namespace herd::cli {
 int run_show_program(const ShowProgramOptions& options) {
-  const spec::RunFile stated = spec::parse_run_file(options.file, options.overrides);
+  const spec::RunFile stated = read_run_file(options.file, options.overrides);
   spec::resolve(stated, options.ranks);
   const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
   const planner::Settled settled =

@@ -1,7 +1,10 @@
 // herd tokenize FILES... --vocab 4096 --out DIR: text files -> tokenizer.model, train.tokens, val.tokens, meta.json.
+// herd tokenize --ids FILES... --vocab 50257 --out DIR: token ids -> the same without tokenizer.model.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,9 +17,12 @@ namespace herd::cli {
 struct TokenizeOptions {
   std::vector<std::filesystem::path> files;
   std::filesystem::path out;
-  int vocabulary = 4096;
+  int vocabulary = 0;  // 0 = 4096 for text; ids have no default
   double validation = 0.05;
-  bool quiet = false;  // no progress line
+  bool ids = false;                         // the files hold token ids
+  std::string dtype = {};                   // of raw ids
+  std::optional<int64_t> end_of_text = {};  // after each document of ids
+  bool quiet = false;                       // no progress line
 };
 
 void add_tokenize_command(CLI::App& app);

@@ -6,10 +6,10 @@
 #include <memory>
 
 #include "herd/base/error.h"
+#include "herd/cli/read_run_file.h"
 #include "herd/cli/run.h"
 #include "herd/cli/trainer_process.h"
 #include "herd/launch/launcher.h"
-#include "herd/spec/run_file.h"
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
@@ -47,7 +47,7 @@ void add_train_command(CLI::App& app) {
 }
 
 int run_train(const TrainOptions& options) {
-  const spec::RunFile run = spec::parse_run_file(options.file, options.overrides);
+  const spec::RunFile run = read_run_file(options.file, options.overrides);
   const std::string trainer = trainer_path();
   if (options.num_nodes > 1 && options.ranks == 0) {
     throw Error(Code::kBadConfig, "herd train on " + std::to_string(options.num_nodes) +
@@ -64,6 +64,10 @@ int run_train(const TrainOptions& options) {
   }
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
+  if (run.model.weights != "none") {  // the ranks do not look for the weights again: they might find newer ones
+    const std::vector<std::string> model = model_overrides(run);
+    command.insert(command.end(), model.begin(), model.end());
+  }
   const auto folder = std::filesystem::path(run.log.dir) / run.log.name;
   if (options.node_rank == 0) refuse_owned_run(folder);  // before a line is added to its logs
   const auto logs = folder / "logs";

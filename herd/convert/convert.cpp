@@ -2,6 +2,7 @@
 
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
+#include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/checkpoint_writer.h"
 #include "herd/storage/shard_writer.h"
@@ -31,6 +32,16 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
   commit_checkpoint(folder, std::move(manifest), {part}, files);
 }
 
+// generation_config.json goes before config.json, so both have to name the ends of text that the model knows by now.
+Companions companions_of(const WeightSource& source, const ConvertOptions& options) {
+  Companions companions = read_companions(source.path());
+  if (const auto config = companions.find(kGenerationConfig); config != companions.end())
+    config->second = with_text_ends(config->second, text_ends_of(source.facts().notes, text_ends_of_herd()),
+                                    (source.path() / kGenerationConfig).string());
+  if (options.more) companions.merge(options.more(source));
+  return companions;
+}
+
 }  // namespace
 
 Converted convert(const ConvertOptions& options, FileSystem& files) {
@@ -49,8 +60,11 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
     write_gpt2_folder(folder.working_path(), *source, options.dtype, options.progress, files);
   else
     write_checkpoint(folder.working_path(), *source, options.dtype, options.progress, files);
+  const Companions companions = companions_of(*source, options);
+  write_companions(folder.working_path(), companions, files);
   folder.commit();
   Converted result{.run = source->run()};
+  for (const auto& [name, bytes] : companions) result.companions.push_back(name);
   for (const Weight& weight : source->weights()) result.parameters += weight.rows() * weight.columns();
   result.bytes = result.parameters * size_of(options.dtype);
   return result;

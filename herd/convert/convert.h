@@ -1,6 +1,6 @@
 // Weights from one format and precision to another, as a stream: a herd checkpoint or a Hugging Face GPT-2 folder in,
-// either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable. Tokenizers are not
-// converted: a model speaks in the ids of the one it was trained with.
+// either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable. The tokenizer and
+// the generation config of the source go along (companions.h): a model speaks in the ids of what it was trained with.
 // Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold, and for a model
 // that the format can't state. Threads: any, on different folders.
 #pragma once
@@ -9,6 +9,7 @@
 #include <filesystem>
 
 #include "herd/base/dtype.h"
+#include "herd/convert/companions.h"
 #include "herd/convert/gpt2_folder.h"
 #include "herd/storage/atomic_folder.h"
 
@@ -24,12 +25,15 @@ struct ConvertOptions {
   Format to = Format::kHerd;
   DType dtype = DType::kF32;  // fp32, bf16 or fp16
   Replace replace = Replace::kNever;
+  // What is to go along that the source's folder does not hold, such as a tokenizer of its data.
+  std::function<Companions(const WeightSource&)> more = {};
   Progress progress = {};
 };
 
 struct Converted {
   spec::RunFile run;  // the model
   int64_t parameters = 0, bytes = 0;
+  std::vector<std::string> companions = {};  // names of what went along
 };
 
 Converted convert(const ConvertOptions& options, FileSystem& files = FileSystem::system());

@@ -3,13 +3,14 @@
 #include <algorithm>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <optional>
 #include <set>
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
 #include "herd/convert/cast.h"
+#include "herd/convert/companions.h"
+#include "herd/convert/gpt2_files_internal.h"
 #include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/atomic_file.h"
@@ -22,9 +23,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kPrefix = "transformer.";
-constexpr char kConfig[] = "config.json", kGenerationConfig[] = "generation_config.json", kEmbedding[] = "wte.weight",
-               kHead[] = "lm_head.weight";
+constexpr char kConfig[] = "config.json", kEmbedding[] = "wte.weight", kHead[] = "lm_head.weight";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
@@ -42,22 +41,16 @@ std::string exact(float value) {
   return text;
 }
 
-std::string names_in(const fs::path& folder) {
-  std::set<std::string> names;
-  for (const fs::path& path : entries_of(folder)) names.insert(path.filename().string());
-  std::string text;
-  for (const std::string& name : names) text += (text.empty() ? "" : ", ") + name;
-  return text;
-}
-
 std::string read_text(const fs::path& path) {
   const MappedFile file(path);
   return std::string(file.text());
 }
 
+using Place = Gpt2Files::Place;
+
 class Gpt2Weights final : public WeightSource {
  public:
-  explicit Gpt2Weights(const fs::path& folder) : folder_(folder) {
+  explicit Gpt2Weights(const fs::path& folder) : WeightSource(folder) {
     const fs::path config_path = folder / kConfig, generation_path = folder / kGenerationConfig;
     Gpt2Config config = parse_gpt2_config(read_text(config_path), config_path.string());
     if (is_taken(generation_path))
@@ -67,14 +60,14 @@ class Gpt2Weights final : public WeightSource {
     facts_.config = spec::to_toml(run_);
     facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
     note(config.ends, facts_.notes);
-    open_files();
+    files_.open(folder);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
     check_others();
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    const Place& place = tensors_.at(gpt2_name(weight.name).name);
+    const Place& place = files_.at(gpt2_name(weight.name).name);
     const auto bytes = place.file->bytes(*place.entry);
     const int64_t width = weight.transposed ? weight.rows() : weight.columns(), element = size_of(weight.dtype);
     const auto run = static_cast<size_t>(columns.size());
@@ -86,47 +79,16 @@ class Gpt2Weights final : public WeightSource {
   }
 
  private:
-  struct Place {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
-  };
-
-  void open_files() {
-    for (const fs::path& path : entries_of(folder_)) {
-      if (path.extension() == ".safetensors") files_.push_back(std::make_unique<SafetensorsFile>(path));
-    }
-    if (files_.empty()) {
-      throw Error(Code::kBadConfig, folder_.string() + " has no *.safetensors, but " + names_in(folder_) +
-                                        "\n  fix: model.save_pretrained(FOLDER, safe_serialization=True)");
-    }
-    for (const auto& file : files_) {
-      for (const TensorEntry& entry : file->tensors()) {
-        const bool has_prefix = entry.name.starts_with(kPrefix);
-        const std::string name = has_prefix ? entry.name.substr(kPrefix.size()) : entry.name;
-        if (!tensors_.try_emplace(name, Place{file.get(), &entry}).second) {
-          throw Error(Code::kBadConfig, folder_.string() + ": tensor \"" + printable(name) +
-                                            "\" is there twice, the second in " + file->path().filename().string() +
-                                            "\n  fix: keep the files of one model in the folder");
-        }
-      }
-    }
-  }
-
   void claim(Weight& weight) {
     const Gpt2Name theirs = gpt2_name(weight.name);
-    const auto found = tensors_.find(theirs.name);
-    if (found == tensors_.end()) {
-      throw Error(Code::kBadConfig,
-                  folder_.string() + " lacks \"" + theirs.name +
-                      "\", which its config.json states\n  fix: all files of the model in the folder");
-    }
-    const TensorEntry& entry = *found->second.entry;
+    const Place& place = files_.at(theirs.name);
+    const TensorEntry& entry = *place.entry;
     std::vector<int64_t> shape = weight.shape;
     if (theirs.transposed) std::reverse(shape.begin(), shape.end());
     const auto dtype = dtype_of_tensor(entry.type);
     if (entry.shape != shape || !dtype || !is_weight_type(*dtype)) {
-      throw Error(Code::kBadConfig, found->second.file->path().string() + ": \"" + entry.name + "\" is " + entry.type +
-                                        " " + shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
+      throw Error(Code::kBadConfig, place.file->path().string() + ": \"" + entry.name + "\" is " + entry.type + " " +
+                                        shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
                                         " in F32, BF16 or F16");
     }
     weight.transposed = theirs.transposed;
@@ -136,7 +98,7 @@ class Gpt2Weights final : public WeightSource {
 
   // Tensors that are no weight of the model: masks, which follow from it, and a tied model's head, if it is the same.
   void check_others() {
-    for (const auto& [name, where] : tensors_) {
+    for (const auto& [name, where] : files_.tensors()) {
       if (claimed_.contains(name) || is_causal_mask(name)) continue;
       if (name == kHead && run_.model.tie_embeddings) {
         check_tied_head(where);
@@ -148,11 +110,11 @@ class Gpt2Weights final : public WeightSource {
   }
 
   void check_tied_head(const Place& head) {
-    const Place& embedding = tensors_.at(kEmbedding);
+    const Place& embedding = files_.at(kEmbedding);
     const std::string what = head.file->path().string() +
                              ": config.json ties the output layer to the embedding, but \"" + std::string(kHead) +
                              "\" ";
-    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (folder_ / kConfig).string() +
+    const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (path_ / kConfig).string() +
                             " to take it as it is, or weights without it to use the embedding";
     const auto type = dtype_of_tensor(head.entry->type);
     if (head.entry->shape != embedding.entry->shape || !type || !is_weight_type(*type)) {
@@ -197,9 +159,7 @@ class Gpt2Weights final : public WeightSource {
     return std::nullopt;
   }
 
-  fs::path folder_;
-  std::vector<std::unique_ptr<SafetensorsFile>> files_;
-  std::map<std::string, Place> tensors_;  // without the prefix
+  Gpt2Files files_;
   std::set<std::string> claimed_;
 };
 
@@ -222,7 +182,7 @@ void write_gpt2_folder(const fs::path& folder, WeightSource& source, DType dtype
     Gpt2Name theirs = gpt2_name(weight.name);
     std::vector<int64_t> shape = weight.shape;
     if (theirs.transposed) std::reverse(shape.begin(), shape.end());
-    if (!tied && weight.name != "head.weight") theirs.name.insert(0, kPrefix);  // so that lm_head stands outside
+    if (!tied && weight.name != "head.weight") theirs.name.insert(0, kGpt2Prefix);  // so that lm_head stands outside
     entries.push_back({theirs.name, std::string(tensor_type_of(dtype)), shape});
   }
   SafetensorsWriter writer(folder / "model.safetensors", entries, {{"format", "pt"}}, files);

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <functional>
 #include <memory>
+#include <string>
 
 #include "herd/convert/weight_source.h"
 #include "herd/storage/file_system.h"
@@ -14,6 +15,9 @@
 namespace herd::convert {
 
 using Progress = std::function<void(int64_t done, int64_t all)>;  // bytes written
+
+// The names in a folder, sorted, at most 12, with commas between them.
+std::string names_in(const std::filesystem::path& folder);
 
 // Whether it has a config.json and is no checkpoint of herd.
 bool is_gpt2_folder(const std::filesystem::path& folder);

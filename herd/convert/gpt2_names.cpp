@@ -21,8 +21,7 @@ constexpr struct {
 
 // Members that change what the model computes, and the value that herd's has.
 const Json& expected_members() {
-  static const Json members = {{"model_type", "gpt2"},
-                               {"layer_norm_epsilon", kEpsilon},
+  static const Json members = {{"layer_norm_epsilon", kEpsilon},
                                {"scale_attn_weights", true},
                                {"scale_attn_by_inverse_layer_idx", false},
                                {"add_cross_attention", false}};
@@ -75,19 +74,40 @@ Json parse_object(std::string_view text, const std::string& file) {
   throw Error(Code::kCorruptFile, file + ": not a JSON object\n  fix: take another copy of the file");
 }
 
+void check_type(const Json& json, const std::string& file) {
+  const auto type = json.find("model_type");
+  if (type != json.end() && *type == "gpt2") return;
+  const auto built = json.find("architectures");
+  throw Error(Code::kBadConfig,
+              file + ": " +
+                  (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
+                  (built == json.end() ? "" : " (" + built->dump() + ")") +
+                  ", but herd reads \"gpt2\" alone\n  fix: the folder of a GPT-2, with the config.json that "
+                  "save_pretrained() wrote");
+}
+
 void check_equations(const Json& json, const std::string& file) {
+  check_type(json, file);
   for (const auto& [name, expected] : expected_members().items()) {
     const auto found = json.find(name);
-    if (found == json.end() && name != "model_type") continue;  // the default of the format is what herd has
-    if (found != json.end() && *found == expected) continue;
-    throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + (found == json.end() ? "missing" : found->dump()) +
-                                      ", herd's gpt has " + expected.dump() + "\n  fix: a model of GPT-2's kind");
+    if (found == json.end() || *found == expected) continue;  // the default of the format is what herd has
+    throw Error(Code::kBadConfig, file + ": \"" + name + "\" is " + found->dump() + ", herd's gpt has " +
+                                      expected.dump() + "\n  fix: a model of GPT-2's kind");
   }
   const Json activation = json.value("activation_function", Json("gelu_new"));
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh") {
     throw Error(Code::kBadConfig, file + ": \"activation_function\" is " + activation.dump() +
                                       ", herd's gpt has \"gelu_new\"\n  fix: a model of GPT-2's kind");
   }
+}
+
+void set_ends(nlohmann::ordered_json& json, const TextEnds& ends) {
+  const auto& [begin, end] = ends;
+  json["bos_token_id"] = nullptr;
+  json["eos_token_id"] = nullptr;
+  if (begin) json["bos_token_id"] = *begin;
+  if (end.size() == 1) json["eos_token_id"] = end[0];
+  if (end.size() > 1) json["eos_token_id"] = end;
 }
 
 }  // namespace
@@ -136,13 +156,8 @@ std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype)
                                  {"embd_pdrop", m.dropout},
                                  {"attn_pdrop", m.dropout},
                                  {"initializer_range", 0.02},
-                                 {"tie_word_embeddings", m.tie_embeddings},
-                                 {"bos_token_id", nullptr},
-                                 {"eos_token_id", nullptr}};
-  const auto& [begin, end] = config.ends;
-  if (begin) json["bos_token_id"] = *begin;
-  if (end.size() == 1) json["eos_token_id"] = end[0];
-  if (end.size() > 1) json["eos_token_id"] = end;
+                                 {"tie_word_embeddings", m.tie_embeddings}};
+  set_ends(json, config.ends);
   return json.dump(2) + "\n";
 }
 
@@ -169,6 +184,13 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
 
 TextEnds parse_generation_config(std::string_view text, const std::string& file) {
   return ends_of(parse_object(text, file), file, nullptr);
+}
+
+std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file) {
+  if (parse_generation_config(generation_config, file) == ends) return generation_config;
+  nlohmann::ordered_json json = nlohmann::ordered_json::parse(generation_config);
+  set_ends(json, ends);
+  return json.dump(2) + "\n";
 }
 
 }  // namespace herd::convert

@@ -40,5 +40,7 @@ std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype)
 Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file);
 // generation_config.json, which transformers generates by in place of config.json where it is there.
 TextEnds parse_generation_config(std::string_view text, const std::string& file);
+// The same text where it names these ends already, else with them.
+std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file);
 
 }  // namespace herd::convert

@@ -4,6 +4,7 @@
 #include <set>
 
 #include "herd/base/error.h"
+#include "herd/convert/companions.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_states.h"
 #include "herd/spec/model_table.h"
@@ -134,6 +135,7 @@ Resharded reshard(const ReshardOptions& options, FileSystem& files) {
   Manifest manifest = from;
   manifest.tensors.clear();
   manifest.files.clear();
+  write_companions(folder.working_path(), read_companions(reader.folder()), files);
   commit_checkpoint(folder.working_path(), std::move(manifest), parts, files);
   folder.commit();
   result.files = static_cast<int>(parts.size());

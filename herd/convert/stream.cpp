@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/stream_internal.h"
@@ -24,6 +25,26 @@ void transpose(std::span<const float> in, int64_t rows, int64_t columns, std::sp
   }
 }
 
+// Calls visit() with blocks of whole rows of the asked-for layout, each row of `columns` elements.
+void stream_rows(WeightSource& source, const Weight& weight, bool transposed, IndexRange rows, int64_t columns,
+                 const std::function<void(std::span<const float>)>& visit) {
+  const bool turned = transposed != weight.transposed;
+  const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(columns, 1));
+  std::vector<float> kept, values;
+  for (int64_t begin = rows.begin; begin < rows.end; begin += step) {
+    const IndexRange block{begin, std::min(rows.end, begin + step)}, all{0, columns};
+    values.resize(static_cast<size_t>(block.size() * columns));
+    if (turned) {
+      kept.resize(values.size());
+      source.read(weight, all, block, kept);
+      transpose(kept, columns, block.size(), values);
+    } else {
+      source.read(weight, block, all, values);
+    }
+    visit(values);
+  }
+}
+
 [[noreturn]] void throw_too_large(const Weight& weight, float value, DType dtype) {
   char text[32];
   std::snprintf(text, sizeof text, "%g", static_cast<double>(value));
@@ -38,25 +59,29 @@ void stream_weight(WeightSource& source, const Weight& weight, bool transposed, 
                    const std::function<void(std::span<const std::byte>)>& visit) {
   const int64_t rows = transposed ? weight.columns() : weight.rows();  // of the layout that is asked for
   const int64_t columns = transposed ? weight.rows() : weight.columns();
-  const bool turned = transposed != weight.transposed;
-  const int64_t step = std::max<int64_t>(1, kBlock / std::max<int64_t>(columns, 1));
-  std::vector<float> kept, values;
   std::vector<std::byte> bytes;
-  for (int64_t begin = 0; begin < rows; begin += step) {
-    const IndexRange block{begin, std::min(rows, begin + step)}, all{0, columns};
-    values.resize(static_cast<size_t>(block.size() * columns));
-    if (turned) {
-      kept.resize(values.size());
-      source.read(weight, all, block, kept);
-      transpose(kept, columns, block.size(), values);
-    } else {
-      source.read(weight, block, all, values);
-    }
+  stream_rows(source, weight, transposed, {0, rows}, columns, [&](std::span<const float> values) {
     bytes.resize(values.size() * static_cast<size_t>(size_of(dtype)));
     if (const int64_t wrong = from_float(values, dtype, bytes); wrong >= 0)
       throw_too_large(weight, values[static_cast<size_t>(wrong)], dtype);
     visit(bytes);
-  }
+  });
+}
+
+void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
+                   const std::function<void(std::span<const float>)>& visit) {
+  const int64_t columns = weight.columns();
+  HERD_CHECK(0 <= elements.begin && elements.begin <= elements.end && elements.end <= weight.rows() * columns,
+             "elements of the weight");
+  if (elements.size() == 0) return;
+  const IndexRange rows{elements.begin / columns, (elements.end + columns - 1) / columns};  // that hold them
+  int64_t at = rows.begin * columns;
+  stream_rows(source, weight, false, rows, columns, [&](std::span<const float> values) {
+    const int64_t first = std::max(elements.begin - at, int64_t{0});
+    const int64_t last = std::min(elements.end - at, static_cast<int64_t>(values.size()));
+    visit(values.subspan(static_cast<size_t>(first), static_cast<size_t>(last - first)));
+    at += static_cast<int64_t>(values.size());
+  });
 }
 
 }  // namespace herd::convert

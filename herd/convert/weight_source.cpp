@@ -13,7 +13,7 @@ namespace {
 
 class CheckpointWeights final : public WeightSource {
  public:
-  explicit CheckpointWeights(const std::filesystem::path& folder) : reader_(folder) {
+  explicit CheckpointWeights(const std::filesystem::path& folder) : WeightSource(folder), reader_(folder) {
     facts_ = reader_.manifest();
     facts_.tensors.clear();
     facts_.files.clear();
@@ -57,6 +57,47 @@ class CheckpointWeights final : public WeightSource {
   std::vector<std::byte> bytes_;
 };
 
+[[noreturn]] void refuse_no_folder(const std::filesystem::path& path) {
+  const bool is_file = std::filesystem::exists(path);
+  const std::string parent = path.has_parent_path() ? path.parent_path().string() : ".";
+  throw Error(Code::kBadConfig,
+              is_file
+                  ? path.string() + " is a file, weights are named by the folder that holds them" + "\n  fix: " + parent
+                  : "there is no folder " + path.string() + " with weights" +
+                        "\n  fix: a checkpoint, a run's folder, or a folder of transformers with "
+                        "config.json and *.safetensors");
+}
+
+// The folder of a download cache of transformers that holds a model: snapshots/<commit>; empty if it is none.
+std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(folder / "snapshots", none)) {
+    if (is_gpt2_folder(entry.path())) return entry.path();
+  }
+  return {};
+}
+
+// Of a folder without manifest.json, checkpoints and config.json.
+[[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
+  const std::string held = names_in(folder);
+  if (const auto snapshot = snapshot_in(folder); !snapshot.empty()) {
+    throw Error(Code::kBadConfig, folder.string() + " is a download cache (" + held + "), the model lies deeper" +
+                                      "\n  fix: " + snapshot.string());
+  }
+  if (held.find(".safetensors") != held.npos || held.find(".bin") != held.npos) {
+    throw Error(Code::kBadConfig,
+                folder.string() + " holds " + held +
+                    ", but no config.json, which states the model\n  fix: the config.json that belongs "
+                    "to these weights, in the same folder");
+  }
+  throw Error(Code::kBadConfig,
+              folder.string() + " is no checkpoint of herd (no " + kManifestName +
+                  ", and no folder step-* that has one) and no folder of transformers (no config.json); it holds " +
+                  (held.empty() ? "nothing" : held) +
+                  "\n  fix: name a run, its folder checkpoints, one of the folders in it, or a folder with config.json "
+                  "and *.safetensors");
+}
+
 }  // namespace
 
 std::vector<Weight> weights_of(const spec::RunFile& run) {
@@ -67,9 +108,21 @@ std::vector<Weight> weights_of(const spec::RunFile& run) {
   return weights;
 }
 
+std::filesystem::path find_weights(const std::filesystem::path& path) {
+  if (!std::filesystem::is_directory(path)) refuse_no_folder(path);
+  if (is_gpt2_folder(path)) return path;
+  try {
+    return resolve_checkpoint(path);
+  } catch (const Error& error) {
+    if (error.code() == Code::kBadConfig) refuse_folder(path);
+    throw;
+  }
+}
+
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {
-  if (is_gpt2_folder(path)) return open_gpt2_folder(path);
-  return std::make_unique<CheckpointWeights>(resolve_checkpoint(path));
+  const std::filesystem::path folder = find_weights(path);
+  if (is_gpt2_folder(folder)) return open_gpt2_folder(folder);
+  return std::make_unique<CheckpointWeights>(folder);
 }
 
 }  // namespace herd::convert

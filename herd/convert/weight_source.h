@@ -5,6 +5,7 @@
 #pragma once
 
 #include <filesystem>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -27,6 +28,7 @@ struct Weight {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
+  const std::filesystem::path& path() const { return path_; }      // the very folder that holds them
   const spec::RunFile& run() const { return run_; }                // the model
   const Manifest& facts() const { return facts_; }                 // step, samples, run file and notes; no tensors
   const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
@@ -34,13 +36,24 @@ class WeightSource {
   virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
 
  protected:
+  explicit WeightSource(std::filesystem::path path) : path_(std::move(path)) {}
+  std::filesystem::path path_;
   spec::RunFile run_;
   Manifest facts_;
   std::vector<Weight> weights_;
 };
 
-// A checkpoint, a folder of checkpoints, a run's folder, or a folder with config.json and *.safetensors.
+// The folder that holds the weights which `path` names: a checkpoint, the newest whole one of a folder of checkpoints
+// or of a run's folder, or a folder with config.json and *.safetensors. Throws kBadConfig naming what is there instead,
+// and as resolve_checkpoint().
+std::filesystem::path find_weights(const std::filesystem::path& path);
+// Of find_weights(path). Every name, shape and type is checked.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
+
+// Calls visit() with consecutive elements of a weight in herd's layout, a block at a time: `elements` of the flattened
+// weight, which must lie in it.
+void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
+                   const std::function<void(std::span<const float>)>& visit);
 
 // The names and shapes of a model's weights, in its order.
 std::vector<Weight> weights_of(const spec::RunFile& run);

@@ -74,7 +74,7 @@ std::unique_ptr<SampleSource> open_tokens(const std::filesystem::path& folder, S
     throw Error(Code::kBadConfig, "data.path = \"" + folder.string() + "\": there is no file " + path.string() +
                                       "\n  fix: herd tokenize FILES... --out " + folder.string());
   }
-  require_complete(folder);
+  read_token_folder(folder);
   return std::make_unique<TokenSamples>(path, context, split == Split::kTrain ? seed : kValidationSeed);
 }
 

@@ -1,5 +1,5 @@
 // Text files -> a folder of tokens that training reads:
-//   tokenizer.model   sentencepiece, herd/data/tokenizer.h
+//   tokenizer.model   sentencepiece, herd/data/tokenizer.h; not in a folder of ids (id_folder.h)
 //   train.tokens      herd/data/token_file.h
 //   val.tokens        the validation split
 //   meta.json         written last: a folder without it is unfinished and refused
@@ -10,10 +10,14 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
 namespace herd {
+
+inline constexpr char kTokenizerFile[] = "tokenizer.model", kMetaFile[] = "meta.json",
+                      kTokenFolderFormat[] = "herd-token-folder";
 
 struct TokenFolderOptions {
   std::vector<std::filesystem::path> files;
@@ -33,7 +37,12 @@ struct TokenFolder {
 // as Tokenizer::train; kStorage if the disk is full. Files of an earlier run are replaced.
 TokenFolder write_token_folder(const TokenFolderOptions& options);
 
-// Throws kBadConfig if the folder lacks meta.json, kCorruptFile if that is not what write_token_folder writes.
-void require_complete(const std::filesystem::path& folder);
+// What meta.json says of the tokens.
+struct TokenFolderFacts {
+  bool has_text = true;                     // the tokens are of tokenizer.model; else of a tokenizer elsewhere
+  std::optional<int64_t> end_of_text = {};  // the id after each text, where that is known
+};
+// Throws kBadConfig if the folder lacks meta.json, kCorruptFile if that is not what TokenFolderWriter writes.
+TokenFolderFacts read_token_folder(const std::filesystem::path& folder);
 
 }  // namespace herd

@@ -136,6 +136,11 @@ int Tokenizer::vocabulary() const { return state_->model.GetPieceSize(); }
 
 int Tokenizer::end_of_text() const { return state_->model.eos_id(); }
 
+std::string Tokenizer::piece(int id) const {
+  HERD_CHECK(id >= 0 && id < vocabulary(), "a piece of the vocabulary");
+  return state_->model.IdToPiece(id);
+}
+
 std::vector<int> Tokenizer::encode(std::string_view text) const {
   std::vector<int> ids, line_ids;
   while (true) {

@@ -27,6 +27,7 @@ class Tokenizer {
 
   int vocabulary() const;
   int end_of_text() const;
+  std::string piece(int id) const;  // its text, as sentencepiece writes it
   std::vector<int> encode(std::string_view text) const;
   std::string decode(const std::vector<int>& ids) const;  // throws kBadConfig for an id outside the vocabulary
   void save(const std::filesystem::path& path) const;     // atomic

@@ -17,6 +17,7 @@
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_file_rules_internal.h"
 #include "herd/spec/run_keys.h"
+#include "herd/spec/same_model.h"
 
 namespace herd::spec {
 namespace {
@@ -204,11 +205,8 @@ void set_override(const std::string& text, RunFile& run) {
   set_key(section, name, *parsed.get("value"), place, run);
 }
 
-}  // namespace
-
-RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides) {
-  RunFile run;
-  const toml::table root = parse_toml(toml, name);
+// Sets what the file and the overrides state.
+void set_keys(const toml::table& root, const std::string& name, std::span<const std::string> overrides, RunFile& run) {
   for (const auto& [section, body] : root) {
     if (!body.is_table()) {
       refuse("\"" + std::string(section.str()) + "\" (" + line_of(body, name) + ")", "stands outside of a section",
@@ -222,12 +220,36 @@ RunFile parse_run_text(std::string_view toml, const std::string& name, std::span
     }
   }
   for (const std::string& text : overrides) set_override(text, run);
+}
+
+// The defaults of a run that begins with the weights of a model: weights and frozen parameters are the run's own.
+RunFile defaults_with(RunFile::Model model) {
+  RunFile run;
+  model.weights = run.model.weights;
+  model.frozen = run.model.frozen;
+  run.model = std::move(model);
+  return run;
+}
+
+}  // namespace
+
+RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides,
+                       const FindModel& find_model) {
+  RunFile run;
+  const toml::table root = parse_toml(toml, name);
+  set_keys(root, name, overrides, run);
+  const std::optional<GivenModel> given = find_model ? find_model(run) : std::nullopt;
+  if (given) {
+    run = defaults_with(given->model);
+    set_keys(root, name, overrides, run);
+  }
   fill_derived(run);
+  if (given) check_same_model(given->model, run.model, given->source);
   check_rules(run);
   return run;
 }
 
-RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides) {
+RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides, const FindModel& find_model) {
   std::ifstream file(path, std::ios::binary);
   std::error_code none;
   const bool readable = file && !std::filesystem::is_directory(path, none);
@@ -236,7 +258,7 @@ RunFile parse_run_file(const std::string& path, std::span<const std::string> ove
     throw Error(Code::kStorage,
                 "can't read the run file \"" + path + "\"\n  fix: an existing TOML file, like examples/gpt_kjv.toml");
   }
-  return parse_run_text(text, path, overrides);
+  return parse_run_text(text, path, overrides, find_model);
 }
 
 std::string to_toml(const RunFile& run) {

@@ -5,6 +5,8 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -95,11 +97,22 @@ struct RunFile {
   bool operator==(const RunFile&) const = default;
 };
 
-// Each override is "section.key=value"; a string's quotes may be left out. All throw kBadConfig naming key, line (or
-// override), the rule with its values, and for an unknown name the nearest valid one; kStorage if the file can't be
-// read.
-RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides = {});
-RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {});
+// The model of the weights that a run begins with.
+struct GivenModel {
+  RunFile::Model model;
+  std::string source;  // where they are, for messages
+};
+// Finds it by what a run file states, its rules not checked yet; nothing where the run begins with none.
+using FindModel = std::function<std::optional<GivenModel>(const RunFile& stated)>;
+
+// Each override is "section.key=value"; a string's quotes may be left out. What the run file leaves out has the value
+// of the given model where `find_model` finds one and the key says what a model is, else its default. All throw
+// kBadConfig naming key, line (or override), the rule with its values, and for an unknown name the nearest valid one,
+// or as check_same_model(); kStorage if the file can't be read.
+RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides = {},
+                       const FindModel& find_model = {});
+RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {},
+                       const FindModel& find_model = {});
 
 // Every key with its value, so that parse_run_text(to_toml(run)) == run.
 std::string to_toml(const RunFile& run);

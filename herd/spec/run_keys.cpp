@@ -51,7 +51,8 @@ std::vector<Key> make_keys() {
               kMostWidth),
       integer("model", "head_width", HERD_FIELD(model.head_width), 0, "width of a head; 0 = width / heads", kMostWidth),
       integer("model", "ffn", HERD_FIELD(model.ffn), 0, "width of the feed-forward layer; 0 = 4 * width", kMostFfn),
-      integer("model", "context", HERD_FIELD(model.context), 1, "tokens in a sequence", kMostTokens),
+      integer("model", "context", HERD_FIELD(model.context), 1,
+              "tokens in a sequence; at most as many as model.weights have positions", kMostTokens),
       integer("model", "vocab", HERD_FIELD(model.vocab), 2, "token ids; not smaller than the data's", kMostTokens),
       number("model", "dropout", HERD_FIELD(model.dropout), 0, kBelowOne,
              "share of activations dropped after the embedding, in attention and after both projections"),
@@ -60,7 +61,9 @@ std::vector<Key> make_keys() {
       text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
            "kind of normalisation; llama and t5 have rmsnorm"),
       text("model", "weights", HERD_FIELD(model.weights), {},
-           "a checkpoint whose weights the run starts from, in any precision; none = what the seed gives"),
+           "a checkpoint, a run's folder or a GPT-2 folder of transformers whose weights the"
+           " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
+           "what the seed gives"),
       text("model", "frozen", HERD_FIELD(model.frozen), {},
            "parameters that are not trained: patterns of their names, separated by spaces, `*` for any text: "
            "`wte.weight h.0.*`"),

@@ -46,7 +46,8 @@ void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, c
     }
   }
   for (const auto& path : entries_of(folder)) {  // shards of an attempt that was cut short
-    if (!manifest.files.contains(path.filename().string())) files.remove(path);
+    const bool is_shard = path.extension() == ".safetensors";
+    if (is_shard && !manifest.files.contains(path.filename().string())) files.remove(path);
   }
   write_manifest(folder, manifest, files);
 }

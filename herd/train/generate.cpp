@@ -5,38 +5,47 @@
 #include <optional>
 
 #include "herd/base/error.h"
-#include "herd/checkpoint/loader.h"
 #include "herd/comm/communicator.h"
+#include "herd/convert/companions.h"
 #include "herd/convert/text_ends.h"
+#include "herd/convert/weight_source.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/generate.h"
 #include "herd/models/gpt.h"
 #include "herd/spec/run_file.h"
-#include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/take_weights.h"
 
 namespace herd::train {
 namespace {
 
-// Weights only: the optimizer's tensors stay on disk.
-void load(CheckpointReader& reader, const models::Model& model) {
-  std::vector<NamedTensor> tensors = whole_weights(model);
-  load_weights(reader, tensors);
-}
-
-Tokenizer load_tokenizer(const GenerateOptions& options, const Manifest& manifest, const spec::RunFile& run) {
-  if (const auto note = manifest.notes.find("tokenizer"); options.tokenizer.empty() && note != manifest.notes.end()) {
+std::filesystem::path find_tokenizer(const GenerateOptions& options, const convert::WeightSource& source) {
+  if (!options.tokenizer.empty()) return options.tokenizer;
+  const auto& notes = source.facts().notes;
+  if (const auto note = notes.find("tokenizer"); note != notes.end()) {
     throw Error(Code::kBadConfig, "the tokenizer of this checkpoint is not herd's: " + note->second +
                                       "\n  fix: --ids with the token ids of the prompt, or --tokenizer");
   }
-  Tokenizer tokenizer =
-      Tokenizer::load(options.tokenizer.empty() ? std::filesystem::path(run.data.path) / "tokenizer.model"
-                                                : std::filesystem::path(options.tokenizer));
-  if (tokenizer.vocabulary() <= run.model.vocab) return tokenizer;
+  const std::filesystem::path beside = source.path() / convert::kSentencePiece;
+  if (std::filesystem::exists(beside)) return beside;
+  const auto in_data = std::filesystem::path(source.run().data.path) / convert::kSentencePiece;
+  if (source.run().data.kind == "tokens" && std::filesystem::exists(in_data)) return in_data;
+  throw Error(Code::kBadConfig, "there is no tokenizer for " + source.path().string() + ": neither " + beside.string() +
+                                    (source.run().data.kind == "tokens"
+                                         ? " nor " + in_data.string()
+                                         : ", nor data of tokens (data.kind = \"" + source.run().data.kind + "\")") +
+                                    "\n  fix: --tokenizer with the tokenizer.model that it was trained with, or --ids "
+                                    "with the token ids of the prompt");
+}
+
+Tokenizer load_tokenizer(const GenerateOptions& options, const convert::WeightSource& source) {
+  Tokenizer tokenizer = Tokenizer::load(find_tokenizer(options, source));
+  const int64_t vocabulary = source.run().model.vocab;
+  if (tokenizer.vocabulary() <= vocabulary) return tokenizer;
   throw Error(Code::kBadConfig, "the tokenizer has " + std::to_string(tokenizer.vocabulary()) + " tokens, the model " +
-                                    std::to_string(run.model.vocab) + "\n  fix: --tokenizer with the one it was " +
-                                    "trained with");
+                                    std::to_string(vocabulary) +
+                                    "\n  fix: --tokenizer with the one it was trained with");
 }
 
 void show(const std::string& text) {
@@ -94,14 +103,15 @@ void generate_text(const models::Model& model, const Tokenizer& tokenizer, const
 }  // namespace
 
 void generate(const GenerateOptions& options) {
-  CheckpointReader reader(resolve_checkpoint(options.checkpoint));
-  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, reader.folder() / kManifestName);
+  const auto source = convert::open_weights(options.checkpoint);
+  const spec::RunFile& run = source->run();
   check_ids(options.ids, run.model.vocab);
   std::optional<Tokenizer> tokenizer;
-  if (options.ids.empty()) tokenizer = load_tokenizer(options, reader.manifest(), run);
+  if (options.ids.empty()) tokenizer = load_tokenizer(options, *source);
   const models::Model model = models::make_model(run.model);
-  load(reader, model);
-  const convert::TextEnds ends = ends_of(reader.manifest(), run);
+  std::vector<NamedTensor> tensors = whole_weights(model);  // of the optimizer nothing is read
+  take_weights(*source, tensors);
+  const convert::TextEnds ends = ends_of(source->facts(), run);
   if (tokenizer)
     generate_text(model, *tokenizer, ends, options);
   else

@@ -10,10 +10,10 @@
 namespace herd::train {
 
 struct GenerateOptions {
-  std::string checkpoint;  // a checkpoint, a folder of them, or a run's folder: then the newest whole one
+  std::string checkpoint;  // weights of any format (convert::find_weights)
   std::string prompt;
   std::vector<int64_t> ids;  // the prompt as token ids: then no tokenizer is needed, and ids are written
-  std::string tokenizer;     // empty = tokenizer.model in the data folder that the checkpoint's run file names
+  std::string tokenizer;     // empty = tokenizer.model beside the weights, else in the data folder of their run file
   models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};
 };
 

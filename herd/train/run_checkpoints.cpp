@@ -7,13 +7,17 @@
 #include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/checkpoint/loader.h"
+#include "herd/convert/companions.h"
 #include "herd/convert/convert.h"
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/text_ends.h"
+#include "herd/convert/weight_source.h"
+#include "herd/data/token_folder.h"
+#include "herd/spec/same_model.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/loss_scale_notes.h"
 #include "herd/train/model_tensors.h"
-#include "herd/train/same_model.h"
 #include "herd/train/shared_error.h"
+#include "herd/train/take_weights.h"
 
 namespace herd::train {
 
@@ -33,29 +37,42 @@ RunCheckpoints::RunCheckpoints(const spec::RunFile& run, const OwnedFolder& fold
              peers) {}
 
 Position RunCheckpoints::start() {
+  const Position position = load();
+  note_data();
+  return position;
+}
+
+// Ids of a tokenizer elsewhere end a text as their folder says; where it does not, as the weights know.
+void RunCheckpoints::note_data() {
+  if (run_.data.kind != "tokens") return;
+  const TokenFolderFacts data = read_token_folder(run_.data.path);
+  if (data.has_text) return;
+  convert::Notes own;
+  convert::TextEnds ends;
+  if (data.end_of_text) ends.end = {*data.end_of_text};
+  convert::note(ends, own);
+  if (data.end_of_text)
+    for (auto& [name, ids] : own) inherited_.insert_or_assign(name, ids);
+  else
+    inherited_.merge(own);
+  inherited_.try_emplace("tokenizer", "of the program that wrote the ids in " + run_.data.path);
+}
+
+Position RunCheckpoints::load() {
   if (const auto& checkpoint = folder_.start().checkpoint) return resume_from(*checkpoint);
-  if (run_.model.weights != "none") take_weights();
+  if (run_.model.weights != "none") begin_with_weights();
   return {};
 }
 
-fs::path RunCheckpoints::resolved(const fs::path& path) const {
-  return peers_.from_root(comm_.rank() == 0 ? resolve_checkpoint(path).string() : "");
-}
-
-void RunCheckpoints::take_weights() {
-  const fs::path path = run_.model.weights;
-  if (convert::is_gpt2_folder(path)) {
-    throw Error(Code::kBadConfig, "model.weights = \"" + path.string() + "\" is no checkpoint of herd" +
-                                      "\n  fix: herd checkpoint convert " + path.string() + " --to herd --out FOLDER");
-  }
-  const fs::path checkpoint = resolved(path);
-  CheckpointReader reader(checkpoint);
-  check_same_model(reader.manifest(), run_, checkpoint.string());
-  inherit_notes(reader.manifest());
+void RunCheckpoints::begin_with_weights() {
+  const fs::path found = comm_.rank() == 0 ? convert::find_weights(run_.model.weights) : fs::path();
+  const auto source = convert::open_weights(peers_.from_root(found.string()));
+  spec::check_same_model(source->run().model, run_.model, source->path().string());
+  inherit(source->facts(), source->path());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);
-  load_weights(reader, tensors);
+  take_weights(*source, tensors);
   states_.weights.refresh();
-  say("starts with the weights of " + checkpoint.string());
+  say("starts with the weights of " + source->path().string());
 }
 
 Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
@@ -70,17 +87,18 @@ Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   std::vector<NamedTensor> tensors = own_tensors(states_.parameters, states_.optimizer);
   load_tensors(reader, tensors, tensor_names(states_.parameters, states_.optimizer));
   states_.weights.refresh();
-  inherit_notes(reader.manifest());
+  inherit(reader.manifest(), checkpoint);
   if (states_.bindings.loss_scale()) states_.bindings.set_loss_scale(loss_scale_of(notes, checkpoint.string()));
   say("resumed from " + checkpoint.string() + ", step " + std::to_string(reader.manifest().step));
   return {reader.manifest().step, reader.manifest().samples};
 }
 
-// What a checkpoint says of its tokens goes on with its weights.
-void RunCheckpoints::inherit_notes(const Manifest& manifest) {
+// What a checkpoint says of its tokens goes on with its weights, and so does its tokenizer.
+void RunCheckpoints::inherit(const Manifest& manifest, const fs::path& folder) {
   for (const char* name : {"tokenizer", "begin_of_text", "end_of_text"}) {
     if (const auto note = manifest.notes.find(name); note != manifest.notes.end()) inherited_.insert(*note);
   }
+  if (comm_.rank() == 0) companions_ = std::make_shared<convert::Companions>(convert::read_companions(folder));
 }
 
 void RunCheckpoints::save(const Position& done) {
@@ -89,7 +107,11 @@ void RunCheckpoints::save(const Position& done) {
   notes.insert(inherited_.begin(), inherited_.end());
   if (const auto& scale = states_.bindings.loss_scale()) note_loss_scale(*scale, notes);
   saving([&] {
-    saver_.save({.step = done.step, .samples = done.sample, .config = spec::to_toml(run_), .notes = notes},
+    saver_.save({.step = done.step,
+                 .samples = done.sample,
+                 .config = spec::to_toml(run_),
+                 .notes = notes,
+                 .files = companions_},
                 saved_tensors(states_.parameters, states_.optimizer));
   });
 }

@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <memory>
 #include <string>
 
 #include "herd/checkpoint/saver.h"
@@ -52,12 +53,12 @@ class RunCheckpoints {
 
  private:
   Position resume_from(const std::filesystem::path& checkpoint);
-  void take_weights();
-  void inherit_notes(const Manifest& manifest);
+  void begin_with_weights();
+  Position load();
+  void inherit(const Manifest& manifest, const std::filesystem::path& folder);
+  void note_data();
   void saving(const std::function<void()>& action) const;
   void say(const std::string& text) const;
-  // Of a path that rank 0 sees, for all ranks.
-  std::filesystem::path resolved(const std::filesystem::path& path) const;
 
   const spec::RunFile& run_;
   const OwnedFolder& folder_;
@@ -66,6 +67,8 @@ class RunCheckpoints {
   CheckpointPeers& peers_;
   CheckpointSaver saver_;
   std::map<std::string, std::string> inherited_;  // notes of what the run began with: whose tokens its weights know
+  // Of rank 0: the tokenizer of what the run began with, which its checkpoints keep.
+  std::shared_ptr<const std::map<std::string, std::string>> companions_;
 };
 
 }  // namespace herd::train

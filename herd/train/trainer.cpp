@@ -255,11 +255,12 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
     const program::Program again = executor->program();
     executor.reset();  // drains it
     const std::string found = find_nonfinite(again, model.blocks, *parameters, *groups, options(), input, step, comm);
-    throw SharedError(error.code(), "step " + std::to_string(step) + ": the norm of the gradient is " +
-                                        (std::isnan(bindings->output().norm) ? "nan" : std::to_string(bindings->output().norm)) + "\n  first seen by " +
-                                        (found.empty() ? "nobody when the step was repeated" : found) +
-                                        "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
-                                        "this step");
+    throw SharedError(error.code(),
+                      "step " + std::to_string(step) + ": the norm of the gradient is " +
+                          (std::isnan(bindings->output().norm) ? "nan" : std::to_string(bindings->output().norm)) +
+                          "\n  first seen by " + (found.empty() ? "nobody when the step was repeated" : found) +
+                          "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
+                          "this step");
   }
 }
 

@@ -31,7 +31,9 @@ void add_train(CLI::App& app, TrainOptions& options) {
 
 void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   CLI::App* generate = app.add_subcommand("generate", "continue a text with the model of a checkpoint");
-  generate->add_option("CHECKPOINT", options.checkpoint, "a checkpoint, or a folder that holds some: then the newest")
+  generate
+      ->add_option("CHECKPOINT", options.checkpoint,
+                   "a checkpoint, a folder that holds some (then the newest), or one of transformers")
       ->required();
   CLI::Option* prompt = generate->add_option("--prompt", options.prompt, "the text to continue");
   CLI::Option* ids = generate->add_option("--ids", options.ids, "token ids to continue, 464,2068: then ids are printed")
@@ -45,7 +47,8 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
   generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
   generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();
-  generate->add_option("--tokenizer", options.tokenizer, "tokenizer.model; default: the one in the run's data folder");
+  generate->add_option("--tokenizer", options.tokenizer,
+                       "tokenizer.model; default: the one beside the weights or in the run's data folder");
 }
 
 }  // namespace

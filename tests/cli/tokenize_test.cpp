@@ -23,8 +23,30 @@ TEST(TokenizeCommand, WritesTheFolderAndSaysWhatIsInIt) {
   }
 }
 
+TEST(TokenizeCommand, TakesIdsThatAnotherTokenizerMade) {
+  TemporaryFolder folder;
+  write_text(folder / "ids.bin", std::string("\x05\x00\x06\x00\x07\x00", 6));
+  testing::internal::CaptureStdout();
+  EXPECT_EQ(run_tokenize({.files = {folder / "ids.bin"},
+                          .out = folder / "out",
+                          .vocabulary = 50257,
+                          .validation = 0,
+                          .ids = true,
+                          .dtype = "uint16",
+                          .end_of_text = 50256}),
+            0);
+  const std::string printed = testing::internal::GetCapturedStdout();
+  EXPECT_NE(printed.find("out: 4 training and 0 validation tokens, vocabulary 50257, in "), std::string::npos)
+      << printed;
+  EXPECT_FALSE(std::filesystem::exists(folder / "out/tokenizer.model"));
+}
+
 TEST(TokenizeCommand, PassesOnWhatIsWrong) {
   TemporaryFolder folder;
+  EXPECT_ERROR(run_tokenize({.files = {folder / "a.jsonl"}, .out = folder / "out", .ids = true}), Code::kBadConfig,
+               "fix: --vocab N");
+  EXPECT_ERROR(run_tokenize({.files = {folder / "a.txt"}, .out = folder / "out", .end_of_text = 1}), Code::kBadConfig,
+               "are of --ids", "fix:");
   EXPECT_ERROR(run_tokenize({.files = {folder / "no.txt"}, .out = folder / "out"}), Code::kBadConfig, "no.txt", "fix:");
 }
 

@@ -159,6 +159,10 @@ TEST(Convert, NamesWhatIsMissingExtraTwiceOrOfAnotherShape) {
   };
   EXPECT_ERROR(broken([](const std::string& name) { return name == "ln_f.bias" ? "" : name; }), Code::kBadConfig,
                "lacks \"ln_f.bias\"", "fix:");
+  write_text(root / "index.json", R"({"weight_map": {"transformer.ln_f.bias": "model-00002-of-00002.safetensors"}})");
+  fs::rename(root / "index.json", root / "gpt2/model.safetensors.index.json");
+  EXPECT_ERROR(convert({.source = root / "gpt2", .out = root / "out"}), Code::kBadConfig, "lacks \"ln_f.bias\"",
+               "model.safetensors.index.json says is in model-00002-of-00002.safetensors", "fix: that file");
   EXPECT_ERROR(broken(same, "h.2.ln_1.bias"), Code::kBadConfig, "holds \"h.2.ln_1.bias\"", "does not have");
   EXPECT_ERROR(broken(same, "transformer.ln_f.bias"), Code::kBadConfig, "\"ln_f.bias\" is there twice", "fix:");
   EXPECT_ERROR(broken([](const std::string& name) {
@@ -224,12 +228,76 @@ TEST(Convert, NotesTheEndsOfText_OfTheGenerationConfigFirst) {
   EXPECT_EQ(ends("generation"), (TextEnds{std::nullopt, {9, 50256}}));
 }
 
+TEST(Convert, CarriesTheTokenizerAndTheGenerationConfigAlong_ThereAndBack) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  const Companions theirs = {{"tokenizer.json", "{}"},
+                             {"vocab.json", "{\"a\": 0}"},
+                             {"merges.txt", "#version: 0.2\n"},
+                             {"tokenizer_config.json", "{\"model_max_length\": 7}"},
+                             {"generation_config.json", "{\"eos_token_id\": [9, 50256], \"temperature\": 0.5}"}};
+  write_companions(root / "gpt2", theirs, unsynced_files());
+  write_text(root / "gpt2/README.md", "not of the model");
+  const Converted in = convert({.source = root / "gpt2", .out = root / "herd"}, unsynced_files());
+  EXPECT_EQ(in.companions.size(), 5u);
+  EXPECT_EQ(read_companions(root / "herd"), theirs);
+  EXPECT_FALSE(fs::exists(root / "herd/README.md"));
+  CheckpointReader(root / "herd").verify();
+  reshard({.source = root / "herd", .out = root / "two", .ranks = 2}, unsynced_files());
+  to_gpt2(root / "two", root / "again");
+  EXPECT_EQ(read_companions(root / "again"), theirs) << "byte for byte";
+}
+
+TEST(Convert, NamesTheEndsThatTheModelKnowsByNow_InTheGenerationConfig) {
+  TemporaryFolder root;
+  to_gpt2(save_model(root / "runs", small_run()), root / "gpt2");
+  write_text(root / "gpt2/generation_config.json", "{\"eos_token_id\": 9, \"temperature\": 0.5}");
+  convert({.source = root / "gpt2", .out = root / "herd"}, unsynced_files());
+  Manifest manifest = read_manifest(root / "herd");
+  note({4, {5, 6}}, manifest.notes);
+  write_manifest(root / "herd", manifest, unsynced_files());
+  to_gpt2(root / "herd", root / "again");
+  const std::string config = read_text(root / "again/generation_config.json");
+  EXPECT_EQ(parse_generation_config(config, "config"), (TextEnds{4, {5, 6}}));
+  EXPECT_NE(config.find("\"temperature\": 0.5"), std::string::npos);
+}
+
+TEST(Convert, AddsWhatTheSourceDoesNotHold) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run());
+  write_companions(checkpoint, {{"tokenizer.json", "own"}}, unsynced_files());
+  const auto more = [](const WeightSource&) { return Companions{{"tokenizer.json", "other"}, {"vocab.json", "{}"}}; };
+  convert({.source = checkpoint, .out = root / "gpt2", .to = Format::kGpt2, .more = more}, unsynced_files());
+  EXPECT_EQ(read_companions(root / "gpt2"), (Companions{{"tokenizer.json", "own"}, {"vocab.json", "{}"}}));
+}
+
 TEST(Convert, RefusesWhatHasNoWeights) {
   TemporaryFolder root;
-  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig, "no checkpoint at", "fix:");
+  TemporaryFolder others;
+  const auto open = [&](const char* name) { open_weights(others / name); };
+  for (const char* name : {"empty", "other", "alone"}) fs::create_directory(others / name);
+  write_text(others / "other/thesis.tex", "");
+  write_text(others / "alone/model.safetensors", "");
+  EXPECT_ERROR(open("nowhere"), Code::kBadConfig, "there is no folder", "nowhere", "fix: a checkpoint");
+  EXPECT_ERROR(open("empty"), Code::kBadConfig, "no manifest.json", "no config.json", "holds nothing", "fix:");
+  EXPECT_ERROR(open("other"), Code::kBadConfig, "it holds thesis.tex", "fix:");
+  EXPECT_ERROR(open("other/thesis.tex"), Code::kBadConfig, "is a file", "fix: " + (others / "other").string());
+  fs::create_directories(others / "cache/snapshots/607a30d");
+  write_text(others / "cache/snapshots/607a30d/config.json", "{}");
+  EXPECT_ERROR(open("cache"), Code::kBadConfig, "is a download cache (snapshots)",
+               "fix: " + (others / "cache/snapshots/607a30d").string());
+  EXPECT_ERROR(open("alone"), Code::kBadConfig, "holds model.safetensors, but no config.json", "fix:");
   write_text(root / "config.json", format_gpt2_config({.model = small_run().model}, "float32"));
   EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig,
                "no *.safetensors, but config.json", "fix:");
+  write_text(root / "pytorch_model.bin", "");
+  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig,
+               "config.json, pytorch_model.bin, and other formats of weights are not read", "fix: in Python",
+               "safe_serialization=True");
+  write_text(root / "model.safetensors",
+             "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n");
+  EXPECT_ERROR(convert({.source = root.path(), .out = root / "out"}), Code::kBadConfig,
+               "model.safetensors is a pointer of Git LFS", "fix: git lfs pull");
   EXPECT_ERROR(to_gpt2(save_model(root / "runs", small_run({"model.norm=rmsnorm"})), root / "out"), Code::kBadConfig,
                "model.norm = \"rmsnorm\"", "fix: --to herd");
   EXPECT_FALSE(fs::exists(root / "out"));

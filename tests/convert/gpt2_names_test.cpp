@@ -85,15 +85,26 @@ TEST(TextEnds, GoThroughNotes) {
 
 TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   const auto text = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
-  const std::pair<const char*, nlohmann::json> changes[] = {
-      {"model_type", "llama"},      {"activation_function", "relu"}, {"activation_function", 3},
-      {"layer_norm_epsilon", 1e-6}, {"scale_attn_weights", false},   {"scale_attn_by_inverse_layer_idx", true}};
+  const std::pair<const char*, nlohmann::json> changes[] = {{"activation_function", "relu"},
+                                                            {"activation_function", 3},
+                                                            {"layer_norm_epsilon", 1e-6},
+                                                            {"scale_attn_weights", false},
+                                                            {"scale_attn_by_inverse_layer_idx", true}};
   for (const auto& [name, value] : changes) {
     auto json = text;
     json[name] = value;
     EXPECT_ERROR(parse_gpt2_config(json.dump(), "config.json"), Code::kBadConfig, "config.json: \"" + std::string(name),
                  value.dump(), "fix:");
   }
+  auto other = text;
+  other["model_type"] = "llama";
+  other["architectures"] = {"LlamaForCausalLM"};
+  EXPECT_ERROR(
+      parse_gpt2_config(other.dump(), "config.json"), Code::kBadConfig,
+      "config.json: it is of a model of type \"llama\" ([\"LlamaForCausalLM\"]), but herd reads \"gpt2\" alone",
+      "fix: the folder of a GPT-2");
+  other.erase("model_type");
+  EXPECT_ERROR(parse_gpt2_config(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),
                                     {"vocab_size", "many"},
                                     {"n_embd", int64_t{1} << 62},

@@ -41,7 +41,7 @@ TEST(TokenFolder, HoldsEveryLineOnce_InOneSplit) {
   EXPECT_EQ(lines, expected);
   EXPECT_NEAR(static_cast<double>(validation.size()) / static_cast<double>(verses(1000).size()), 0.05, 0.005);
   EXPECT_NE(validation.find("verse 0", 0) == 0, true) << "validation is spread over the text, not its beginning";
-  require_complete(folder / "out");
+  read_token_folder(folder / "out");
 }
 
 TEST(TokenFolder, EveryFileEndsWithTheEndOfText) {

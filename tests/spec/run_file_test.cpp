@@ -51,6 +51,57 @@ TEST(RunFile, ReadsEveryType) {
   EXPECT_EQ(run.log.name, "a b");
 }
 
+// A run file that begins with the weights of a model of 3 layers.
+RunFile with_weights(const std::string& toml, std::vector<std::string> overrides = {}) {
+  GivenModel given{.model = parse_run_text("", "theirs",
+                                           {{"model.layers=3", "model.width=60", "model.heads=5", "model.ffn=100",
+                                             "model.context=40", "model.dropout=0.1", "model.frozen=wte.weight"}})
+                                .model,
+                   .source = "gpt2"};
+  return parse_run_text(toml, "run.toml", overrides, [&](const RunFile& stated) -> std::optional<GivenModel> {
+    if (stated.model.weights == "none") return {};
+    return given;
+  });
+}
+
+std::string refusal_with_weights(const std::string& toml) {
+  try {
+    with_weights(toml);
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kBadConfig);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(RunFile, TakesFromTheWeightsWhatItLeavesOutOfTheModel) {
+  const RunFile run = with_weights("[model]\nweights = \"gpt2\"\nheads = 5\n", {"model.context=40"});
+  EXPECT_EQ(run.model.layers, 3);
+  EXPECT_EQ(run.model.width, 60);
+  EXPECT_EQ(run.model.head_width, 12);
+  EXPECT_EQ(run.model.ffn, 100);
+  EXPECT_EQ(run.model.dropout, 0.1);
+  EXPECT_EQ(run.model.weights, "gpt2");
+  EXPECT_EQ(run.model.frozen, "none") << "says how a run trains, not what the model is";
+  EXPECT_EQ(parse_run_text(to_toml(run), "config.toml"), run);
+  EXPECT_EQ(with_weights("").model.layers, 12) << "no weights";
+}
+
+TEST(RunFile, RefusesAModelThatIsNotTheWeights_NamingEachKey) {
+  EXPECT_EQ(refusal_with_weights("[model]\nweights = \"gpt2\"\nheads = 6\nffn = 0\nwidth = 60\n"),
+            "the weights of gpt2 are of another model than this run's:\n"
+            "  model.heads: 5 in the weights, 6 in this run\n"
+            "  model.ffn: 100 in the weights, 240 in this run\n"
+            "  fix: leave these keys out of [model], which takes them from the weights");
+}
+
+TEST(RunFile, TakesAShorterContextThanTheWeightsHave_AndRefusesALongerOne) {
+  EXPECT_EQ(with_weights("[model]\nweights = \"gpt2\"\ncontext = 39\ndropout = 0\n").model.context, 39);
+  EXPECT_EQ(refusal_with_weights("[model]\nweights = \"gpt2\"\ncontext = 41\n"),
+            "model.context = 41 is longer than the 40 positions that the weights of gpt2 have been trained on\n"
+            "  fix: model.context = 40 or less");
+}
+
 TEST(RunFile, NamesKeyLineAndNearestName_WhenAKeyIsUnknown) {
   EXPECT_EQ(refusal("[train]\nsteps = 3\nmicrobatch = 2\n"),
             "train.microbatch (run.toml, line 3): no such key\n  fix: did you mean train.micro_batch?");

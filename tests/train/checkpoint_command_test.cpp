@@ -96,13 +96,145 @@ TEST(CheckpointCommand, SaysWhyARunCanNotStartOrResume) {
   EXPECT_THAT(
       folder.train("a", 2, {"checkpoint.resume=" + weights}).output,
       AllOf(HasSubstr("holds weights alone"), HasSubstr("fix: checkpoint.resume = \"none\" and model.weights = \"")));
-  EXPECT_THAT(folder.train("b", 2, {"model.weights=" + gpt2}).output,
-              AllOf(HasSubstr("is no checkpoint of herd"), HasSubstr("fix: herd checkpoint convert")));
-  EXPECT_THAT(folder.train("c", 2, {"model.weights=" + weights, "model.layers=1", "model.vocab=301"}).output,
-              AllOf(HasSubstr("model.layers: 2 in the weights, 1 in this run"),
-                    HasSubstr("model.vocab: 300 in the weights, 301 in this run"), HasSubstr("fix: the [model]")));
+  EXPECT_THAT(
+      folder.train("c", 2, {"model.weights=" + weights, "model.layers=1", "model.vocab=301"}).output,
+      AllOf(HasSubstr("model.layers: 2 in the weights, 1 in this run"),
+            HasSubstr("model.vocab: 300 in the weights, 301 in this run"), HasSubstr("fix: leave these keys out")));
   EXPECT_THAT(folder.train("d", 2, {"model.weights=" + weights, "model.heads=1"}).output,
               HasSubstr("model.heads: 2 in the weights, 1 in this run"));
+  const Ended longer = folder.train("e", 2, {"model.weights=" + gpt2, "model.context=17"});
+  EXPECT_EQ(longer.status, 2);
+  EXPECT_THAT(longer.output, AllOf(HasSubstr("model.context = 17 is longer than the 16 positions"),
+                                   HasSubstr("fix: model.context = 16 or less")));
+  EXPECT_FALSE(fs::exists(folder.root / "e")) << "the weights are checked before any rank starts";
+}
+
+// The run file without what it says of the model.
+void leave_model_out(const RunFolder& folder) {
+  const std::string text = slurp(folder.root / "run.toml");
+  std::ofstream(folder.root / "run.toml") << text.substr(text.find("[data]"));
+}
+
+TEST(CheckpointCommand, StartsFromAFolderOfTransformers_WhoseModelItTakes) {
+  RunFolder folder;
+  const std::string gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=6", "model.layers=3", "model.tie_embeddings=false"}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--to", "gpt2", "--out", gpt2}).status, 0);
+  const double expected = *read_metrics(folder.root / "first/metrics.jsonl").back().val_loss;
+  leave_model_out(folder);
+  const auto start = [&](const std::string& name, const std::string& weights, std::vector<std::string> more) {
+    more.insert(more.end(), {"train.steps=1", "optimizer.lr=1e-12", "model.weights=" + weights});
+    const Ended run = folder.train(name, 2, more);
+    EXPECT_EQ(run.status, 0) << run.output;
+    EXPECT_THAT(run.output, HasSubstr("starts with the weights of " + weights));
+    return *read_metrics(folder.root / name / "metrics.jsonl").back().val_loss;
+  };
+  EXPECT_NEAR(start("theirs", gpt2, {"strategy.zero=3"}), expected, 1e-6 * expected);
+  EXPECT_NEAR(start("bf16", gpt2, {"strategy.precision=bf16"}), expected, 1e-2 * expected);
+  EXPECT_NEAR(start("own", folder.root / "first", {}), expected, 1e-6 * expected);
+  const std::string resolved = slurp(folder.root / "theirs/config.toml");
+  for (const char* line : {"layers = 3\n", "width = 32\n", "heads = 2\n", "ffn = 128\n", "context = 16\n",
+                           "vocab = 300\n", "tie_embeddings = false\n"})
+    EXPECT_THAT(resolved, HasSubstr(line));
+  EXPECT_THAT(slurp(folder.root / "own/config.toml"),
+              HasSubstr("weights = \"" + (folder.root / "first/checkpoints").string() + "/step-00000006\""));
+
+  const Ended shorter = folder.train("short", 2, {"train.steps=1", "model.weights=" + gpt2, "model.context=7"});
+  EXPECT_EQ(shorter.status, 0) << shorter.output;
+  fs::remove_all(gpt2);
+  const Ended on = folder.train("short", 1, {"train.steps=2", "model.weights=" + gpt2});
+  EXPECT_EQ(on.status, 0) << on.output;
+  EXPECT_THAT(on.output, HasSubstr("resumed from")) << "a run that goes on needs its first weights no more";
+  EXPECT_THAT(slurp(folder.root / "short/config.toml"), HasSubstr("context = 7\n"));
+}
+
+TEST(CheckpointCommand, KeepsTheTokenizerOfTheWeights_ThroughTrainingResumingAndExport) {
+  RunFolder folder;
+  const fs::path gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--to", "gpt2", "--out", gpt2}).status, 0);
+  std::ofstream(gpt2 / "tokenizer.json") << "{\"theirs\": 1}";
+  std::ofstream(gpt2 / "generation_config.json") << "{\"eos_token_id\": 7}";
+  for (const char* steps : {"1", "2"}) {
+    const Ended run = folder.train(
+        "on", 2, {std::string("train.steps=") + steps, "train.eval_every=0", "model.weights=" + gpt2.string()});
+    ASSERT_EQ(run.status, 0) << run.output;
+    if (fs::exists(gpt2)) fs::remove_all(gpt2);
+  }
+  const Ended out = checkpoint(folder, {"convert", folder.root / "on", "--to", "gpt2", "--out", folder.root / "tuned"});
+  ASSERT_EQ(out.status, 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("with generation_config.json, tokenizer.json"));
+  EXPECT_EQ(slurp(folder.root / "tuned/tokenizer.json"), "{\"theirs\": 1}");
+  EXPECT_EQ(slurp(folder.root / "tuned/generation_config.json"), "{\"eos_token_id\": 7}");
+}
+
+Ended herd(const RunFolder& folder, std::vector<std::string> words) {
+  words.insert(words.begin(), fs::path(std::getenv("HERD_BINARY_DIR")) / "herd");
+  Command command(words, folder.root / "herd.output");
+  const int status = command.wait();
+  return {status, command.output()};
+}
+
+TEST(CheckpointCommand, ExportsHerdsOwnTokenizer_AndGeneratesWithItBesideTheWeights) {
+  RunFolder folder;
+  std::string text;
+  for (int i = 0; i < 400; ++i) text += "verse " + std::to_string(i) + " of a text about a herd\n";
+  std::ofstream(folder.root / "text.txt") << text;
+  const fs::path data = folder.root / "data", half = folder.root / "half", gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(herd(folder, {"tokenize", folder.root / "text.txt", "--vocab", "300", "--out", data}).status, 0);
+  const Ended run =
+      folder.train("run", 1, {"train.steps=1", "train.eval_every=0", "data.kind=tokens", "data.path=" + data.string()});
+  ASSERT_EQ(run.status, 0) << run.output;
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "run", "--dtype", "bf16", "--out", half}).status, 0);
+  fs::remove_all(data);
+  ASSERT_EQ(checkpoint(folder, {"convert", half, "--to", "gpt2", "--out", gpt2}).status, 0);
+  for (const char* name : {"tokenizer.model", "tokenizer.json", "tokenizer_config.json"})
+    EXPECT_TRUE(fs::exists(gpt2 / name)) << name;
+  const Ended said = herd(folder, {"generate", half, "--prompt", "verse", "--tokens", "3"});
+  EXPECT_EQ(said.status, 0) << said.output;
+  EXPECT_THAT(said.output, testing::StartsWith("verse"));
+  const Ended lost = herd(folder, {"generate", folder.root / "run", "--prompt", "verse"});
+  EXPECT_EQ(lost.status, 2);
+  EXPECT_THAT(lost.output, AllOf(HasSubstr("there is no tokenizer for"), HasSubstr((data / "tokenizer.model").string()),
+                                 HasSubstr("fix: --tokenizer")));
+}
+
+TEST(CheckpointCommand, KnowsTheEndOfTextOfIdsFromElsewhere) {
+  RunFolder folder;
+  std::string lines;
+  for (int i = 0; i < 200; ++i) lines += "[" + std::to_string(i) + ",3,4,5]\n";
+  std::ofstream(folder.root / "ids.jsonl") << lines;
+  const auto notes_after = [&](const std::string& name, std::vector<std::string> more) {
+    std::vector<std::string> words = {"tokenize", "--ids", folder.root / "ids.jsonl", "--vocab",
+                                      "300",      "--out", folder.root / name};
+    words.insert(words.end(), more.begin(), more.end());
+    EXPECT_EQ(herd(folder, words).status, 0);
+    const Ended run = folder.train(
+        "run-" + name, 1,
+        {"train.steps=1", "data.kind=tokens", "train.eval_every=0", "data.path=" + (folder.root / name).string()});
+    EXPECT_EQ(run.status, 0) << run.output;
+    return read_manifest(folder.root / ("run-" + name) / "checkpoints" / checkpoint_folder_name(1)).notes;
+  };
+  EXPECT_EQ(notes_after("ended", {"--end-of-text", "299"}).at("end_of_text"), "299");
+  EXPECT_EQ(notes_after("endless", {}).at("end_of_text"), "none");
+  const Ended words = herd(folder, {"generate", folder.root / "run-ended", "--prompt", "x"});
+  EXPECT_EQ(words.status, 2);
+  EXPECT_THAT(words.output, AllOf(HasSubstr("of the program that wrote the ids in"), HasSubstr("fix: --ids")));
+}
+
+TEST(CheckpointCommand, GeneratesFromAFolderOfTransformers) {
+  RunFolder folder;
+  const std::string gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(folder.train("first", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  ASSERT_EQ(checkpoint(folder, {"convert", folder.root / "first", "--to", "gpt2", "--out", gpt2}).status, 0);
+  const auto generated = [&](const std::string& weights) {
+    Command command({fs::path(std::getenv("HERD_BINARY_DIR")) / "herd", "generate", weights, "--ids", "5,6", "--tokens",
+                     "5", "--temperature", "0"},
+                    folder.root / "generated");
+    EXPECT_EQ(command.wait(), 0) << command.output();
+    return command.output();
+  };
+  EXPECT_EQ(generated(gpt2), generated(folder.root / "first"));
 }
 
 TEST(CheckpointCommand, OverwritesOnlyWhenAsked_AndAnswersWithStatusTwo) {

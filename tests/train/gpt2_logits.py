@@ -2,6 +2,7 @@
 
   python gpt2_logits.py make BY FOLDER TIED      writes a folder with random weights
   python gpt2_logits.py logits BY FOLDER         reads FOLDER and ids.bin in it (int64, rows of 11), writes logits.bin (fp32)
+  python gpt2_logits.py encode BY FOLDER         by transformers: text.txt there as ids.txt, and those ids as back.txt
 
 BY is "torch" (this file's own reading of the format) or "transformers".
 """
@@ -96,7 +97,14 @@ def main(action, by, folder, tied="true"):
     torch.set_num_threads(1)
     torch.manual_seed(5)
     if by == "transformers":
-        from transformers import GPT2Config, GPT2LMHeadModel
+        from transformers import AutoTokenizer, GPT2Config, GPT2LMHeadModel
+    if action == "encode":
+        tokenizer = AutoTokenizer.from_pretrained(folder)
+        ids = tokenizer(open(f"{folder}/text.txt", newline="").read(), add_special_tokens=False)["input_ids"]
+        open(f"{folder}/ids.txt", "w").write(" ".join(map(str, ids)))
+        open(f"{folder}/back.txt", "w", newline="").write(tokenizer.decode(ids))
+        assert tokenizer.eos_token_id == 2
+        return
     if action == "make" and by == "torch":
         write_safetensors(f"{folder}/model.safetensors", random_weights(tied == "true"))
         config = dict(SHAPE, model_type="gpt2", activation_function="gelu_new", layer_norm_epsilon=1e-5,

@@ -7,12 +7,14 @@
 #include <iterator>
 
 #include "command.h"
-#include "herd/checkpoint/loader.h"
+#include "herd/convert/weight_source.h"
+#include "herd/data/tokenizer.h"
 #include "herd/models/gpt.h"
 #include "herd/nn/run_block.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/take_weights.h"
 #include "tests/support/python_with_torch.h"
 
 namespace herd::train {
@@ -25,12 +27,12 @@ constexpr int64_t kRows = 3, kLength = 11;
 
 at::Tensor some_ids(int64_t vocabulary) { return at::arange(kRows * kLength, at::kLong).mul(17).remainder(vocabulary); }
 
-at::Tensor herd_logits(const fs::path& checkpoint) {
-  CheckpointReader reader(checkpoint);
-  const spec::RunFile run = spec::parse_run_text(reader.manifest().config, "manifest");
+at::Tensor herd_logits(const fs::path& weights) {
+  const auto source = convert::open_weights(weights);
+  const spec::RunFile& run = source->run();
   const models::Model model = models::make_model(run.model);
   std::vector<NamedTensor> tensors = whole_weights(model);
-  load_weights(reader, tensors);
+  take_weights(*source, tensors);
   nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
   for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});
   return x[0].contiguous();
@@ -105,6 +107,28 @@ TEST_P(Gpt2, GivesTheSameLogitsInHerd_WhenImported) {
   EXPECT_EQ(words.status, 2);
   EXPECT_THAT(words.output,
               testing::AllOf(HasSubstr("the tokenizer of this checkpoint is not herd's"), HasSubstr("--ids")));
+}
+
+TEST_P(Gpt2, GivesHerdsIdsByTransformers_WhereTheTokenizerIsHerds) {
+  const auto& [by, tied] = GetParam();
+  if (by != std::string("transformers")) GTEST_SKIP() << "plain PyTorch has no tokenizers";
+  RunFolder folder;
+  std::string text = "  two  spaces\n\n after\ttabs\nünïcode 日本語 😀\r\n";
+  for (int i = 0; i < 300; ++i) text += "verse " + std::to_string(i * i) + " of the shepherd, and his flock;\n";
+  std::ofstream(folder.root / "text.txt") << text;
+  const fs::path data = folder.root / "data", gpt2 = folder.root / "gpt2";
+  ASSERT_EQ(herd(folder, {"tokenize", folder.root / "text.txt", "--vocab", "400", "--out", data}).status, 0);
+  const Ended run = folder.train("run", 1,
+                                 {"train.steps=1", "train.eval_every=0", "model.vocab=400", "data.kind=tokens",
+                                  "data.path=" + data.string(), std::string("model.tie_embeddings=") + tied});
+  ASSERT_EQ(run.status, 0) << run.output;
+  ASSERT_EQ(herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", "gpt2", "--out", gpt2}).status, 0);
+  fs::copy(folder.root / "text.txt", gpt2 / "text.txt");
+  ASSERT_EQ(python("encode transformers " + gpt2.string()), 0);
+  std::istringstream theirs(slurp(gpt2 / "ids.txt"));
+  const std::vector<int> ids(std::istream_iterator<int>(theirs), {});
+  EXPECT_EQ(ids, Tokenizer::load(data / "tokenizer.model").encode(text));
+  EXPECT_EQ(slurp(gpt2 / "back.txt"), text);
 }
 
 // The folder's config.json with other ends of text.

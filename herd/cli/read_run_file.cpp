@@ -1,0 +1,59 @@
+#include "herd/cli/read_run_file.h"
+
+#include <filesystem>
+#include <optional>
+
+#include "herd/base/error.h"
+#include "herd/convert/weight_source.h"
+#include "herd/spec/run_keys.h"
+#include "herd/storage/checkpoint_folder.h"
+
+namespace herd::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::optional<spec::GivenModel> model_of_checkpoint(const fs::path& checkpoint) {
+  const Manifest manifest = read_manifest(checkpoint);
+  if (manifest.config.empty()) return {};
+  return spec::GivenModel{spec::parse_run_text(manifest.config, checkpoint / kManifestName).model, checkpoint};
+}
+
+// Of the checkpoint that the run goes on at, if there is one: its weights count, not those that it once began with.
+std::optional<spec::GivenModel> model_gone_on_with(const spec::RunFile& run) {
+  if (run.checkpoint.resume == "none") return {};
+  if (run.checkpoint.resume != "auto") return model_of_checkpoint(resolve_checkpoint(run.checkpoint.resume));
+  for (const FoundCheckpoint& one : list_checkpoints(fs::path(run.log.dir) / run.log.name / "checkpoints")) {
+    try {
+      return model_of_checkpoint(one.folder);
+    } catch (const Error&) {  // a damaged manifest, which the start passes over as well
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+spec::RunFile read_run_file(const std::string& path, std::span<const std::string> overrides) {
+  std::string weights;
+  spec::RunFile run =
+      spec::parse_run_file(path, overrides, [&](const spec::RunFile& stated) -> std::optional<spec::GivenModel> {
+        if (stated.model.weights == "none") return {};
+        if (auto own = model_gone_on_with(stated)) return own;
+        const auto source = convert::open_weights(stated.model.weights);
+        weights = source->path();
+        return spec::GivenModel{source->run().model, weights};
+      });
+  if (!weights.empty()) run.model.weights = weights;
+  return run;
+}
+
+std::vector<std::string> model_overrides(const spec::RunFile& run) {
+  std::vector<std::string> overrides;
+  for (const spec::Key& key : spec::run_keys()) {
+    if (key.section == "model") overrides.push_back(key.full_name() + "=" + value_toml(key, run));
+  }
+  return overrides;
+}
+
+}  // namespace herd::cli

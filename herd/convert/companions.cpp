@@ -1,0 +1,29 @@
+#include "herd/convert/companions.h"
+
+#include "herd/storage/atomic_file.h"
+#include "herd/storage/mapped_file.h"
+
+namespace herd::convert {
+namespace {
+
+constexpr const char* kNames[] = {kGenerationConfig,         kSentencePiece, "tokenizer.json", "tokenizer_config.json",
+                                  "special_tokens_map.json", "vocab.json",   "merges.txt",     "added_tokens.json",
+                                  "chat_template.jinja"};
+
+}  // namespace
+
+Companions read_companions(const std::filesystem::path& folder) {
+  Companions companions;
+  for (const char* name : kNames) {
+    if (!std::filesystem::is_regular_file(folder / name)) continue;
+    const MappedFile file(folder / name);
+    companions[name].assign(reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size());
+  }
+  return companions;
+}
+
+void write_companions(const std::filesystem::path& folder, const Companions& companions, FileSystem& files) {
+  for (const auto& [name, bytes] : companions) write_file_atomically(folder / name, bytes, files);
+}
+
+}  // namespace herd::convert

@@ -1,0 +1,93 @@
+#include <fstream>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string_view>
+
+#include "herd/base/error.h"
+#include "herd/base/printable.h"
+#include "herd/convert/gpt2_files_internal.h"
+#include "herd/convert/gpt2_folder.h"
+#include "herd/storage/file_kind.h"
+
+namespace herd::convert {
+
+namespace fs = std::filesystem;
+
+namespace {
+
+constexpr char kIndex[] = "model.safetensors.index.json";
+
+std::string without_prefix(const std::string& name) {
+  return name.starts_with(kGpt2Prefix) ? name.substr(sizeof kGpt2Prefix - 1) : name;
+}
+
+// What a clone without git-lfs has in place of a large file.
+void refuse_pointer(const fs::path& path) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  char begin[kPointer.size()] = {};
+  std::ifstream(path, std::ios::binary).read(begin, sizeof begin);
+  if (std::string_view(begin, sizeof begin) != kPointer) return;
+  throw Error(Code::kBadConfig, path.string() + " is a pointer of Git LFS, and the weights are not there\n" +
+                                    "  fix: git lfs pull in that folder");
+}
+
+}  // namespace
+
+std::string names_in(const fs::path& folder) {
+  constexpr size_t kShown = 12;
+  std::set<std::string> names;
+  for (const fs::path& path : entries_of(folder)) names.insert(path.filename().string());
+  std::string text;
+  size_t shown = 0;
+  for (const std::string& name : names) {
+    if (++shown > kShown) return text + " and " + std::to_string(names.size() - kShown) + " more";
+    text += (text.empty() ? "" : ", ") + name;
+  }
+  return text;
+}
+
+void Gpt2Files::open(const fs::path& folder) {
+  folder_ = folder;
+  for (const fs::path& path : entries_of(folder)) {
+    if (path.extension() != ".safetensors") continue;
+    refuse_pointer(path);
+    files_.push_back(std::make_unique<SafetensorsFile>(path));
+  }
+  if (files_.empty()) {
+    throw Error(Code::kBadConfig, folder.string() + " has no *.safetensors, but " + names_in(folder) +
+                                      ", and other formats of weights are not read"
+                                      "\n  fix: in Python, AutoModelForCausalLM.from_pretrained(\"" +
+                                      folder.string() + "\").save_pretrained(FOLDER, safe_serialization=True)");
+  }
+  for (const auto& file : files_) {
+    for (const TensorEntry& entry : file->tensors()) {
+      const std::string name = without_prefix(entry.name);
+      if (tensors_.try_emplace(name, Place{file.get(), &entry}).second) continue;
+      throw Error(Code::kBadConfig, folder.string() + ": tensor \"" + printable(name) +
+                                        "\" is there twice, the second in " + file->path().filename().string() +
+                                        "\n  fix: keep the files of one model in the folder");
+    }
+  }
+}
+
+const Gpt2Files::Place& Gpt2Files::at(const std::string& name) const {
+  if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
+  const std::string file = file_of_index(name);
+  throw Error(Code::kBadConfig, folder_.string() + " lacks \"" + name + "\", which its config.json states" +
+                                    (file.empty() ? "\n  fix: all files of the model in the folder"
+                                                  : " and its " + std::string(kIndex) + " says is in " + file +
+                                                        "\n  fix: that file, in the same folder"));
+}
+
+// Which of several files holds a tensor, as the index beside them says; empty if it does not.
+std::string Gpt2Files::file_of_index(const std::string& name) const {
+  std::ifstream in(folder_ / kIndex);
+  const auto index = nlohmann::json::parse(in, nullptr, false);
+  if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};
+  for (const auto& [theirs, file] : index["weight_map"].items()) {
+    if (without_prefix(theirs) == name && file.is_string()) return file;
+  }
+  return {};
+}
+
+}  // namespace herd::convert

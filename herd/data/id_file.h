@@ -1,0 +1,41 @@
+// Files of token ids that another program's tokenizer wrote, read as documents:
+//   NAME.npy     NumPy's format: one dimension of integers of 1 to 8 bytes, little-endian; one document
+//   NAME.jsonl   a JSON array of integers on each line, each a document; blank lines are left out
+//   any other    raw integers of a stated type, little-endian; one document
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string_view>
+
+namespace herd {
+
+struct IdType {
+  int bytes = 2;  // of an id: 1, 2, 4 or 8
+  bool is_signed = false;
+};
+IdType parse_id_type(std::string_view name);  // uint16, uint32, int32 or int64; else throws kBadConfig
+
+struct IdFileOptions {
+  std::filesystem::path path;
+  std::optional<IdType> raw = {};  // the type of a raw file; none = there is no such file
+  int64_t vocabulary = 0;
+  // How many ids of an array of `count` are visited together; none = all.
+  std::function<int64_t(int64_t count)> run_of = {};
+};
+
+using VisitIds = std::function<void(std::span<const int> ids, bool ends)>;
+
+// Calls visit() with the ids of one document, or of a run of it; `ends` says that it is the document's last. Empty
+// documents are left out. Throws kBadConfig where the file is not there, of another kind than its name says or of a
+// type that is not read, and naming the position of an id that is not in [0, vocabulary); kCorruptFile where it is cut.
+void read_id_file(const IdFileOptions& options, const VisitIds& visit);
+// The same of a file's bytes in memory, whose kind its name says: for tests and fuzzing.
+void read_ids(const IdFileOptions& options, std::span<const std::byte> bytes, const VisitIds& visit);
+
+}  // namespace herd

@@ -1,0 +1,24 @@
+// Token ids of a tokenizer that is not herd's -> a folder of tokens that training reads (token_folder.h), without
+// tokenizer.model. The split goes by documents of .jsonl files, and by runs of ids of the others.
+#pragma once
+
+#include "herd/data/id_file.h"
+#include "herd/data/token_folder.h"
+
+namespace herd {
+
+struct IdFolderOptions {
+  std::vector<std::filesystem::path> files = {};  // id_file.h
+  std::filesystem::path out = {};
+  int vocabulary = 0;                       // of the tokenizer that wrote them
+  std::optional<IdType> raw = {};           // of the files that are neither .npy nor .jsonl
+  std::optional<int64_t> end_of_text = {};  // an id that is put after each document which does not end with it
+  double validation = 0.05;                 // share of the ids, in [0, 0.5]
+  std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};
+};
+
+// Throws as read_id_file() and write_token_folder(); kBadConfig where the files hold no ids. What is refused leaves no
+// folder that training would take.
+TokenFolder write_id_folder(const IdFolderOptions& options);
+
+}  // namespace herd

@@ -1,0 +1,82 @@
+#include "herd/data/token_folder_writer.h"
+
+#include <nlohmann/json.hpp>
+#include <set>
+#include <string>
+
+#include "herd/base/error.h"
+#include "herd/storage/file_kind.h"
+#include "herd/storage/temporary_name.h"
+
+namespace herd {
+namespace {
+
+constexpr char kTrain[] = "train.tokens", kValidation[] = "val.tokens";
+
+// Throws unless the folder is absent, empty, or an earlier run's.
+void require_own(const std::filesystem::path& folder) {
+  if (!is_taken(folder)) return;
+  if (!is_folder(folder)) {
+    throw Error(Code::kBadConfig, folder.string() + " is a file, --out takes a folder\n  fix: another --out");
+  }
+  const std::set<std::string> own = {kTokenizerFile, kTrain, kValidation, kMetaFile};
+  for (const auto& path : entries_of(folder)) {
+    const std::string name = path.filename().string();
+    if (own.contains(name.substr(0, name.find(".tmp.")))) continue;
+    throw Error(Code::kBadConfig, folder.string() + " holds " + name + ", which herd tokenize did not write" +
+                                      "\n  fix: an --out that is new, empty, or holds tokens alone");
+  }
+}
+
+std::filesystem::path prepared(const std::filesystem::path& out) {
+  make_folders(out);
+  remove_stale_temporaries(out);
+  for (const char* of_before : {kMetaFile, kTokenizerFile}) FileSystem::system().remove(out / of_before);
+  return out;
+}
+
+}  // namespace
+
+void TokenFolderWriter::check(const std::filesystem::path& out, double validation) {
+  if (!(validation >= 0 && validation <= 0.5)) {
+    throw Error(Code::kBadConfig,
+                "--validation " + std::to_string(validation) + " is not in [0, 0.5]\n  fix: --validation 0.05");
+  }
+  require_own(out);
+}
+
+TokenFolderWriter::TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation)
+    : out_(prepared(out)),
+      vocabulary_(vocabulary),
+      share_(validation),
+      train_(out_ / kTrain, vocabulary),
+      validation_(out_ / kValidation, vocabulary) {}
+
+Split TokenFolderWriter::append(std::span<const int> ids, double size) {
+  owed_ += share_ * size;
+  const Split split = owed_ >= size / 2 ? Split::kValidation : Split::kTrain;  // which is furthest behind
+  if (split == Split::kValidation) owed_ -= size;
+  append_to(split, ids);
+  return split;
+}
+
+TokenFolder TokenFolderWriter::commit(const Origin& origin) {
+  train_.commit();
+  validation_.commit();
+  nlohmann::ordered_json sources = nlohmann::ordered_json::array();
+  for (const auto& file : origin.files)
+    sources.push_back({{"path", file.string()}, {"bytes", std::filesystem::file_size(file)}});
+  nlohmann::ordered_json meta = {{"format", kTokenFolderFormat},
+                                 {"version", 1},
+                                 {"vocabulary", vocabulary_},
+                                 {"train_tokens", train_.count()},
+                                 {"validation_tokens", validation_.count()},
+                                 {"text_bytes", origin.text_bytes},
+                                 {"end_of_text", nullptr},
+                                 {"files", sources}};
+  if (origin.end_of_text) meta["end_of_text"] = *origin.end_of_text;
+  write_file_atomically(out_ / kMetaFile, meta.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n");
+  return {origin.text_bytes, train_.count(), validation_.count(), vocabulary_};
+}
+
+}  // namespace herd

@@ -1,0 +1,47 @@
+// Writes the folder of tokens that training reads (token_folder.h), from runs of ids that go to one split each: the
+// share of the validation split is met by giving a run to the split that is furthest behind.
+// Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "herd/data/sample_source.h"
+#include "herd/data/token_file.h"
+#include "herd/data/token_folder.h"
+
+namespace herd {
+
+class TokenFolderWriter {
+ public:
+  // Throws kBadConfig where `validation` is not in [0, 0.5], or the folder holds what no TokenFolderWriter wrote.
+  static void check(const std::filesystem::path& out, double validation);
+  // Takes the folder over, which is unfinished until commit(). REQUIRES what check() does.
+  TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation);
+
+  // `size` is the run's part of the whole, in any unit. Returns the split that took it.
+  Split append(std::span<const int> ids, double size);
+  void append_to(Split split, std::span<const int> ids) { file(split).append(ids); }
+
+  struct Origin {
+    std::vector<std::filesystem::path> files = {};
+    int64_t text_bytes = 0;                   // 0 = ids, which nobody has the text of
+    std::optional<int64_t> end_of_text = {};  // the id after each text
+  };
+  TokenFolder commit(const Origin& origin);
+  int64_t tokens() const { return train_.count() + validation_.count(); }  // so far
+
+ private:
+  TokenFileWriter& file(Split split) { return split == Split::kTrain ? train_ : validation_; }
+
+  const std::filesystem::path out_;
+  const int vocabulary_;
+  const double share_;
+  TokenFileWriter train_, validation_;
+  double owed_ = 0;  // that validation should have and has not
+};
+
+}  // namespace herd

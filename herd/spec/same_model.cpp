@@ -1,0 +1,37 @@
+#include "herd/spec/same_model.h"
+
+#include "herd/base/error.h"
+#include "herd/spec/run_keys.h"
+
+namespace herd::spec {
+namespace {
+
+// Keys that may differ: they say how a run trains, not what the weights compute. The context has a rule of its own.
+bool may_differ(std::string_view key) {
+  return key == "dropout" || key == "weights" || key == "frozen" || key == "context";
+}
+
+}  // namespace
+
+void check_same_model(const RunFile::Model& of_weights, const RunFile::Model& of_run, const std::string& source) {
+  RunFile weights, run;
+  weights.model = of_weights;
+  run.model = of_run;
+  std::string differ;
+  for (const Key& key : run_keys()) {
+    if (key.section != "model" || may_differ(key.name)) continue;
+    const std::string theirs = value_toml(key, weights), own = value_toml(key, run);
+    if (theirs != own) differ += "\n  " + key.full_name() + ": " + theirs + " in the weights, " + own + " in this run";
+  }
+  if (!differ.empty()) {
+    throw Error(Code::kBadConfig, "the weights of " + source + " are of another model than this run's:" + differ +
+                                      "\n  fix: leave these keys out of [model], which takes them from the weights");
+  }
+  if (of_run.context <= of_weights.context) return;
+  throw Error(Code::kBadConfig,
+              "model.context = " + std::to_string(of_run.context) + " is longer than the " +
+                  std::to_string(of_weights.context) + " positions that the weights of " + source +
+                  " have been trained on\n  fix: model.context = " + std::to_string(of_weights.context) + " or less");
+}
+
+}  // namespace herd::spec
