@@ -8,6 +8,7 @@
 
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
+#include "herd/train/shared_error.h"
 
 namespace herd::train {
 namespace {
@@ -58,7 +59,8 @@ TimedPasses::TimedPasses(const spec::RunFile& run, const spec::Layout& layout, c
       comm_(comm),
       type_(parameters.weights().scalar_type()),
       bindings_(chain, parameters, groups, {}, {}),
-      executor_(program::passes_over(step, chosen_blocks(step)), bindings()) {}
+      executor_(program::passes_over(step, chosen_blocks(step)), bindings(),
+                [&groups](const Error& error) { tell_peers(groups.world(), error); }) {}
 
 runtime::BindingTable TimedPasses::bindings() {
   runtime::BindingTable table = bindings_.table();
