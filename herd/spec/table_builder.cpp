@@ -113,7 +113,7 @@ int64_t TableBuilder::gradient_piece(int64_t rows, int64_t columns) const {
 // what attention gives, R*A each; k and v, R*K each; the input of the second norm and its output; up and its gelu, R*F
 // each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
 // as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
-// row; rms keeps one, and its input scaled. Flash attention keeps one number per head and row, math attention B*H*T*T
+// row, rms one. Flash attention keeps one number per head and row, math attention B*H*T*T
 // probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
 // q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
@@ -123,7 +123,7 @@ int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   const bool flash = table_.attention == Attention::kFlash;
   int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds * F_ / tp_) * element_;
   if (in_fp32_) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
-  bytes += norms * (m_.norm == "layernorm" ? 2 * R_ * 4 : R_ * 4 + R_ * D_ * element_);
+  bytes += norms * (m_.norm == "layernorm" ? 2 : 1) * R_ * 4;
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
 
