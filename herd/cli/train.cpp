@@ -9,10 +9,17 @@
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/run.h"
 #include "herd/cli/trainer_process.h"
+#include "herd/launch/cores.h"
+#include "herd/launch/environment.h"
 #include "herd/launch/launcher.h"
+#include "herd/planner/gradient_algorithm.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/run_file.h"
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
+#include "herd/topology/given.h"
+#include "herd/topology/presets.h"
 
 namespace herd::cli {
 
@@ -46,6 +53,25 @@ void add_train_command(CLI::App& app) {
   });
 }
 
+namespace {
+
+// Where the ranks will run, as far as that is known before they do: the first of several nodes has the file that
+// counts, and one host may be taken apart by the environment.
+std::optional<Topology> known_machines(const std::string& given, int ranks, const TrainOptions& options) {
+  const launch::Variables variables = launch::process_variables();
+  const auto of = [&](const char* name) { return variables.contains(name) ? variables.at(name) : std::string(); };
+  const std::string name = given.empty() ? of("HERD_TOPOLOGY") : given;
+  if (!name.empty() && options.node_rank == 0) {
+    check_topology(name, ranks * options.num_nodes);
+    return given_topology(name);
+  }
+  const std::string transport = of("HERD_TRANSPORT");
+  if (!name.empty() || options.num_nodes > 1 || transport == "tcp" || transport == "ucx") return std::nullopt;
+  return one_host(ranks, launch::usable_cores());
+}
+
+}  // namespace
+
 int run_train(const TrainOptions& options) {
   const spec::RunFile run = read_run_file(options.file, options.overrides);
   const std::string trainer = trainer_path();
@@ -59,9 +85,8 @@ int run_train(const TrainOptions& options) {
                  ranks == 1 ? "" : "s");
   const int all_ranks = launch::ranks_of_job(ranks, options.num_nodes);
   check_before_start(run, all_ranks);
-  if (options.node_rank == 0 && run.comm.topology != "auto") {
-    check_topology(run.comm.topology, all_ranks);
-  }
+  const std::string topology = run.comm.topology != "auto" ? run.comm.topology : "";
+  planner::check_gradient_algorithm(run, spec::resolve(run, all_ranks), known_machines(topology, ranks, options));
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
   if (run.model.weights != "none") {  // the ranks do not look for the weights again: they might find newer ones

@@ -87,12 +87,13 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
 // A peer that was through here first may have failed the group since. That is for the first operation to say.
 bool failed_by_peer(GroupState& group) {
   const transport::FailureBoard& board = group.channel().failure();
-  return board.ready() && board.rank != group.rank();
+  return board.ready() && board.rank != group.job_rank(group.rank());
 }
 
 std::unique_ptr<GroupState> world_of(Context& context, const comm::GivenFacts& given = {}) {
   comm::GroupSettings settings;
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
+  settings.domain = std::make_shared<comm::FailureDomain>();
   settings.schedules = context.schedules(settings.members);
   if (context.store != nullptr) {
     settings.show_status = [&context](uint64_t sequence, const std::string& text) {
@@ -184,6 +185,7 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
     comm::GroupSettings settings;
     settings.name = name;
     settings.deadline = parent.settings().deadline;
+    settings.domain = parent.settings().domain;
     for (const auto& [order, rank] : members)
       settings.members.push_back(parent.settings().members[static_cast<size_t>(rank)]);
     settings.schedules = state_->context->schedules(settings.members);
@@ -243,6 +245,7 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
       settings.id = comm::mix(old.id, round);
       settings.deadline = old.deadline;
       settings.show_status = old.show_status;
+      settings.domain = std::make_shared<comm::FailureDomain>();
       for (Rank rank : members) settings.members.push_back(old.members[static_cast<size_t>(rank)]);
       settings.schedules = state_->context->schedules(settings.members);
       state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
@@ -272,8 +275,9 @@ std::string Communicator::topology() const {
 
 void Communicator::abort(const std::string& reason) {
   GroupState& group = state_->member();
-  group.engine().locked(
-      [&] { group.fail(Code::kAborted, "rank " + std::to_string(group.rank()) + " aborted: " + reason); });
+  group.engine().locked([&] {
+    group.fail(Code::kAborted, "rank " + std::to_string(group.job_rank(group.rank())) + " aborted: " + reason);
+  });
 }
 
 Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held) {

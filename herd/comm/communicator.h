@@ -8,6 +8,8 @@
 // Every rank of the group calls the same operations in the same order; a rank that does not is named by all others
 // within the deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete
 // in issue order, groups progress independently, and send/receive never queue behind collectives.
+// A world and all groups split off it fail together: an operation that fails ends every group of its ranks, and of
+// those that share a group with them, by the same words. Errors name ranks of the job, whatever the group.
 // Results: the same bits on every rank and in every run, for the same ranks and algorithm.
 // Threads: one calling thread per group; send, receive, their _async forms, abort() and Work::wait() from any thread.
 #pragma once
@@ -133,14 +135,15 @@ class Communicator {
   std::vector<AlgorithmUse> algorithms_used() const;
   // The topology that the choice of algorithms rests on, as text (docs/formats/topology.md): the same on all ranks.
   std::string topology() const;
-  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks. Any thread.
+  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks and in all groups
+  // of the world. Any thread.
   void abort(const std::string& reason);
   // A new group of those members that are alive, in the same order, for instance after an operation failed with
-  // kPeerLost; collective over them. This group is over: what is in flight fails with kAborted. All survivors get the
-  // same group, also where another one dies meanwhile. Symmetric memory that this group allocated serves the new one.
-  // Throws kTimeout naming a member that lives and does not come within the deadline, kPeerLost where the others have
-  // taken this rank for gone, kBadConfig for more than 1024 ranks. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink:
-  // Bland et al. 2013, doi:10.1177/1094342013488238.)
+  // kPeerLost; collective over them. This group and all of its world are over: what is in flight fails with kAborted,
+  // and the new group fails by itself. All survivors get the same group, also where another one dies meanwhile.
+  // Symmetric memory that this group allocated serves the new one. Throws kTimeout naming a member that lives and does
+  // not come within the deadline, kPeerLost where the others have taken this rank for gone, kBadConfig for more than
+  // 1024 ranks. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink: Bland et al. 2013, doi:10.1177/1094342013488238.)
   Communicator shrink(std::string_view name = "survivors", OpOptions options = {});
 
   // Collectives. The first form returns when it is done, the _async form at once. Buffers and parts are those of

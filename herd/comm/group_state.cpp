@@ -42,12 +42,13 @@ GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const Reg
                  [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
       finished_(static_cast<size_t>(channel_->size()), 0) {
   for (Rank peer = 0; peer < size(); ++peer) same_host_ &= channel_->maps(peer);
-  if (same_host_) return;
   std::map<int, int> numbers;
   for (Rank member : settings_.members) {
+    if (same_host_) break;
     const int host = engine_->transport().host_of(member);
     hosts_.push_back(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
   }
+  engine_->locked([&] { settings_.domain->add(*this); });
 }
 
 GroupState::~GroupState() {
@@ -58,6 +59,7 @@ GroupState::~GroupState() {
       fail_everything();
     }
     engine_->forget(*this);
+    settings_.domain->remove(*this);
     compare_at_close();
   });
 }
@@ -100,7 +102,7 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   record.dtype = static_cast<uint8_t>(call.request.dtype);
   record.op = static_cast<uint8_t>(call.op);
   record.has_op = call.reduces;
-  record.root = call.request.root;
+  record.root = call.request.root < 0 ? -1 : job_rank(call.request.root);
   record.line = call.where.line();
   copy_text(record.algorithm, plan.compiled.schedule().algorithm);
   copy_text(record.name, call.name);
@@ -137,7 +139,7 @@ void GroupState::submit_transfer(Task& task) {
 bool GroupState::poll() {
   if (failure_) return false;
   if (channel_->failure().ready()) {
-    adopt_failure();
+    settings_.domain->look();
     return true;
   }
   try {
@@ -274,8 +276,9 @@ std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {
   current_->regions = regions_.look_again();
   found = current_->regions->resolve(peer, region, offset);
   if (found != nullptr) return found;
-  throw Error(Code::kBadConfig, "the buffer of rank " + std::to_string(peer) + " in " + describe(current_->record) +
-                                    " lies in symmetric memory that rank " + std::to_string(rank()) +
+  throw Error(Code::kBadConfig, "the buffer of rank " + std::to_string(job_rank(peer)) + " in " +
+                                    describe(current_->record) + " lies in symmetric memory that rank " +
+                                    std::to_string(job_rank(rank())) +
                                     " does not hold\n  fix: every rank keeps its handle until all have finished");
 }
 

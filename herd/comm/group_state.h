@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "herd/comm/engine.h"
+#include "herd/comm/failure_domain.h"
 #include "herd/comm/operation.h"
 #include "herd/comm/packing.h"
 #include "herd/comm/plan_cache.h"
@@ -25,6 +26,7 @@ struct GroupSettings {
   uint64_t id = 1;            // the same on all members, unlike any other group of this rank
   std::vector<Rank> members;  // transport ranks, in group order
   std::chrono::milliseconds deadline{60000};
+  std::shared_ptr<FailureDomain> domain;  // of the group that it is made of; a world has one of its own
   ScheduleSource schedules;
   // Tells the control plane where this rank is: now and then, and while it waits. May be empty.
   std::function<void(uint64_t sequence, const std::string& text)> show_status = {};
@@ -55,6 +57,7 @@ class GroupState {
   void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // by the calling thread
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
+  Rank job_rank(Rank member) const { return settings_.members[static_cast<size_t>(member)]; }  // as reports name it
   int size() const { return channel_->size(); }
   Engine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
@@ -68,7 +71,13 @@ class GroupState {
   bool poll();
   bool idle() const { return current_ == nullptr && transfers_.empty(); }
   SteadyTime look_around();                       // deadlines, the dead and the different; when to look again
-  void fail(Code code, const std::string& text);  // on all ranks of the group
+  void fail(Code code, const std::string& text);  // on all ranks, with all groups of the domain
+
+  // For the domain: tells the group's ranks, and returns what they have been told, which is another rank's cause where
+  // that came first; what a peer has told, if any; ends what is in flight.
+  Failure announce(const Failure& cause);
+  std::optional<Failure> announced();
+  void end_with(const Failure& cause);
 
  private:
   void submit_transfer(Task& task);
@@ -79,7 +88,6 @@ class GroupState {
   bool sweep_transfers();
   bool seek_sources();
   void fail_of(const std::exception& error);
-  void adopt_failure();
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
   void compare_at_close();
   void fail_everything();
@@ -88,7 +96,6 @@ class GroupState {
   void show_place();  // on this rank's board, for others' reports
   void check_peers(Task& task, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
-  void check_writer();
   bool has_gone(Rank peer);
   Rank missing_source();
   std::vector<Rank> awaited() const;

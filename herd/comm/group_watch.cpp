@@ -1,5 +1,5 @@
 // How a group notices what keeps its operations from ending, and how they end then: deadlines, ranks that are lost or
-// do something else, what peers report.
+// do something else, what peers report of any group of the domain.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -34,7 +34,7 @@ SteadyTime GroupState::look_around() {
     channel_->refresh_boards(0ms);
   }
   try {
-    if (!failure_) check_writer();  // first: others leave because of it
+    settings_.domain->look();  // first: others leave because of it
     if (!failure_ && current_ != nullptr) {
       if (current_->begun) show_place();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
@@ -56,15 +56,17 @@ SteadyTime GroupState::look_around() {
   return wake_at;
 }
 
-// A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
-void GroupState::check_writer() {
-  const Rank writer = channel_->failure().writer();
-  if (writer < 0 || !engine_->transport().gone(settings_.members[static_cast<size_t>(writer)])) return;
-  if (channel_->failure().ready()) return;  // it was the last thing that it did
-  failure_.emplace(Code::kPeerLost, "rank " + std::to_string(writer) + " is lost, while it told its group \"" +
-                                        settings_.name + "\" why it fails: " +
-                                        engine_->transport().describe(settings_.members[static_cast<size_t>(writer)]));
-  fail_everything();
+std::optional<Failure> GroupState::announced() {
+  const transport::FailureBoard& board = channel_->failure();
+  const auto told = [&] { return Failure{board.rank, board.code, board.text}; };
+  if (board.ready()) return told();
+  // A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
+  const Rank writer = board.writer();
+  if (writer < 0 || !engine_->transport().gone(job_rank(writer))) return std::nullopt;
+  if (board.ready()) return told();  // it was the last thing that it did
+  return Failure{job_rank(rank()), Code::kPeerLost,
+                 "rank " + std::to_string(job_rank(writer)) + " is lost, while it told its group \"" + settings_.name +
+                     "\" why it fails: " + engine_->transport().describe(job_rank(writer))};
 }
 
 void GroupState::check_peers(Task& task, SteadyTime now) {
@@ -74,7 +76,7 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
     transport::RankBoard& board = channel_->board(peer);
     if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
     const bool left = board.left.load(std::memory_order_acquire) != 0;
-    if (left || engine_->transport().gone(settings_.members[static_cast<size_t>(peer)])) {
+    if (left || engine_->transport().gone(job_rank(peer))) {
       // What it sent before it went may complete the operation: it has finished only after sending everything.
       if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
       return fail(Code::kPeerLost, lost_report(*this, task, peer));
@@ -91,8 +93,7 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
 }
 
 bool GroupState::has_gone(Rank peer) {
-  return engine_->transport().gone(settings_.members[static_cast<size_t>(peer)]) ||
-         channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+  return engine_->transport().gone(job_rank(peer)) || channel_->board(peer).left.load(std::memory_order_acquire) != 0;
 }
 
 // Who makes a receive from any source hopeless: a rank that is lost, since it may have been the sender; or the last of
@@ -155,27 +156,27 @@ void GroupState::show_place() {
   board.waits_in.store(current_->call.sequence, std::memory_order_release);
 }
 
-void GroupState::fail(Code code, const std::string& text) {
-  channel_->failure().post(rank(), code, text);
+void GroupState::fail(Code code, const std::string& text) { settings_.domain->fail({job_rank(rank()), code, text}); }
+
+Failure GroupState::announce(const Failure& cause) {
+  transport::FailureBoard& board = channel_->failure();
+  board.post(rank(), cause.finder, cause.code, cause.text);
   channel_->ring_all();
   // Another rank may be writing its reason, and may have died over it.
-  for (int i = 0; i < 1000 && !channel_->failure().ready(); ++i) std::this_thread::sleep_for(10us);
-  if (channel_->failure().ready()) return adopt_failure();
-  failure_.emplace(code, text);
-  fail_everything();
+  for (int i = 0; i < 1000 && !board.ready(); ++i) std::this_thread::sleep_for(10us);
+  return board.ready() ? Failure{board.rank, board.code, board.text} : cause;
 }
 
 void GroupState::fail_of(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return fail(own->code(), own->message());
   fail(dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kStorage : Code::kBug,
-       "rank " + std::to_string(rank()) + ": " + error.what());
+       "rank " + std::to_string(job_rank(rank())) + ": " + error.what());
 }
 
-void GroupState::adopt_failure() {
-  const transport::FailureBoard& board = channel_->failure();
-  std::string text = board.text;
-  if (board.rank != rank()) text += "\n  found by rank " + std::to_string(board.rank);
-  failure_.emplace(board.code, text);
+void GroupState::end_with(const Failure& cause) {
+  std::string text = cause.text;
+  if (cause.finder != job_rank(rank())) text += "\n  found by rank " + std::to_string(cause.finder);
+  failure_.emplace(cause.code, text);
   fail_everything();
 }
 
@@ -202,7 +203,7 @@ void GroupState::compare_at_close() {
       if (first == 0) continue;
       const std::string text = closing_report(*this, peer, first);
       log::error(text);
-      channel_->failure().post(rank(), Code::kBadConfig, text);
+      channel_->failure().post(rank(), job_rank(rank()), Code::kBadConfig, text);
       return channel_->ring_all();
     }
   } catch (const std::exception& error) {

@@ -22,10 +22,12 @@ std::string waited_for(const Task& task) {
   return std::to_string(duration_cast<milliseconds>(now - task.issued).count()) + " ms";
 }
 
-std::string name_ranks(const std::vector<Rank>& ranks) {
-  if (ranks.empty()) return "its peers";
-  std::string text = ranks.size() == 1 ? "rank " : "ranks ";
-  for (size_t i = 0; i < ranks.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(ranks[i]);
+std::string name_of(const GroupState& group, Rank member) { return "rank " + std::to_string(group.job_rank(member)); }
+
+std::string name_ranks(const GroupState& group, const std::vector<Rank>& members) {
+  if (members.empty()) return "its peers";
+  std::string text = members.size() == 1 ? "rank " : "ranks ";
+  for (size_t i = 0; i < members.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(group.job_rank(members[i]));
   return text;
 }
 
@@ -59,9 +61,7 @@ std::string place_of(GroupState& group, Rank rank) {
   return "is in " + what + step_of(board, started);
 }
 
-std::string life_of(GroupState& group, Rank rank) {
-  return group.engine().transport().describe(group.settings().members[static_cast<size_t>(rank)]);
-}
+std::string life_of(GroupState& group, Rank rank) { return group.engine().transport().describe(group.job_rank(rank)); }
 
 // In the same operation, alive, and waiting for somebody itself: the rank that it waits for, else -1.
 Rank passes_on(GroupState& group, const Task& task, Rank rank) {
@@ -69,8 +69,7 @@ Rank passes_on(GroupState& group, const Task& task, Rank rank) {
   if (task.kind != TaskKind::kCollective || board.waits_in.load(std::memory_order_acquire) != task.record.sequence)
     return -1;
   if (board.finished.load(std::memory_order_acquire) >= task.record.sequence) return -1;
-  const transport::PeerState state =
-      group.engine().transport().state(group.settings().members[static_cast<size_t>(rank)]);
+  const transport::PeerState state = group.engine().transport().state(group.job_rank(rank));
   return state == transport::PeerState::kAlive ? static_cast<Rank>(board.awaits.load(std::memory_order_relaxed)) : -1;
 }
 
@@ -82,14 +81,27 @@ std::string others(GroupState& group, const Task& task) {
     if (rank == group.rank()) continue;
     const Rank next = passes_on(group, task, rank);
     if (next >= 0) {
-      waiting += (waiting.empty() ? "" : ", ") + ("rank " + std::to_string(rank)) + " for rank " +
-                 std::to_string(next) + step_of(board, task.record.sequence);
+      waiting += (waiting.empty() ? "" : ", ") + name_of(group, rank) + " for " + name_of(group, next) +
+                 step_of(board, task.record.sequence);
     } else if (task.kind != TaskKind::kCollective ||
                board.finished.load(std::memory_order_acquire) < task.record.sequence) {
-      text += "\n  rank " + std::to_string(rank) + " " + place_of(group, rank) + "; " + life_of(group, rank);
+      text += "\n  " + name_of(group, rank) + " " + place_of(group, rank) + "; " + life_of(group, rank);
     }
   }
   return text + (waiting.empty() ? "" : "\n  waiting in the same operation: " + waiting);
+}
+
+// Ranks of other groups that don't run: this rank's peers may wait for them.
+std::string outsiders(GroupState& group) {
+  transport::Transport& transport = group.engine().transport();
+  const std::vector<Rank>& members = group.settings().members;
+  std::string text;
+  for (Rank rank = 0; rank < transport.size(); ++rank) {
+    if (std::find(members.begin(), members.end(), rank) != members.end()) continue;
+    if (transport.state(rank) == transport::PeerState::kAlive) continue;
+    text += "\n  rank " + std::to_string(rank) + " of another group: " + transport.describe(rank);
+  }
+  return text;
 }
 
 }  // namespace
@@ -117,10 +129,9 @@ std::string describe(const OperationRecord& record) {
 
 std::string describe_transfer(const Task& task) {
   const transport::Envelope& envelope = task.message.envelope;
-  std::string text =
-      task.message.peer == kAnySource
-          ? "receive from any rank"
-          : (task.kind == TaskKind::kSend ? "send to rank " : "receive from rank ") + std::to_string(task.message.peer);
+  std::string text = task.message.peer == kAnySource ? "receive from any rank"
+                                                     : (task.kind == TaskKind::kSend ? "send to " : "receive from ") +
+                                                           name_of(*task.group, task.message.peer);
   if (!task.name.empty()) text += " \"" + task.name + "\"";
   return text + " (tag " + std::to_string(static_cast<int64_t>(envelope.tag)) + ", " +
          std::string(dtype_name(task.dtype)) + " x " +
@@ -129,13 +140,14 @@ std::string describe_transfer(const Task& task) {
 }
 
 std::string timeout_report(GroupState& group, const Task& task, const std::vector<Rank>& awaited) {
-  std::string text = describe_task(task) + " in group \"" + group.settings().name + "\": rank " +
-                     std::to_string(group.rank()) + " waited " + waited_for(task) + " for " + name_ranks(awaited);
+  std::string text = describe_task(task) + " in group \"" + group.settings().name +
+                     "\": " + name_of(group, group.rank()) + " waited " + waited_for(task) + " for " +
+                     name_ranks(group, awaited);
   if (task.kind == TaskKind::kCollective && task.begun) {
     text += " (step " + std::to_string(group.operation().steps_done()) + " of " +
             std::to_string(group.operation().num_steps()) + ")";
   }
-  text += others(group, task);
+  text += others(group, task) + outsiders(group);
   return text +
          "\n  fix: every rank of the group must make the same calls in the same order; a rank that is alive and "
          "elsewhere lags, or its program differs. Raise `deadline` if it is only slow";
@@ -143,10 +155,10 @@ std::string timeout_report(GroupState& group, const Task& task, const std::vecto
 
 std::string lost_report(GroupState& group, const Task& task, Rank peer) {
   const bool left = group.channel().board(peer).left.load(std::memory_order_acquire) != 0;
-  std::string text = "rank " + std::to_string(peer) + (left ? " has left" : " is lost") + ", while rank " +
-                     std::to_string(group.rank()) + " is in " + describe_task(task) + " in group \"" +
+  std::string text = name_of(group, peer) + (left ? " has left" : " is lost") + ", while " +
+                     name_of(group, group.rank()) + " is in " + describe_task(task) + " in group \"" +
                      group.settings().name + "\": " + life_of(group, peer);
-  return text + "\n  rank " + std::to_string(peer) + " " + place_of(group, peer);
+  return text + "\n  " + name_of(group, peer) + " " + place_of(group, peer);
 }
 
 uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence) {
@@ -162,8 +174,8 @@ namespace {
 std::string difference(GroupState& group, Rank peer, uint64_t sequence, const std::string& found) {
   const auto ours = record_of(group, group.rank(), sequence), theirs = record_of(group, peer, sequence);
   return "operation #" + std::to_string(sequence) + " of group \"" + group.settings().name +
-         "\" differs between ranks" + found + "\n  rank " + std::to_string(group.rank()) + " calls " +
-         (ours ? describe(*ours) : "something else") + "\n  rank " + std::to_string(peer) + " calls " +
+         "\" differs between ranks" + found + "\n  " + name_of(group, group.rank()) + " calls " +
+         (ours ? describe(*ours) : "something else") + "\n  " + name_of(group, peer) + " calls " +
          (theirs ? describe(*theirs) : "something else") +
          "\n  fix: all ranks must agree in operation, name, count, dtype, reduce op, root, in place or not, and kind "
          "of memory";
@@ -180,13 +192,13 @@ std::string mismatch_report(GroupState& group, const Task& task, Rank peer) {
 }
 
 std::string closing_report(GroupState& group, Rank peer, uint64_t sequence) {
-  return difference(group, peer, sequence, "; found when rank " + std::to_string(group.rank()) + " closed the group");
+  return difference(group, peer, sequence, "; found when " + name_of(group, group.rank()) + " closed the group");
 }
 
 std::string transfer_mismatch_report(const GroupState& group, const Task& task) {
   const transport::Envelope& met = task.message.met;
   const auto dtype = static_cast<DType>(met.description - 1);
-  return describe_transfer(task) + " of rank " + std::to_string(group.rank()) + " meets a message of " +
+  return describe_transfer(task) + " of " + name_of(group, group.rank()) + " meets a message of " +
          std::string(dtype_name(dtype)) + " x " + std::to_string(static_cast<int64_t>(met.bytes) / size_of(dtype)) +
          "\n  fix: send and receive must agree in count and dtype";
 }

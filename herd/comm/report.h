@@ -1,4 +1,5 @@
-// What a failing operation says: who waits for whom, in which step, who is dead, who lags, whose program differs.
+// What a failing operation says: who waits for whom, in which step, who is dead, who lags, whose program differs. Ranks
+// are those of the job, whatever the group, since other groups throw the same words.
 // Threads: under the engine's lock; reads only the board and the transport.
 #pragma once
 

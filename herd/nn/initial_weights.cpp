@@ -1,8 +1,10 @@
 #include "herd/nn/initial_weights.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/ops/from_blob.h>
 
 #include <algorithm>
+#include <vector>
 
 #include "herd/bridge/split_float.h"
 #include "herd/kernels/philox.h"
@@ -43,14 +45,18 @@ void write_run(const ParameterSpec& spec, uint64_t seed, int64_t begin, const at
   } else if (out.scalar_type() == at::kFloat && out.is_cpu()) {
     write_normal(spec, seed, begin, out.mutable_data_ptr<float>(), out.numel());
   } else {
+    // On the host's heap: the device may have no more than weights and states when they are drawn.
+    const auto room = static_cast<size_t>(std::min(kPiece, out.numel()));
+    std::vector<float> drawn(room);
+    std::vector<uint16_t> halves(room);
     for (int64_t at = 0; at < out.numel(); at += kPiece) {
       const at::Tensor piece = out.view(-1).narrow(0, at, std::min(kPiece, out.numel() - at));
-      const at::Tensor values = at::empty(piece.sizes(), at::kFloat);
-      write_normal(spec, seed, begin + at, values.mutable_data_ptr<float>(), values.numel());
+      const at::Tensor values = at::from_blob(drawn.data(), piece.sizes(), at::kFloat);
+      write_normal(spec, seed, begin + at, drawn.data(), piece.numel());
       if (is_low)
-        split_float(values, at::empty(piece.sizes(), at::kBFloat16), piece);
+        split_float(values, at::from_blob(halves.data(), piece.sizes(), at::kBFloat16), piece);
       else if (out.scalar_type() == at::kBFloat16)
-        split_float(values, piece, at::empty(piece.sizes(), at::kShort));
+        split_float(values, piece, at::from_blob(halves.data(), piece.sizes(), at::kShort));
       else
         piece.copy_(values);
     }

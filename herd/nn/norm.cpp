@@ -1,12 +1,73 @@
 #include "herd/nn/norm.h"
 
+#include <ATen/Parallel.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <algorithm>
+
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/kernels/rms_norm.h"
+
 namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
 
 constexpr double kEpsilon = 1e-5;
+// Parts of the rows whose sums for the gain are made apart: so many whatever the threads, so that the bits are the
+// same.
+constexpr int64_t kParts = 16;
+
+template <typename T>
+T* row_of(const at::Tensor& tensor, int64_t row) {
+  return reinterpret_cast<T*>(static_cast<char*>(tensor.data_ptr()) + row * tensor.size(-1) * tensor.element_size());
+}
+
+// Keeps its input and one fp32 number a row; torch's makes fp32 copies of a 16-bit input, and keeps its scaled form.
+struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& gain) {
+    const at::Tensor x = input.contiguous(), y = at::empty_like(x);
+    const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
+    const at::Tensor r = at::empty({rows}, x.options().dtype(at::kFloat));
+    each_part(rows, [&](int64_t begin, int64_t end, int64_t) {
+      kernels::rms_norm({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(x, begin), gain.data_ptr(),
+                        static_cast<float>(kEpsilon), row_of<void>(y, begin), r.mutable_data_ptr<float>() + begin);
+    });
+    context->save_for_backward({x, gain, r});
+    return y;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    const variable_list saved = context->get_saved_variables();
+    const at::Tensor &x = saved[0], &gain = saved[1], &r = saved[2];
+    const at::Tensor dy = gradients[0].contiguous(), dx = at::empty_like(x);
+    const int64_t width = x.size(-1), rows = r.numel();
+    const at::Tensor parts = at::zeros({std::min(kParts, rows), width}, r.options());
+    each_part(rows, [&](int64_t begin, int64_t end, int64_t part) {
+      kernels::rms_norm_backward({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(dy, begin),
+                                 row_of<const void>(x, begin), gain.data_ptr(), r.const_data_ptr<float>() + begin,
+                                 row_of<void>(dx, begin), row_of<float>(parts, part));
+    });
+    return {dx, context->needs_input_grad(1) ? parts.sum(0).to(gain.scalar_type()) : at::Tensor()};
+  }
+
+ private:
+  // work(first row, last row, part)
+  template <typename Work>
+  static void each_part(int64_t rows, const Work& work) {
+    const int64_t parts = std::min(kParts, rows);
+    at::parallel_for(0, parts, 1, [&](int64_t first, int64_t last) {
+      for (int64_t part = first; part < last; ++part) work(rows * part / parts, rows * (part + 1) / parts, part);
+    });
+  }
+};
+
+}  // namespace
 
 at::Tensor norm(NormKind kind, const at::Tensor& x, Parameter& gain, Parameter* bias) {
   const int64_t width = gain.spec().sizes[0];
-  if (kind == NormKind::kRmsNorm) return at::rms_norm(x, {width}, gain.value(), kEpsilon);
+  if (kind == NormKind::kRmsNorm) return RmsNormFunction::apply(x, gain.value());
   return at::layer_norm(x, {width}, gain.value(), bias ? bias->value() : at::Tensor(), kEpsilon);
 }
 

@@ -1,8 +1,9 @@
 // Normalisation over the last dimension, of width D.
 //   LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias     var biased.  Source: Ba et al. 2016,
-//   arXiv:1607.06450. RMSNorm:   y = x / sqrt(mean(x^2) + eps) * gain               Source: Zhang & Sennrich 2019,
-//   arXiv:1910.07467.
-// eps = 1e-5. Their small gradients go through autograd.
+//   arXiv:1607.06450. Keeps x and two fp32 numbers a row for backward.
+//   RMSNorm:   y = x / sqrt(mean(x^2) + eps) * gain               Source: Zhang & Sennrich 2019,
+//   arXiv:1910.07467. Keeps x and one fp32 number a row.
+// eps = 1e-5. Their small gradients go through autograd. On CPU only; x and gain are of one type, fp32, bf16 or fp16.
 #pragma once
 
 #include "herd/nn/parameter.h"

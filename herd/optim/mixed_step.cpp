@@ -1,7 +1,5 @@
 #include "herd/optim/mixed_step.h"
 
-#include <ATen/ops/empty.h>
-
 #include <algorithm>
 
 #include "herd/base/check.h"
@@ -13,6 +11,7 @@ namespace herd::optim {
 namespace {
 
 constexpr int64_t kElements = 1 << 13;  // of a piece: 32 KiB of each fp32 array
+constexpr size_t kMostStates = 2;       // of any optimizer
 
 bool is_full(const at::Tensor& tensor) { return tensor.scalar_type() == at::kFloat; }
 
@@ -48,22 +47,22 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
   const int64_t count = shard.gradient.numel();
   const bool split = shard.low.defined(), rounded = shard.weights.defined() && !split;
   HERD_CHECK_EQ(static_cast<int>(states.size()), optimizer.num_states());
+  HERD_CHECK_LE(states.size(), kMostStates);
   for (const at::Tensor& state : states) check(state, count);
   for (const at::Tensor& weights :
        {split || rounded ? shard.weights : shard.full.weights, split ? shard.low : shard.full.weights, shard.gradient})
     check(weights, count);
-  const at::Tensor scratch = at::empty({static_cast<int64_t>(2 + states.size()), kElements}, at::kFloat);
-  const auto row = [room = scratch.mutable_data_ptr<float>()](size_t index) {
-    return room + static_cast<int64_t>(index) * kElements;
-  };
-  std::vector<float*> moments(states.size());
+  // On the stack of its thread: it is no memory of the device, so that a step needs none beside its values.
+  alignas(64) float room[2 + kMostStates][kElements];
+  float* moments[kMostStates];
   for (int64_t begin = 0; begin < count; begin += kElements) {
     const int64_t size = std::min(kElements, count - begin);
-    float* const weights = split ? row(0) : shard.full.weights.mutable_data_ptr<float>() + begin;
+    float* const weights = split ? room[0] : shard.full.weights.mutable_data_ptr<float>() + begin;
     if (split) kernels::join_float(halves(shard.weights, begin), halves(shard.low, begin), weights, size);
-    const float* const gradient = widen(shard.gradient, begin, size, row(1));
-    for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, row(2 + k));
-    optimizer.step_flat({weights, gradient, moments, size, shard.full.offset + begin, shard.full.decay}, options);
+    const float* const gradient = widen(shard.gradient, begin, size, room[1]);
+    for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, room[2 + k]);
+    optimizer.step_flat(
+        {weights, gradient, {moments, states.size()}, size, shard.full.offset + begin, shard.full.decay}, options);
     for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
     if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);
     if (rounded) narrow(weights, shard.weights, begin, size);

@@ -2,6 +2,8 @@
 
 #include <atomic>
 #include <map>
+#include <mutex>
+#include <optional>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -12,14 +14,14 @@ namespace {
 
 double microseconds(Clock::duration d) { return std::chrono::duration<double, std::micro>(d).count(); }
 
-// Rethrows the exception in flight as herd::Error that opens with `where`.
-[[noreturn]] void rethrow_with(const std::string& where) {
+// The exception in flight as an Error that opens with `where`.
+Error error_at(const std::string& where) {
   try {
     throw;
   } catch (const Error& error) {
-    throw Error(error.code(), where + ": " + error.message());
+    return Error(error.code(), where + ": " + error.message());
   } catch (const std::exception& error) {
-    throw Error(Code::kBug, where + ": " + error.what());
+    return Error(Code::kBug, where + ": " + error.what());
   }
 }
 
@@ -32,7 +34,7 @@ class NamedEvent final : public Event {
     try {
       inner_->wait();
     } catch (...) {
-      rethrow_with(where_);
+      throw error_at(where_);
     }
   }
   Clock::time_point ended_at() const override { return inner_->ended_at(); }
@@ -85,6 +87,9 @@ struct Executor::State {
   };
 
   program::Program program;
+  ErrorListener on_error;
+  std::mutex own_mutex;
+  std::optional<Error> own_error;  // the first that an op of this rank threw
   std::vector<Slot> slots;
   std::map<program::Lane, Queue> queues;
   Clock::time_point origin = Clock::now();
@@ -129,13 +134,34 @@ struct Executor::State {
         const EventPtr rest = slot.binding(op, step);
         return rest ? std::make_shared<NamedEvent>(rest, where) : nullptr;
       } catch (...) {
-        rethrow_with(where);
+        const Error error = error_at(where);
+        note_own(error);
+        throw error;
       }
     };
     slot.event = queue.lane->submit(std::move(before), std::move(job));
     slot.handed_over = runs;
     queue.next++;
     if (op.lane == program::Lane::kCompute && slot.event->done()) slot.event->wait();  // throws what the op threw
+  }
+
+  void note_own(const Error& error) {
+    {
+      std::lock_guard lock(own_mutex);
+      if (own_error) return;
+      own_error = error;
+    }
+    if (on_error) on_error(error);
+  }
+
+  // This rank's own, else the first in program order, as far as they are known already.
+  void throw_first_failure() {
+    {
+      std::lock_guard lock(own_mutex);
+      if (own_error) throw *own_error;
+    }
+    for (Slot& slot : slots)
+      if (slot.event && slot.event->done()) slot.event->wait();
   }
 
   // Hands over ops of the other lanes as far as their dependencies have been handed over.
@@ -157,8 +183,9 @@ struct Executor::State {
   double now_us() const { return microseconds(Clock::now() - origin); }
 };
 
-Executor::Executor(program::Program program, BindingTable bindings, const LaneFactory& lanes)
+Executor::Executor(program::Program program, BindingTable bindings, ErrorListener on_error, const LaneFactory& lanes)
     : state_(std::make_unique<State>()) {
+  state_->on_error = std::move(on_error);
   state_->program = std::move(program);
   const auto after = program::dependencies(state_->program);
   const auto& ops = state_->program.ops;
@@ -182,8 +209,7 @@ void Executor::run(int64_t step) {
   try {
     state_->run(step);
   } catch (...) {
-    for (State::Slot& slot : state_->slots)  // the first failure in program order, where it is known already
-      if (slot.event && slot.event->done()) slot.event->wait();
+    state_->throw_first_failure();
     throw;
   }
 }
@@ -212,8 +238,7 @@ void Executor::State::run(int64_t step) {
 
 void Executor::drain() {
   for (auto& [lane, queue] : state_->queues) queue.lane->drain();
-  for (State::Slot& slot : state_->slots)
-    if (slot.event) slot.event->wait();
+  state_->throw_first_failure();
 }
 
 const program::Program& Executor::program() const { return state_->program; }

@@ -5,13 +5,16 @@
 // been handed to one. On return from run() every op of the step has been handed over and the compute lane is done;
 // other lanes may still work, and hazards carry over into the next step.
 // Errors: what an op throws comes out of run() or drain() as herd::Error, its message opened by step, op, block,
-//   micro-batch and rank; the executor is then of no further use.
+//   micro-batch and rank; the executor is then of no further use. Where several have failed, the first of this rank's
+//   own comes out, before those of operations that failed since.
 // Threads: one calling thread, which is also the compute lane on CPU; bindings run on the threads of their lanes.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
+#include "herd/base/error.h"
 #include "herd/program/dependencies.h"
 #include "herd/runtime/bindings.h"
 
@@ -28,10 +31,15 @@ struct OpTime {
 using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
 
+// Told what an op has thrown, on the thread of its lane and before anybody waits for what is in flight: peers may wait
+// for this rank in any group.
+using ErrorListener = std::function<void(const Error&)>;
+
 class Executor {
  public:
   // Borrows nothing. Throws kBug if an op has no binding.
-  Executor(program::Program program, BindingTable bindings, const LaneFactory& lanes = make_cpu_lane);
+  Executor(program::Program program, BindingTable bindings, ErrorListener on_error = {},
+           const LaneFactory& lanes = make_cpu_lane);
   ~Executor();  // drains
 
   void run(int64_t step);

@@ -107,22 +107,27 @@ class Setter {
     const auto min = static_cast<Number>(key_.min), max = static_cast<Number>(key_.max);
     const bool inside = value >= min && value <= max && !(key_.above_min && value == min);
     if (!inside)
-      refuse(where_, "must be " + range_text(key_) + ", got " + shown(node_), "like " + value_toml(key_, RunFile{}));
+      refuse(where_, "must be " + range_text(key_) + ", got " + shown(node_),
+             (value > key_.max ? "at most " + format_number(key_.max) + ", " : "") + "like " +
+                 value_toml(key_, RunFile{}));
   }
   void check_choice(const std::string& value) const {
     std::vector<std::string> names;
     for (const auto choice : key_.choices) {
       names.emplace_back(choice);
       if (choice == value && choice != "every:K") return;
-      if (choice == "every:K" && value.starts_with("every:")) {
-        int count = 0;
-        const char* end = value.data() + value.size();
-        const auto result = std::from_chars(value.data() + 6, end, count);
-        if (result.ec == std::errc() && result.ptr == end && count >= 1) return;
-      }
+      if (choice == "every:K" && value.starts_with("every:")) return check_interval(value);
     }
     refuse(where_, "must be one of " + range_text(key_) + ", got " + shown(node_),
            "did you mean \"" + nearest_name(value, names) + "\"?");
+  }
+
+  void check_interval(const std::string& value) const {
+    int count = 0;
+    const char* end = value.data() + value.size();
+    const auto result = std::from_chars(value.data() + 6, end, count);
+    if (result.ec == std::errc() && result.ptr == end && count >= 1) return;
+    refuse(where_, "K of every:K must be an integer in [1, layers], got " + shown(node_), "\"every:1\"");
   }
 
   const Key& key_;

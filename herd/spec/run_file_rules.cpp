@@ -85,6 +85,13 @@ void check_rules(const RunFile& run) {
           "mesh.pp must not exceed the blocks of the model: " + std::to_string(run.mesh.pp) + " > " +
               (stacks > 1 ? std::to_string(stacks) + " * " : "") + "layers " + std::to_string(model.layers) + " + 2",
           "mesh.pp = " + std::to_string(blocks) + " or less");
+  const std::string& recompute = run.strategy.recompute;
+  const int64_t layers = stacks * model.layers;
+  require(
+      !recompute.starts_with("every:") || std::stoll(recompute.substr(6)) <= layers,
+      "K of strategy.recompute = \"every:K\" must not exceed the layers: " + recompute.substr(recompute.find(':') + 1) +
+          " > " + (stacks > 1 ? std::to_string(stacks) + " * " : "") + std::to_string(model.layers),
+      "strategy.recompute = \"every:" + std::to_string(layers) + "\" or less");
 }
 
 }  // namespace herd::spec

@@ -117,15 +117,13 @@ int64_t TableBuilder::feeds(const LayerStyle& style) const {
   return style.feed == LayerStyle::Feed::kRelu ? 1 : style.feed == LayerStyle::Feed::kGelu ? 2 : 4;
 }
 
-int64_t TableBuilder::norm_bytes(int64_t rows) const {
-  return m_.norm == "layernorm" ? 2 * rows * 4 : rows * 4 + rows * D_ * element_;
-}
+int64_t TableBuilder::norm_bytes(int64_t rows) const { return (m_.norm == "layernorm" ? 2 : 1) * rows * 4; }
 
 // What a transformer layer keeps, R*D elements unless said otherwise: the input of the first norm and its output; q and
 // what attention gives, R*A each; k and v, R*K each; the input of the second norm and its output; up and its gelu, R*F
 // each (relu one of them; swiglu gate, its silu, up and their product). A layer that normalises after its sums keeps
 // as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
-// row; rms keeps one, and its input scaled. Flash attention keeps one number per head and row, math attention B*H*T*T
+// row, rms one. Flash attention keeps one number per head and row, math attention B*H*T*T
 // probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
 // q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {

@@ -62,8 +62,9 @@ inline constexpr int kProvedWorld = 16;
 inline constexpr size_t kMostProvedOps = 16000;
 bool is_proved(const program::Program& step, const spec::Layout& layout);
 
-// Throws kOverBudget with the table of what needs most where the step exceeds memory.device_budget or host_budget.
-void check_budgets(const program::Program& step, const spec::RunFile& run);
+// Throws kOverBudget where a step exceeds memory.device_budget or host_budget, with the table of the one that needs
+// most, and the least budget that all of them can run with, in KiB.
+void check_budgets(const std::vector<program::Program>& steps, const spec::RunFile& run);
 
 // What a run starts from: the programs of `ranks`, one of them at least, their budgets checked (kOverBudget); the
 // programs of all ranks are proved first where that does not take too long.

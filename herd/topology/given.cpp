@@ -35,14 +35,15 @@ Topology given_topology(const std::string& name) {
   if (!in.is_open()) {
     throw Error(Code::kBadConfig,
                 name +
-                    ": no file that can be read, nor a preset (torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8)\n  fix: "
-                    "the path of a file that docs/formats/topology.md describes, or one of these");
+                    ": no file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or "
+                    "torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8");
   }
   std::string text(kMostBytes + 1, '\0');
   in.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(in.gcount()));
   if (text.size() > kMostBytes) {
-    throw Error(Code::kBadConfig, name + ": a topology has at most " + std::to_string(kMostBytes) + " B\n  fix: less");
+    throw Error(Code::kBadConfig, name + ": a topology has at most " + std::to_string(kMostBytes) +
+                                      " B, but it has more\n  fix: fewer hosts and tiers");
   }
   try {
     return parse_topology(text);

@@ -61,7 +61,8 @@ Topology grid_of_hosts(Fabric fabric, const std::vector<int>& axes, Host host) {
   host.ranks = 1;
   int64_t hosts = 1;
   for (const int size : axes) {
-    if (size < 1) throw Error(Code::kBadConfig, "an axis has size >= 1, but one has " + std::to_string(size));
+    if (size < 1)
+      throw Error(Code::kBadConfig, "an axis has size >= 1, but one has " + std::to_string(size) + "\n  fix: 1");
     hosts = allowed_hosts(hosts * size);
     topology.name += (topology.name.empty() ? "" : " x ") + std::to_string(size);
   }
@@ -79,6 +80,7 @@ Topology torus(const std::vector<int>& axes, const Host& host) { return grid_of_
 Topology mesh(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kMesh, axes, host); }
 
 std::optional<Topology> preset(std::string_view name) {
+  constexpr int kMostOfASize = 65536;
   const size_t colon = name.find(':');
   if (colon == std::string_view::npos) return std::nullopt;
   const std::string_view kind = name.substr(0, colon);
@@ -91,13 +93,16 @@ std::optional<Topology> preset(std::string_view name) {
   for (const char *at = name.data() + colon + 1, *end = name.data() + name.size(); at < end; ++at) {
     int size = 0;
     const auto [next, problem] = std::from_chars(at, end, size);
-    if (problem != std::errc{} || size < 1 || size > 65536 || (next < end && *next != 'x')) sizes.resize(most + 1);
+    if (problem != std::errc{} || size < 1 || size > kMostOfASize || (next < end && *next != 'x'))
+      sizes.resize(most + 1);
     sizes.push_back(size);
     at = next;
   }
   if (sizes.size() < least || sizes.size() > most || name.back() == 'x') {
-    throw Error(Code::kBadConfig,
-                "a preset is torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8, not \"" + std::string(name) + "\"");
+    throw Error(Code::kBadConfig, "\"" + std::string(name) + "\": " + std::string(kind) + " takes " +
+                                      (least == most ? std::to_string(least) : "1 to " + std::to_string(most)) +
+                                      " sizes in [1, " + std::to_string(kMostOfASize) +
+                                      "], with x between them\n  fix: torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8");
   }
   Host host;
   host.ranks = host.cores = kind == "torus" || kind == "mesh" ? 1 : sizes.back();

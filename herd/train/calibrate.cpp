@@ -27,6 +27,7 @@ constexpr double kRoundsSeconds = 6;  // of all rounds together, about
 constexpr int kFewestRounds = 4, kMostRounds = 12;
 constexpr int64_t kStepsOfARound = 20;   // a longer run has a round for so many steps
 constexpr int64_t kElements = 16 << 20;  // of a stream through memory; where there are as many, more than caches hold
+constexpr int64_t kSmallSide = 128;      // of a matrix that gradient memory does not hold
 constexpr double kUnlikeZero = 1e-3;     // what is moved: processors move zeros faster than anything else
 
 // Microseconds of the fastest call, after one that warms up: what the machine can do.
@@ -87,7 +88,6 @@ class Measurements {
 
  private:
   int64_t elements() const { return parameters_.gradients().numel(); }
-  int64_t states() const { return parameters_.num_states() > 0 ? parameters_.state(0).numel() : kElements; }
   void together() { comm_.barrier({.name = "calibration"}); }
 
   // Everything that a step has, in turn, so that each figure is of all the seconds that this takes: the speed of a
@@ -116,14 +116,17 @@ class Measurements {
     return us_since(begin);
   }
 
-  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short, and in
-  // memory of their own where gradients are shards of next to nothing.
+  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short, and of
+  // small squares in memory of their own where gradients are next to nothing: less than a step has for activations.
   double matmul_flops_per_us() {
-    const int64_t D = run_.model.width, F = run_.model.ffn, wanted = layout_.micro_batch * run_.model.context;
+    int64_t D = run_.model.width, F = run_.model.ffn, rows = layout_.micro_batch * run_.model.context;
     at::Tensor memory = parameters_.gradients().view(parameters_.weights().scalar_type());
     const int64_t fit = (memory.numel() - D * F) / (D + F);
-    const int64_t rows = fit >= 1 ? std::min(wanted, fit) : std::min<int64_t>(wanted, 64);
-    if (fit < 1) memory = at::full({D * F + rows * (D + F)}, kUnlikeZero, memory.options());
+    rows = std::min(rows, fit);
+    if (fit < 1) {
+      rows = F = D = std::min(D, kSmallSide);
+      memory = at::full({3 * D * D}, kUnlikeZero, memory.options());
+    }
     const auto part = [&](int64_t at, int64_t height, int64_t width) {
       return memory.narrow(0, at, height * width).view({height, width});
     };
@@ -142,27 +145,31 @@ class Measurements {
     return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
   }
 
-  // Of one thread. On gradients alone: what a gradient holds is void until the first step. What makes
-  // 16-bit weights exact is made up.
+  // Of one thread, on the parameters themselves, so that it takes no memory. At a rate of 0 a step changes no bit of a
+  // weight where gradients and states are finite; what these hold is void until the first step.
   double update_us_per_element() {
-    const int64_t count = std::min({kElements, elements() / 2, states()});
-    if (count == 0) return 0;
-    const at::Tensor gradients = parameters_.gradients(), gradient = gradients.narrow(0, count, count);
-    const at::Tensor weights = gradients.view(parameters_.weights().scalar_type()).narrow(0, 0, count);
-    const at::ScalarType type = weights.scalar_type();
-    const bool mixed = type != at::kFloat, split = type == at::kBFloat16;
-    const at::Tensor low = split ? at::full({count}, 1, at::kShort) : at::Tensor();
-    optim::Shard shard{.weights = !mixed  ? weights
-                                  : split ? at::Tensor()
-                                          : at::full({count}, kUnlikeZero),
-                       .gradient = {},
-                       .states = {}};
-    for (int k = 0; k < parameters_.num_states(); ++k) shard.states.push_back(parameters_.state(k).narrow(0, 0, count));
-    const optim::StepOptions options{.step = 0, .rate = 1e-3};
-    return time_us([&] {
-             optim::mixed_step(optimizer_, {mixed ? weights : at::Tensor(), low, gradient, shard}, options);
-           }) /
-           static_cast<double>(count);
+    std::vector<int> groups;
+    int64_t count = 0;
+    for (int g = 0; g < parameters_.num_groups() && count < kElements; ++g) {
+      if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).count == 0) continue;
+      parameters_.own_gradient(g).fill_(kUnlikeZero);
+      groups.push_back(g);
+      count += parameters_.part(g).count;
+    }
+    const double us = time_us([&] {
+      for (const int g : groups) update_without_effect(g);
+    });
+    return count == 0 ? 0 : us / static_cast<double>(count);
+  }
+  void update_without_effect(int group) {
+    const at::Tensor weights = parameters_.own_weights(group);
+    const bool mixed = weights.scalar_type() != at::kFloat;
+    optim::Shard full{.weights = mixed ? parameters_.own_master(group) : weights, .gradient = {}, .states = {}};
+    for (int k = 0; k < parameters_.num_states(); ++k) full.states.push_back(parameters_.own_state(k, group));
+    optim::mixed_step(
+        optimizer_,
+        {mixed ? weights : at::Tensor(), parameters_.own_low(group), parameters_.own_gradient(group), std::move(full)},
+        {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {
     if (elements() == 0) return 0;
@@ -174,7 +181,8 @@ class Measurements {
     if (common_elements_ == 0) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, common_elements_);
-    const std::string algorithm = run_.comm.algorithm == "auto" ? "" : run_.comm.algorithm;
+    const bool asked = run_.comm.algorithm != "auto" && layout_.data_ranks() == comm_.size();  // else of other ranks
+    const std::string algorithm = asked ? run_.comm.algorithm : "";
     at::Tensor bucket = parameters_.gradients().narrow(0, bucket_at_, count);
     bucket_at_ = bucket_at_ + 2 * count <= common_elements_ ? bucket_at_ + count : 0;
     return time_us([&] { comm_.all_reduce(bucket, {.name = "calibration", .algorithm = algorithm}); }) /

@@ -8,6 +8,7 @@
 
 #include "herd/program/message.h"
 #include "herd/runtime/executor.h"
+#include "herd/train/shared_error.h"
 
 namespace herd::train {
 namespace {
@@ -90,7 +91,8 @@ std::string find_nonfinite(const program::Program& step, const runtime::Chain& c
   Watch watch(chain, parameters, bindings);
   bindings.begin_step(std::move(input));
   {
-    runtime::Executor executor(step, watch.over(bindings.table()));
+    runtime::Executor executor(step, watch.over(bindings.table()),
+                               [&](const Error& error) { tell_peers(comm, error); });
     executor.run(number);
     executor.drain();
   }

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "herd/planner/gradient_algorithm.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
@@ -37,12 +38,15 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   machine.topology = parse_topology(comm.topology());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
+    planner::check_gradient_algorithm(run, spec::resolve(run, ranks), machine.topology);
     const planner::Settled settled = planner::settle(run, ranks, machine, budget);
     if (!run.strategy.automatic) {  // an automatic one fits
       const spec::Layout layout = spec::resolve(settled.run, ranks);
       const spec::ModelTable table = spec::program_table(settled.run, layout.micro_batch);
+      std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))
-        strategies::check_budgets(strategies::compile_step(settled.run, table, layout, rank), settled.run);
+        steps.push_back(strategies::compile_step(settled.run, table, layout, rank));
+      strategies::check_budgets(steps, settled.run);
     }
     return {.config = to_toml(settled.run), .text = settled.choice};
   } catch (const Error& error) {

@@ -8,6 +8,7 @@
 
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
+#include "herd/train/shared_error.h"
 
 namespace herd::train {
 namespace {
@@ -58,7 +59,8 @@ TimedPasses::TimedPasses(const spec::RunFile& run, const spec::Layout& layout, c
       table_(spec::program_table(run, layout.micro_batch)),
       comm_(comm),
       bindings_(chain, parameters, groups, {}, {.width = run.model.width}),
-      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings()) {}
+      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings(),
+                [&groups](const Error& error) { tell_peers(groups.world(), error); }) {}
 
 runtime::BindingTable TimedPasses::bindings() {
   runtime::BindingTable table = bindings_.table();

@@ -142,6 +142,7 @@ struct Trainer::State {
   runtime::StepInput read_step(int64_t step) const;
   StepRecord run_step(int64_t step, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
+  void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
   void save(int64_t steps_done);
   void write_manifest() const;
@@ -149,10 +150,31 @@ struct Trainer::State {
   TrainResult train();
 };
 
+// Peers must hear of an error before this rank leaves the groups that it has made, and before what is in flight here is
+// waited for.
 Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& attempt)
     : state_(std::make_unique<State>(settle_run(run_file, comm), comm)) {
-  State& s = *state_;
-  const spec::RunFile& run = s.run;
+  try {
+    state_->set_up(attempt);
+  } catch (const std::exception& error) {
+    tell_peers(comm, error);
+    throw;
+  }
+}
+
+TrainResult Trainer::run() {
+  try {
+    return state_->train();
+  } catch (const std::exception& error) {
+    tell_peers(state_->comm, error);
+    throw;
+  }
+}
+
+Trainer::~Trainer() = default;
+
+void Trainer::State::set_up(const JobAttempt& attempt) {
+  State& s = *this;
   s.peers = checkpoint_peers(comm, std::chrono::minutes(10));
   s.owned = std::make_unique<OwnedFolder>(run, *s.peers, attempt);
   s.folder = s.owned->path();
@@ -190,15 +212,15 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
-  const program::Calibration machine = [&] {
+  const program::Calibration figures = [&] {
     TimedPasses passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
     return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
   }();
-  s.peak_gflops = machine.matmul_flops_per_us * machine.threads / 1e3;
-  planner::Cluster cluster = planner::cluster_of(machine, topology, run.memory.device_budget);
-  cluster.measured = planner::measured_of(machine, run, s.layout);
+  s.peak_gflops = figures.matmul_flops_per_us * figures.threads / 1e3;
+  planner::Cluster cluster = planner::cluster_of(figures, topology, run.memory.device_budget);
+  cluster.measured = planner::measured_of(figures, run, s.layout);
   if (const std::string why = planner::why_no_program(run, s.layout); why.empty()) {
-    s.predicted = planner::simulate_on(programs, table, cluster, machine, here.size());
+    s.predicted = planner::simulate_on(programs, table, cluster, figures, here.size());
     s.say("predicted: " + format_us(s.predicted.step_us) + " a step, " +
           format_bytes(static_cast<double>(s.predicted.device_peak.bytes)) + " of device memory at its peak");
   } else {
@@ -208,7 +230,9 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
                                                         runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
                                                         s.options());
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
-  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()));
+  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), [&s](const Error& error) {
+    if (!s.bindings->output().nonfinite) tell_peers(s.comm, error);  // all ranks throw that, and look for it together
+  });
   if (s.validation)
     s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, run.model.width);
 
@@ -228,8 +252,6 @@ Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& a
   }
   s.groups->set_deadline(deadline_of(run));  // of the steps: until here ranks measure, and read what they resume from
 }
-
-Trainer::~Trainer() = default;
 
 runtime::ModelBindings::Options Trainer::State::options() const {
   return {.seed = static_cast<uint64_t>(run.train.seed),
@@ -353,16 +375,6 @@ void Trainer::State::write_report() const {
   report.measured_memory = measured_memory;
   report.config = spec::to_toml(run);
   write("report.html", run_report_html(report));
-}
-
-// Peers must hear of an error before what is in flight here is waited for.
-TrainResult Trainer::run() {
-  try {
-    return state_->train();
-  } catch (const std::exception& error) {
-    tell_peers(state_->comm, error);
-    throw;
-  }
 }
 
 TrainResult Trainer::State::train() {

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "herd/base/error.h"
+#include "herd/base/ids.h"
 #include "herd/transport/agreement_note.h"
 
 namespace herd::transport {
@@ -78,21 +79,21 @@ struct alignas(64) RankBoard {
 // The first rank to fail says why, once; all others fail with the same words.
 struct alignas(64) FailureBoard {
   std::atomic<uint64_t> state{0};  // 0 none, (1 + rank) << 1 being written by it, | 1 ready
-  int32_t rank = -1;
+  int32_t rank = -1;               // of the transport: who found the cause, maybe in another group
   Code code = Code::kAborted;
   char text[4000] = {};
 
   bool ready() const { return (state.load(std::memory_order_acquire) & 1) != 0; }
-  // The rank that is writing, or has written; -1: none.
+  // The rank of the group that is writing, or has written; -1: none.
   int writer() const { return static_cast<int>(state.load(std::memory_order_acquire) >> 1) - 1; }
   // Who comes first writes, and nobody else. False where another rank was first.
   bool claim(int by) {
     uint64_t none = 0;
     return state.compare_exchange_strong(none, static_cast<uint64_t>(1 + by) << 1, std::memory_order_acq_rel);
   }
-  bool post(int by, Code why, const std::string& message) {
+  bool post(int by, Rank finder, Code why, const std::string& message) {
     if (!claim(by)) return false;
-    rank = by;
+    rank = finder;
     code = why;
     std::strncpy(text, message.c_str(), sizeof text - 1);
     state.fetch_or(1, std::memory_order_seq_cst);

@@ -258,8 +258,8 @@ void ClusterChannel::hear_failure(std::span<const std::byte> payload) {
   if (payload.size() != sizeof said) return;
   std::memcpy(&said, payload.data(), sizeof said);
   said.text[sizeof said.text - 1] = 0;
-  if (said.code > static_cast<uint32_t>(Code::kBug) || said.rank < 0 || said.rank >= size()) return;
-  if (failure().post(said.rank, static_cast<Code>(said.code), said.text)) local_->ring_all();
+  if (said.code > static_cast<uint32_t>(Code::kBug) || said.rank < 0 || said.rank >= transport_.size()) return;
+  if (failure().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->ring_all();
 }
 
 }  // namespace herd::transport

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/split_float.h"
 #include "herd/optim/adamw.h"
 #include "herd/optim/clip.h"
@@ -32,6 +33,17 @@ TEST(MixedStep, IsTheOptimizersStepOnTheMasterCopy_AndItsRounding) {
     EXPECT_TRUE(mixed.states[1].equal(exact.states[1])) << count;
     EXPECT_TRUE(weights.equal(exact.weights.to(at::kHalf))) << count;
   }
+}
+
+TEST(MixedStep, TakesNoMemoryOfTheDevice) {
+  DeviceMemory::install();
+  const int64_t count = 50000;
+  const at::Tensor weights = at::zeros({count}, at::kHalf), gradient = at::zeros({count}, at::kHalf);
+  const Shard full{at::zeros({count}), {}, {at::zeros({count}, at::kBFloat16), at::zeros({count})}};
+  const int64_t before = DeviceMemory::live_bytes();
+  DeviceMemory::reset_peak();
+  mixed_step(AdamW({}), {weights, {}, gradient, full}, {.step = 0, .rate = 1e-2});
+  EXPECT_EQ(DeviceMemory::peak_bytes(), before);
 }
 
 // Finite numbers of all sizes, subnormal ones and the largest among them, half of them negative.

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
+#include <future>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -203,6 +205,36 @@ TEST(Executor, KeepsTheCodeOfAnError_ThatAnotherLaneThrew) {
     EXPECT_EQ(error.code(), Code::kPeerLost);
     EXPECT_EQ(error.message(), "step 0: all_reduce of g1 on rank 3: rank 1 is gone");
   }
+}
+
+// The compute lane waits for a reduce that ends only because somebody told the network of the other reduce's error.
+TEST(Executor, TellsOfAnErrorOfAnotherLane_BeforeItWaitsForWhatIsInFlight_AndThrowsThatErrorRatherThanItsConsequence) {
+  Recorder recorder;
+  BindingTable table = recorder.table();
+  std::promise<void> told;
+  const auto network_ends = told.get_future().share();
+  table[OpKind::kAllReduce] = [&](const Op& op, int64_t) -> EventPtr {
+    if (op.block == -1 && op.reads[0].index == 0) throw Error(Code::kOverBudget, "no room");
+    return recorder.network->submit({}, [network_ends]() -> EventPtr {
+      network_ends.wait_for(std::chrono::seconds(5));
+      throw Error(Code::kAborted, "rank 3 aborted");
+    });
+  };
+  std::vector<std::string> heard;
+  Executor executor(tiny(), table, [&](const Error& error) {
+    heard.push_back(error.message());
+    told.set_value();
+  });
+  const auto begin = std::chrono::steady_clock::now();
+  try {
+    executor.run(0);
+    executor.drain();
+    FAIL() << "no error";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+  }
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_THAT(heard, testing::ElementsAre("step 0: all_reduce of g0 on rank 3: no room"));
 }
 
 TEST(Executor, RefusesAProgram_WithAnOpThatHasNoBinding) {

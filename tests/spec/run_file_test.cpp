@@ -37,7 +37,7 @@ TEST(RunFile, IsAllDefaults_WhenEmpty) {
 TEST(RunFile, ReadsEveryType) {
   const RunFile run = parse_run_text(
       "[model]\nlayers = 3\ndropout = 0.1\ntie_embeddings = false\n[optimizer]\nlr = 1\nbetas = [0.8, 0.99]\n"
-      "[memory]\ndevice_budget = \"4GiB\"\nhost_budget = 1000\n[strategy]\nrecompute = \"every:4\"\n[log]\nname = \"a "
+      "[memory]\ndevice_budget = \"4GiB\"\nhost_budget = 1000\n[strategy]\nrecompute = \"every:2\"\n[log]\nname = \"a "
       "b\"\n",
       "run.toml");
   EXPECT_EQ(run.model.layers, 3);
@@ -47,7 +47,7 @@ TEST(RunFile, ReadsEveryType) {
   EXPECT_EQ(run.optimizer.betas, (std::array<double, 2>{0.8, 0.99}));
   EXPECT_EQ(run.memory.device_budget, int64_t{4} << 30);
   EXPECT_EQ(run.memory.host_budget, 1000);
-  EXPECT_EQ(run.strategy.recompute, "every:4");
+  EXPECT_EQ(run.strategy.recompute, "every:2");
   EXPECT_EQ(run.log.name, "a b");
 }
 
@@ -134,7 +134,20 @@ TEST(RunFile, NamesTheRange_WhenANumberIsImpossible) {
   EXPECT_THAT(refusal("[optimizer]\nlr = inf\n"), HasSubstr("must be > 0"));
   EXPECT_THAT(refusal("[memory]\ndevice_budget = -1\n"), HasSubstr("must be >= 0, got -1"));
   EXPECT_THAT(refusal("[strategy]\nprecision = \"pf32\"\n"), HasSubstr("did you mean \"fp32\"?"));
-  EXPECT_THAT(refusal("[strategy]\nrecompute = \"every:0\"\n"), HasSubstr("must be one of none | full"));
+  for (const char* wrong : {"every:0", "every:", "every:x", "every:-1", "every:2x"}) {
+    EXPECT_THAT(
+        refusal("[strategy]\nrecompute = \"" + std::string(wrong) + "\"\n"),
+        HasSubstr("strategy.recompute (run.toml, line 2): K of every:K must be an integer in [1, layers], got the "
+                  "text"));
+  }
+  EXPECT_THAT(refusal("[model]\nlayers = 4\n[strategy]\nrecompute = \"every:5\"\n"),
+              HasSubstr("must not exceed the layers: 5 > 4\n  fix: strategy.recompute = \"every:4\" or less"));
+  EXPECT_THAT(refusal("[model]\nkind = \"t5\"\nlayers = 4\n[strategy]\nrecompute = \"every:9\"\n"),
+              HasSubstr("must not exceed the layers: 9 > 2 * 4"));
+  EXPECT_EQ(parse_run_text("[model]\nlayers = 4\n[strategy]\nrecompute = \"every:4\"\n", "test").strategy.recompute,
+            "every:4");
+  EXPECT_THAT(refusal("[strategy]\nprefetch = 65\n"),
+              HasSubstr("strategy.prefetch (run.toml, line 2): must be in [0, 64], got 65\n  fix: at most 64, like"));
 }
 
 TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {

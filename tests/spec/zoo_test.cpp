@@ -84,11 +84,11 @@ TEST(Zoo, SharesLayersAmongTensorParallelRanks) {
   ASSERT_EQ(part.blocks[1].inner.size(), 1u);
   EXPECT_EQ(part.blocks[1].inner[0].bytes, 8192 * 4096 * 2);
   EXPECT_TRUE(whole.blocks[1].inner.empty());
-  // sbh(10 + 24/t) with masks of sbh each, two of them whole: what is whole per token is 4 tensors and the norms'.
+  // sbh(10 + 24/t) with masks of sbh each, two of them whole: what is whole per token is 4 tensors.
   const double sbh = 8192.0 * 4096;
   const double whole_bytes = static_cast<double>(whole.blocks[1].graph_bytes);
   const double part_bytes = static_cast<double>(part.blocks[1].graph_bytes);
-  const double replicated = 4 * 2 + 2 * 2;  // x, ln_1, h, ln_2; inputs scaled by rms norms
+  const double replicated = 4 * 2;  // x, ln_1, h, ln_2
   EXPECT_NEAR((part_bytes - whole_bytes / 8) / sbh, replicated * 7 / 8, 0.01);
   EXPECT_THROW(zoo("llama3-8b", {"mesh.tp=16"}), Error);
 }

@@ -18,8 +18,9 @@ TEST(GivenTopology, IsAPresetOrAFile) {
   std::ofstream(file) << "herd-topology 1\nname cube\nhosts 8\nfabric torus 2 2 2\n";
   EXPECT_EQ(given_topology(file).axes, (std::vector<int>{2, 2, 2}));
   EXPECT_EQ(given_topology("torus:2x2x2").axes, (std::vector<int>{2, 2, 2}));
-  EXPECT_ERROR(given_topology("tours:2x2"), Code::kBadConfig,
-               "tours:2x2: no file that can be read, nor a preset (torus:4x4", "fix: the path of a file");
+  EXPECT_ERROR(
+      given_topology("tours:2x2"), Code::kBadConfig,
+      "tours:2x2: no file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or torus:4x4");
   std::ofstream(file) << "herd-topology 1\nhosts 8\nfabric torus 2 2\n";
   EXPECT_ERROR(given_topology(file), Code::kCorruptFile, file + ": topology: the axes");
 }

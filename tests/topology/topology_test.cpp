@@ -199,9 +199,14 @@ TEST(Topology, PresetsHaveNames) {
   EXPECT_EQ(grid_of(*preset("racks:2x4x8")), (std::vector<int>{8, 4, 2}));
   EXPECT_FALSE(preset("two_hosts.topology"));
   EXPECT_FALSE(preset("a:b"));
-  for (const char* wrong : {"torus:", "torus:4y4", "hosts:4", "racks:1x2", "mesh:0x4", "torus:4x"}) {
-    EXPECT_THAT(refusal([&] { preset(wrong); }, Code::kBadConfig), testing::HasSubstr("a preset is torus:4x4"))
-        << wrong;
+  const std::map<std::string, std::string> rules = {
+      {"torus:", "torus takes 1 to 8 sizes in [1, 65536]"},    {"torus:4y4", "torus takes 1 to 8 sizes in [1, 65536]"},
+      {"hosts:4", "hosts takes 2 sizes in [1, 65536]"},        {"racks:1x2", "racks takes 3 sizes in [1, 65536]"},
+      {"mesh:0x4", "mesh takes 1 to 8 sizes in [1, 65536]"},   {"torus:4x", "torus takes 1 to 8 sizes in [1, 65536]"},
+      {"torus:1x1x1x1x1x1x1x1x1", "torus takes 1 to 8 sizes"}, {"hosts:65537x1", "hosts takes 2 sizes in [1, 65536]"}};
+  for (const auto& [wrong, rule] : rules) {
+    EXPECT_THAT(refusal([&] { preset(wrong); }, Code::kBadConfig),
+                testing::AllOf(testing::HasSubstr("\"" + wrong + "\": " + rule), testing::HasSubstr("fix: torus:4x4")));
   }
 }
 

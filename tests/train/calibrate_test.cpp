@@ -6,9 +6,11 @@
 #include <mutex>
 #include <thread>
 
+#include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/gpt.h"
 #include "herd/optim/adamw.h"
+#include "herd/program/memory_bound.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
 
@@ -40,7 +42,7 @@ struct RankParts {
   runtime::FlatParameters parameters;
 
   RankParts(const spec::RunFile& run, const spec::Layout& layout, Communicator& comm)
-      : model(models::make_model(run.model)),
+      : model(models::make_model(run.model, models::options_of(spec::model_table(run, layout.micro_batch)))),
         step(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank())),
         groups(comm, step),
         parameters(model.groups, step, comm, {at::kFloat, at::kFloat}, 1) {}
@@ -85,6 +87,44 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
     }
     EXPECT_EQ(machines[0].measured_us, machines[1].measured_us) << "all ranks predict the same";
     EXPECT_EQ(machines[0].reduce_us_per_byte, machines[1].reduce_us_per_byte);
+  }
+}
+
+// Of few tokens, so that a step has little memory beside its weights, gradients and states.
+TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
+  DeviceMemory::install();
+  for (const char* precision : {"fp32", "bf16", "fp16"}) {
+    const spec::RunFile run = spec::parse_run_text(
+        "[model]\nlayers = 4\nwidth = 256\nheads = 2\ncontext = 8\nvocab = 300\n[train]\nbatch = 1\n[strategy]\n"
+        "precision = \"" +
+            std::string(precision) + "\"\n",
+        "test");
+    const spec::Layout layout = spec::resolve(run, 1);
+    run_inproc(1, [&](Communicator& comm) {
+      const int64_t base = DeviceMemory::live_bytes();
+      RankParts parts(run, layout, comm);
+      const optim::AdamW adamw({});
+      std::vector<at::Tensor> before;
+      const auto exact_weights = [&] {
+        std::vector<at::Tensor> all;
+        for (int g = 0; g < parts.parameters.num_groups(); ++g) {
+          for (const at::Tensor& one :
+               {parts.parameters.own_weights(g), parts.parameters.own_low(g), parts.parameters.own_master(g)})
+            if (one.defined()) all.push_back(one);
+        }
+        return all;
+      };
+      for (const at::Tensor& one : exact_weights()) before.push_back(one.clone());
+      TimedPasses passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+      DeviceMemory::reset_peak();
+      calibrate(run, layout, passes, parts.parameters, adamw, comm, 1);
+      const int64_t bound = peak_bound(parts.step, program::Tier::kDevice).bytes;
+      int64_t kept = 0;
+      for (const at::Tensor& one : before) kept += static_cast<int64_t>(one.nbytes());
+      EXPECT_LE(DeviceMemory::peak_bytes() - base - kept, bound + bound / 50) << precision;
+      const auto after = exact_weights();
+      for (size_t i = 0; i < before.size(); ++i) EXPECT_TRUE(after[i].equal(before[i])) << precision;
+    });
   }
 }
 

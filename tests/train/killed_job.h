@@ -1,15 +1,17 @@
 // A short training job whose ranks are forked processes and which saves after every step: what herd train does, without
-// its reports. One of its ranks can be told to die, by SIGKILL, before any op of any step or at any byte of what it
-// writes; the next job of the same folder resumes.
+// its reports. One of its ranks can be told to die before any op of any step, by SIGKILL or another blow, or at any
+// byte of what it writes; the next job of the same folder resumes.
 #pragma once
 
 #include <ATen/Parallel.h>
 #include <signal.h>
 #include <sys/wait.h>
 
+#include <chrono>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,14 +34,17 @@
 #include "herd/train/data_source.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/run_optimizer.h"
+#include "herd/train/shared_error.h"
 
 namespace herd::train {
 
 struct Death {
   Rank rank = -1;  // -1: nobody dies
   int64_t step = -1;
-  int op = -1;            // before this op of that step
+  int op = -1;  // before this op of that step
+  std::function<void()> blow = [] { raise(SIGKILL); };
   int64_t position = -1;  // or at this byte of all that it writes; every other call that changes files counts as one
+  std::chrono::milliseconds deadline{0};  // of the steps' operations; 0 = that of the world
 };
 
 struct JobLayout {
@@ -112,7 +117,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   const bool is_victim = comm.rank() == death.rank;
   const auto peers = checkpoint_peers(comm, std::chrono::seconds(30));
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
-  const runtime::AxisGroups groups(comm, step);
+  runtime::AxisGroups groups(comm, step);
   runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
   runtime::WholeWeights weights(parameters, groups, step);
   runtime::ModelBindings bindings(
@@ -120,18 +125,19 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
       runtime::parameter_update(parameters, adamw, {.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant}),
       {.seed = seed,
        .clip = run.optimizer.clip,
-       .loss_scale = run.strategy.precision == "fp16" ? std::optional(optim::LossScale()) : std::nullopt});
+       .loss_scale = run.strategy.precision == "fp16" ? std::optional(optim::LossScale()) : std::nullopt,
+       .width = run.model.width});
   const program::Op* deadly = nullptr;
   runtime::BindingTable ops = bindings.table();
   if (is_victim && death.op >= 0) {
     for (auto& [kind, binding] : ops) {
       binding = [&deadly, &death, whole = binding](const program::Op& op, int64_t s) {
-        if (s == death.step && &op == deadly) raise(SIGKILL);
+        if (s == death.step && &op == deadly) death.blow();
         return whole(op, s);
       };
     }
   }
-  runtime::Executor executor(step, ops);
+  runtime::Executor executor(step, ops, [&comm](const Error& error) { tell_peers(comm, error); });
   if (is_victim && death.op >= 0) deadly = &executor.program().ops[static_cast<size_t>(death.op)];
 
   CheckpointSaver saver({.root = root / "checkpoints", .keep = 2, .herd_version = "test"}, *peers, files);
@@ -149,6 +155,10 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   if (comm.rank() == 0) {
     log.open(root / "losses");
     log << first << ' ' << step.ops.size() << std::endl;
+  }
+  if (death.deadline.count() > 0) {
+    comm.barrier();
+    groups.set_deadline(death.deadline);
   }
   for (int64_t s = first; s < run.train.steps; ++s) {
     bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),

@@ -273,10 +273,18 @@ TEST(TrainCommand, ReducesByTheAlgorithmThatTheRunFileNames) {
   const Ended ended = folder.train("run", 2, {"comm.algorithm=ring"});
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_THAT(slurp(folder.root / "run/run.json"), HasSubstr("\"ring\""));
-  const Ended unknown = folder.train("unknown", 2, {"comm.algorithm=rign"});
-  EXPECT_EQ(unknown.status, 2) << unknown.output;
-  EXPECT_THAT(unknown.output, HasSubstr("rign"));
-  EXPECT_THAT(unknown.output, HasSubstr("ring"));
+}
+
+TEST(TrainCommand, RefusesAnAlgorithmThatIsUnknownOrCantServe_BeforeRanksStart) {
+  RunFolder folder;
+  const auto expect_refused = [&](int ranks, const std::string& algorithm, const std::string& reason) {
+    const Ended ended = folder.train("refused", ranks, {"comm.algorithm=" + algorithm});
+    EXPECT_EQ(ended.status, 2) << ended.output;
+    EXPECT_THAT(ended.output, HasSubstr("comm.algorithm = \"" + algorithm + "\"" + reason));
+    EXPECT_FALSE(fs::exists(folder.root / "refused")) << "ranks have started";
+  };
+  for (const int ranks : {1, 2}) expect_refused(ranks, "rign", ": all_reduce has no algorithm of this name");
+  expect_refused(2, "hierarchical_tree", " needs several hosts of several ranks");
 }
 
 TEST(TrainCommand, ReducesOnTheTopologyThatTheRunFileNames) {

@@ -101,6 +101,7 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     bool long_context = false;  // T x T matrices are most of its memory
     const char* frozen = "none";
     const char* gradients = "same";
+    const char* norm = "layernorm";
   };
   for (const Kind& kind :
        {Kind{1, "fp32", "none", "0"}, Kind{2, "bf16", "none", "0"}, Kind{3, "fp32", "none", "0"},
@@ -109,10 +110,13 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
         Kind{1, "fp32", "selective", "0.1", true}, Kind{1, "bf16", "selective", "0.1", true},
         Kind{3, "bf16", "none", "0", false, "wpe.weight h.0.* *.bias"}, Kind{1, "fp32", "none", "0", false, "w* h.0.*"},
         Kind{2, "bf16", "none", "0", false, "none", "fp32"}, Kind{0, "bf16", "none", "0.1", false, "none", "fp32"},
-        Kind{3, "fp16", "full", "0", false, "none", "fp32"}}) {
+        Kind{3, "fp16", "full", "0", false, "none", "fp32"},
+        Kind{1, "bf16", "none", "0", false, "none", "same", "rmsnorm"},
+        Kind{2, "fp16", "none", "0", false, "none", "same", "rmsnorm"}}) {
     const std::string name = std::to_string(kind.stage) + " " + kind.precision + " " + kind.recompute + " " +
                              kind.dropout + (kind.long_context ? " long" : "") + " frozen " +
-                             std::to_string(std::string(kind.frozen).size()) + " gradients " + kind.gradients;
+                             std::to_string(std::string(kind.frozen).size()) + " gradients " + kind.gradients + " " +
+                             kind.norm;
     const Ended ended = folder.train(
         name, 2,
         zero(kind.stage,
@@ -120,8 +124,8 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
               std::string("model.dropout=") + kind.dropout, kind.long_context ? "model.width=64" : "model.width=256",
               kind.long_context ? "model.heads=8" : "model.heads=4",
               kind.long_context ? "model.context=256" : "model.context=128", "model.vocab=2048",
-              std::string("model.frozen=") + kind.frozen, std::string("strategy.gradient_precision=") + kind.gradients,
-              "train.steps=3", "train.eval_every=0"}));
+              std::string("model.norm=") + kind.norm, std::string("model.frozen=") + kind.frozen,
+              std::string("strategy.gradient_precision=") + kind.gradients, "train.steps=3", "train.eval_every=0"}));
     ASSERT_EQ(ended.status, 0) << ended.output;
     const StepMetrics last = metrics_of(folder.root / name).back();
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
@@ -183,6 +187,50 @@ TEST(ZeroCommand, NamesTheGroup_WhenAGradientIsNotFinite) {
   EXPECT_NE(ended.status, 0);
   EXPECT_THAT(ended.output, testing::AnyOf(HasSubstr("the norm of the gradient is"), HasSubstr("the loss is")));
   EXPECT_THAT(ended.output, HasSubstr("first seen by rank"));
+}
+
+// The number after `before` in `text`; 0 if there is none.
+int64_t number_after(const std::string& text, const std::string& before) {
+  const size_t at = text.find(before);
+  return at == std::string::npos ? 0 : std::stoll(text.substr(at + before.size()));
+}
+
+TEST(ZeroCommand, RunsWithTheBudgetThatARefusalNames_AndNotWithLess_WhateverThePrecision) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  struct Kind {
+    int ranks, zero;
+    std::vector<std::string> more;
+  };
+  const std::string rms = "model.norm=rmsnorm", dropout = "model.dropout=0.1";
+  const auto precision = [](const std::string& name) { return "strategy.precision=" + name; };
+  const Kind kinds[] = {{1, 0, {precision("fp32")}},
+                        {1, 0, {precision("bf16"), rms}},
+                        {2, 0, {precision("fp16"), rms, dropout}},
+                        {2, 1, {precision("bf16"), "optimizer.momentum_precision=bf16"}},
+                        {2, 2, {precision("bf16"), "strategy.recompute=full", "strategy.gradient_precision=fp32"}},
+                        {2, 3, {precision("fp16"), "model.frozen=w* h.0.*"}},
+                        {2, 3, {precision("bf16"), rms, "strategy.recompute=selective", dropout}},
+                        {2, 0, {precision("bf16"), "mesh.pp=2", "train.micro_batch=1"}}};
+  for (const Kind& kind : kinds) {
+    const std::string name = "kind" + std::to_string(&kind - kinds);
+    const auto train = [&](const std::string& budget) {
+      std::vector<std::string> all = zero(kind.zero, {"model.width=128", "model.context=64", "model.vocab=2000",
+                                                      "train.steps=3", "memory.device_budget=" + budget});
+      all.insert(all.end(), kind.more.begin(), kind.more.end());
+      fs::remove_all(folder.root / name);
+      return folder.train(name, kind.ranks, all);
+    };
+    const Ended refused = train("1KiB");
+    EXPECT_NE(refused.status, 0);
+    const int64_t needed = number_after(refused.output, "memory.device_budget = \"");
+    ASSERT_GT(needed, 1024) << refused.output;
+    EXPECT_THAT(refused.output, HasSubstr(std::to_string(needed) + "KiB\""));
+    const Ended ended = train(std::to_string(needed) + "KiB");
+    EXPECT_EQ(ended.status, 0) << name << " with " << needed << " KiB: " << ended.output;
+    EXPECT_NE(train(std::to_string(needed - 1) + "KiB").status, 0) << name;
+    EXPECT_NE(train(std::to_string(needed - 1024) + "KiB").status, 0) << name;
+  }
 }
 
 }  // namespace

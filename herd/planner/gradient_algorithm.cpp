@@ -1,0 +1,43 @@
+#include "herd/planner/gradient_algorithm.h"
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include "herd/base/error.h"
+#include "herd/collectives/choose.h"
+#include "herd/topology/presets.h"
+
+namespace herd::planner {
+
+void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layout,
+                              const std::optional<Topology>& machines) {
+  const std::string& name = run.comm.algorithm;
+  if (name == "auto") return;
+  const std::vector<AlgorithmInfo> all = algorithms(Collective::kAllReduce);
+  const auto found = std::ranges::find(all, name, &AlgorithmInfo::name);
+  if (found == all.end()) {
+    std::string valid = "auto";
+    for (const AlgorithmInfo& one : all) valid += ", " + std::string(one.name);
+    throw Error(Code::kBadConfig,
+                "comm.algorithm = \"" + name + "\": all_reduce has no algorithm of this name\n  fix: one of " + valid);
+  }
+  if (!machines || layout.data_ranks() == 1) return;
+  const std::vector<int> ranks = layout.mesh.ranks(layout.data, 0);
+  const Topology among = only_ranks(*machines, ranks);
+  const bool one_host = among.hosts.size() == 1;
+  const CollectiveRequest request = placed_on({.num_ranks = static_cast<int>(ranks.size()),
+                                               .elements = int64_t{1} << 20,
+                                               .in_place = true,
+                                               .direct = one_host,
+                                               .same_host = one_host},
+                                              among);
+  const std::string reason = why_not(*found, request);
+  if (reason.empty()) return;
+  throw Error(Code::kBadConfig, "comm.algorithm = \"" + name + "\" " + reason + ", but gradients are summed by " +
+                                    std::to_string(ranks.size()) + " ranks on \"" + machines->name +
+                                    "\"\n  fix: another algorithm (herd explain all_reduce lists them), or "
+                                    "comm.algorithm = \"auto\"");
+}
+
+}  // namespace herd::planner

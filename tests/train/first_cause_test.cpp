@@ -1,0 +1,125 @@
+// Four ranks in several groups each. One is killed, stopped, or goes over its budget, before an op of every kind of the
+// step: all ranks name it and what happened, soon, whichever group they wait in. A sample; all of it with
+// HERD_FULL_TESTS=1.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <set>
+
+#include "herd/bridge/budget_allocator.h"
+#include "herd/memory/shared_memory.h"
+#include "herd/program/names.h"
+#include "killed_job.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd::train {
+namespace {
+
+using namespace std::chrono_literals;
+using std::chrono::steady_clock;
+using testing::AllOf;
+using testing::HasSubstr;
+
+constexpr int kRanks = 4;
+constexpr int64_t kDeadlyStep = 1;
+constexpr auto kDeadline = 1000ms;  // of an operation
+
+enum class Blow { kKill, kStop, kOverBudget };
+constexpr Blow kBlows[] = {Blow::kKill, Blow::kStop, Blow::kOverBudget};
+
+struct Times {  // in memory that all processes share
+  std::atomic<int64_t> struck_ns{0}, last_ns{0};
+};
+
+int64_t now_ns() { return steady_clock::now().time_since_epoch().count(); }
+
+void strike(Blow blow, Times& times) {
+  times.struck_ns = now_ns();
+  if (blow == Blow::kKill) raise(SIGKILL);
+  if (blow == Blow::kStop) raise(SIGSTOP);
+  DeviceMemory::set_budget(1);
+  at::empty({1024});
+}
+
+// Of one rank whose error says what it does in the words of `blow`.
+testing::Matcher<std::string> names(Rank victim, Blow blow, bool is_victim) {
+  const std::string rank = "rank " + std::to_string(victim);
+  if (blow == Blow::kKill) return AllOf(HasSubstr("kPeerLost"), HasSubstr(rank + " is lost"));
+  if (blow == Blow::kStop) return AllOf(HasSubstr("kTimeout"), HasSubstr(rank), HasSubstr("is stopped"));
+  return AllOf(HasSubstr(is_victim ? "kOverBudget: step 1: " : "kAborted"), HasSubstr("on " + rank),
+               HasSubstr("do not fit the device budget"));
+}
+
+spec::RunFile small_run(const std::string& mesh) {
+  return spec::parse_run_text(
+      "[model]\nlayers = 2\nwidth = 16\nheads = 2\ncontext = 8\nvocab = 40\n[data]\nkind = \"random\"\n"
+      "[train]\nsteps = 3\nbatch = 8\nmicro_batch = 1\n[optimizer]\nlr = 1e-3\n[mesh]\n" +
+          mesh,
+      "test");
+}
+
+class FirstCause : public testing::TestWithParam<std::string> {
+ protected:
+  static void expect_named_by_all(const spec::RunFile& run, Rank victim, int op, Blow blow) {
+    TemporaryFolder folder;
+    SharedMemory shared = SharedMemory::create("herd:first_cause", kPageBytes);
+    shared.commit(0, kPageBytes);
+    auto& times = *new (shared.data()) Times;
+    DeviceMemory::install();
+    ForkWorld world(kRanks, [&](Communicator& comm) {
+      try {
+        killed_job::run_rank(comm, run, folder.path(),
+                             {.rank = victim,
+                              .step = kDeadlyStep,
+                              .op = op,
+                              .blow = [&] { strike(blow, times); },
+                              .deadline = kDeadline});
+      } catch (...) {  // what was in flight has ended too
+        const int64_t now = now_ns();
+        for (int64_t last = times.last_ns; last < now && !times.last_ns.compare_exchange_weak(last, now);) {
+        }
+        throw;
+      }
+    });
+    std::vector<std::string> errors(kRanks);
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      if (rank != victim) errors[static_cast<size_t>(rank)] = world.wait(rank).error;
+    }
+    if (blow == Blow::kStop) world.kill(victim, SIGKILL);
+    errors[static_cast<size_t>(victim)] = world.wait(victim).error;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      if (rank == victim && blow != Blow::kOverBudget) continue;
+      EXPECT_THAT(errors[static_cast<size_t>(rank)], names(victim, blow, rank == victim)) << "rank " << rank;
+    }
+    const auto took = std::chrono::nanoseconds(times.last_ns - times.struck_ns);
+    EXPECT_LT(took, blow == Blow::kStop ? 2 * kDeadline : 1000ms) << "until the last rank knew";
+  }
+};
+
+TEST_P(FirstCause, IsNamedByAllRanks_WhateverHappensToOneBeforeAnOpOfAnyKind) {
+  const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
+  const spec::RunFile run = small_run(GetParam());
+  const spec::Layout layout = spec::resolve(run, kRanks);
+  const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
+  int number = 0;
+  for (Rank victim = 0; victim < kRanks; ++victim) {
+    const program::Program step = strategies::compile_step(run, table, layout, victim);
+    std::set<std::pair<program::OpKind, int>> seen;  // with axis
+    for (size_t op = 0; op < step.ops.size(); ++op) {
+      if (!seen.insert({step.ops[op].kind, step.ops[op].axis}).second) continue;
+      for (const Blow blow : kBlows) {
+        if (!full && ++number % 13 != 0) continue;
+        SCOPED_TRACE("blow " + std::to_string(static_cast<int>(blow)) + " to rank " + std::to_string(victim) +
+                     " before " + program::describe(step, step.ops[op]));
+        expect_named_by_all(run, victim, static_cast<int>(op), blow);
+      }
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Layouts, FirstCause, testing::Values("pp = 2\n", "fsdp = 2\n"),
+                         [](const auto& mesh) { return mesh.param[0] == 'p' ? "Pipeline2OfData2" : "Data2OfShards2"; });
+
+}  // namespace
+}  // namespace herd::train
