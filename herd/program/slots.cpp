@@ -68,6 +68,7 @@ class Assignment {
     give_pool(ValueKind::kGradient, rules.gradient_buffers);
     give_pool(ValueKind::kActivation, rules.receive_buffers);
     give_pool(ValueKind::kActivationGradient, rules.receive_buffers);
+    for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight}) give_staging(kind);
     for (auto& [value, info] : step_.values) {
       if (value.form == Form::kShard && on_device(value)) place_shard(value, info);
     }
@@ -107,6 +108,26 @@ class Assignment {
       return std::tie(a.first_visit, a.begin) < std::tie(b.first_visit, b.begin);
     });
     const Pool pool = assign_pool(bytes, uses, depth);
+    for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
+    next_slot_ += static_cast<int>(pool.buffers.size());
+  }
+
+  // What is copied to the host, or from it, shares buffers there: neighbours have two, so that one is copied while the
+  // other is worked on.
+  void give_staging(ValueKind kind) {
+    std::vector<Value> items;
+    std::vector<int64_t> bytes;
+    std::vector<PoolUse> uses;
+    for (const auto& [value, info] : step_.values) {
+      if (value.kind != kind || info.tier != Tier::kHost || !info.pooled || !lifetimes_.contains(value)) continue;
+      for (const Interval& life : lifetimes_.at(value))
+        uses.push_back({static_cast<int>(items.size()), 0, 0, life.begin, life.end});
+      items.push_back(value);
+      bytes.push_back(info.bytes);
+    }
+    std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) { return a.begin < b.begin; });
+    for (size_t i = uses.size(); i-- > 1;) uses[i].begin = uses[i - 1].begin;
+    const Pool pool = assign_pool(bytes, uses, 0);
     for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
     next_slot_ += static_cast<int>(pool.buffers.size());
   }

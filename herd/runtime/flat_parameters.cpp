@@ -8,6 +8,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
+#include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
@@ -69,6 +70,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   Communicator& peers = alike ? *alike : comm;
   allocate(weights_, ValueKind::kWeight, peers.size() > 1 && shards_ > 1, peers);
   allocate(gradients_, ValueKind::kGradient, peers.size() > 1, peers);
+  lay_out_host(step, ValueKind::kWeight, host_weights_);
+  lay_out_host(step, ValueKind::kGradient, host_gradients_);
 
   state_offsets_ = {0};
   for (int g = 0; g < num_groups(); ++g) {
@@ -91,10 +94,17 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   find_copies(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  for (const at::ScalarType type : states) states_.push_back(at::zeros({state_offsets_.back()}, type));
+  const bool on_host = std::any_of(step.values.begin(), step.values.end(), [](const auto& entry) {
+    return entry.first.kind == ValueKind::kState && entry.second.tier == program::Tier::kHost;
+  });
+  const auto zeros = [&](at::ScalarType type) {
+    return on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
+  };
+  for (const at::ScalarType type : states) states_.push_back(zeros(type));
+  for (int g = 0; g < num_groups(); ++g) refresh_host(g);
   const at::ScalarType type = groups_.front()->dtype();
   if (type == at::kFloat) return;
-  exact_ = at::zeros({state_offsets_.back()}, type == at::kBFloat16 ? at::kShort : at::kFloat);
+  exact_ = zeros(type == at::kBFloat16 && !on_host ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
     if (holds(g) && !group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
   }
@@ -140,6 +150,35 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   for (const auto& [value, info] : step.values) {
     if (is_whole(value, kind) && info.pooled) region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
+}
+
+// What stays, then the staging buffers.
+void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, Region& region) {
+  const int64_t element = element_of(*groups_.front(), kind);
+  std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
+  for (const auto& [value, info] : step.values) {
+    if (value.kind != kind || value.form != Form::kHost) continue;
+    if (info.persistent) {
+      region.places[value] = {region.elements, info.bytes / element};
+      region.elements += info.bytes / element;
+    } else {
+      staging[info.slot] = std::max(staging[info.slot], info.bytes);
+    }
+  }
+  for (const auto& [slot, bytes] : staging) {
+    begin[slot] = region.elements;
+    region.elements += bytes / element;
+  }
+  for (const auto& [value, info] : step.values) {
+    if (value.kind == kind && value.form == Form::kHost && !info.persistent)
+      region.places[value] = {begin.at(info.slot), info.bytes / element};
+  }
+  region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
+}
+
+void FlatParameters::refresh_host(int index) {
+  const Value kept{ValueKind::kWeight, index, -1, Form::kHost};
+  if (host_weights_.places.contains(kept) && holds(index)) stepped_weights(index).copy_(own_weights(index));
 }
 
 // A group of those whose regions are as long as this rank's, since memory that peers map has one size; nothing where
@@ -209,7 +248,8 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
-  const Region& region = value.kind == ValueKind::kWeight ? weights_ : gradients_;
+  const bool weights = value.kind == ValueKind::kWeight, host = value.form == Form::kHost;
+  const Region& region = host ? (weights ? host_weights_ : host_gradients_) : weights ? weights_ : gradients_;
   const auto place = region.places.find(value);
   if (place == region.places.end()) return {};
   return region.memory.narrow(0, place->second.first, place->second.second);
@@ -248,6 +288,12 @@ at::Tensor FlatParameters::own(ValueKind kind, int group) const {
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
+at::Tensor FlatParameters::stepped(ValueKind kind, int group) const {
+  const at::Tensor host = memory({kind, group, -1, Form::kHost});
+  return host.defined() ? host.narrow(0, 0, part(group).count) : own(kind, group);
+}
+at::Tensor FlatParameters::stepped_weights(int group) const { return stepped(ValueKind::kWeight, group); }
+at::Tensor FlatParameters::stepped_gradient(int group) const { return stepped(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::own_state(int k, int group) const {
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
 }

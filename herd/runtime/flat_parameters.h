@@ -6,6 +6,9 @@
 //   states    fp32 or bf16, of what this rank updates. With 16-bit weights also what makes them exact: of fp16 an fp32
 //             master copy; of bf16, which are upper halves of fp32 numbers (bridge/split_float.h), the lower halves.
 //             Frozen groups have neither, nor gradients
+//   host      what a Program keeps on the host: states and what makes 16-bit weights exact (a master copy then, of bf16
+//             too), weights that the update works on, and staging buffers, one a slot; in memory that is not the
+//             device's
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // A rank that runs a part of the model holds the groups that its Program names, and has nothing of the others.
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
@@ -67,10 +70,16 @@ class FlatParameters {
   at::Tensor own_weights(int group) const;
   at::Tensor own_gradient(int group) const;
   at::Tensor own_state(int k, int group) const;
+  // Where the update works: own_weights and own_gradient, or what the host has of them.
+  at::Tensor stepped_weights(int group) const;
+  at::Tensor stepped_gradient(int group) const;
   // What own_weights leave out of fp32 weights; undefined where weights have another type, or are frozen.
   at::Tensor own_master(int group) const;  // of fp16: fp32, what they are the rounding of
   at::Tensor own_low(int group) const;     // of bf16: int16, the lower halves
   int num_states() const { return static_cast<int>(states_.size()); }
+
+  // Where the host keeps weights that it steps: makes them those of the device, which somebody else has written.
+  void refresh_host(int group);
 
   // Lets the group's tensors use the memory of its whole weights or gradient. Nothing where they do already.
   void attach(int group);
@@ -96,6 +105,8 @@ class FlatParameters {
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_copies(Communicator& comm);
   at::Tensor own(program::ValueKind kind, int group) const;
+  at::Tensor stepped(program::ValueKind kind, int group) const;
+  void lay_out_host(const program::Program& step, program::ValueKind kind, Region& region);
   at::Tensor own_exact(int group, at::ScalarType type) const;
 
   Groups groups_;
@@ -104,6 +115,7 @@ class FlatParameters {
       copies_;                     // by group: of the ranks that hold the same part this is which, of how many
   std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_;
+  Region host_weights_, host_gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;
   at::Tensor exact_;  // own_master or own_low of all groups; undefined with fp32 weights

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -108,14 +109,16 @@ BindingTable ModelBindings::table() {
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
+  table[OpKind::kEvict] = quiet([this](const Op& op, int64_t) { evict(op); });
+  table[OpKind::kFetch] = quiet([this](const Op& op, int64_t) { fetch(op); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
   table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
   table[OpKind::kClip] = quiet([this](const Op& op, int64_t) { clip(op); });
   table[OpKind::kStep] = quiet([this](const Op& op, int64_t step) {
-    if (output_.factor < 0) return;
+    if (factor_ < 0) return;
     const int64_t skipped = options_.loss_scale ? options_.loss_scale->skipped() : 0;
-    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &output_.factor, step - skipped);
+    for (int group : indices(op.writes, ValueKind::kWeight)) update_(group, &factor_, step - skipped);
   });
   table[OpKind::kRelease] = quiet([this](const Op& op, int64_t) { release(op); });
   return table;
@@ -363,6 +366,20 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   return works;
 }
 
+// Copies between the device and the host, of what this rank updates.
+void ModelBindings::evict(const Op& op) {
+  const int group = op.reads.at(0).index;
+  const at::Tensor from = parameters_.own_gradient(group), to = parameters_.stepped_gradient(group);
+  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+}
+
+void ModelBindings::fetch(const Op& op) {
+  const int group = op.writes.at(0).index;
+  const at::Tensor from = parameters_.stepped_weights(group), to = parameters_.own_weights(group);
+  std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
+  parameters_.group(group).mark_weights_written();
+}
+
 EventPtr ModelBindings::send(const Op& op) {
   const program::Value& value = op.reads[0];
   Communicator& comm = groups_.messages(op.axis);
@@ -403,13 +420,13 @@ void ModelBindings::clip(const Op& op) {
     loss_scale.count(overflow);
     if (overflow && may_overflow) {
       output_.norm = std::sqrt(sum);
-      output_.factor = -1;
+      output_.factor = factor_ = -1;
       return;
     }
   }
   const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
   output_.norm = clip.norm;
-  output_.factor = static_cast<float>(clip.factor / scale);
+  output_.factor = factor_ = static_cast<float>(clip.factor / scale);
   if (options_.stop_on_nonfinite && !std::isfinite(output_.norm)) {
     output_.nonfinite = true;
     throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.norm));

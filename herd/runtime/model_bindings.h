@@ -92,6 +92,8 @@ class ModelBindings {
   EventPtr gather(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
   EventPtr reduce(const program::Op& op);
+  void evict(const program::Op& op);
+  void fetch(const program::Op& op);
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
@@ -117,6 +119,7 @@ class ModelBindings {
   };
   std::map<program::Value, Held> graphs_;  // of the compute lane alone
   std::vector<double> squares_;            // per group
+  float factor_ = 1;  // of the newest clip; steps on another lane may read it while the next step begins
 };
 
 }  // namespace herd::runtime

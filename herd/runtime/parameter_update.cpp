@@ -19,7 +19,7 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
   return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
     const Part own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
-    const at::Tensor weights = parameters.own_weights(index), gradient = parameters.own_gradient(index);
+    const at::Tensor weights = parameters.stepped_weights(index), gradient = parameters.stepped_gradient(index);
     const at::Tensor master = parameters.own_master(index), low = parameters.own_low(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
     at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {

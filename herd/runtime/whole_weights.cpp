@@ -17,6 +17,7 @@ void WholeWeights::refresh() {
     const bool frozen = parameters_.group(group).frozen();
     if (const at::Tensor master = parameters_.own_master(group); master.defined())
       parameters_.own_weights(group).copy_(master);
+    parameters_.refresh_host(group);
     if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
     gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
                         parameters_.memory(program::weight(group)), {.name = "weights"});

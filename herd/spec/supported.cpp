@@ -22,7 +22,7 @@ const std::vector<Built>& built() {
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
       {"strategy.precision", {"\"fp32\"", "\"bf16\"", "\"fp16\""}},
-      {"strategy.offload", {"\"none\""}},
+      {"strategy.offload", {"\"none\"", "\"states\""}},
       {"strategy.compression", {"\"none\""}},
       {"comm.transport", {"\"auto\"", "\"shm\""}},
   };

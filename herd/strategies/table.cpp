@@ -13,6 +13,7 @@
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/host_states.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline.h"
 #include "herd/strategies/pipeline_orders.h"
@@ -166,6 +167,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
     if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
   }
   add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis}, stages.counted, cut));
+  if (run.strategy.offload == "states") add(std::make_unique<HostStates>(model.compute == DType::kF32));
   return rows;
 }
 
@@ -177,11 +179,9 @@ std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layou
   }
   if (layout.pp > 1 && std::ranges::count(pipeline_orders(), strategy.pipeline) == 0)
     return "strategy.pipeline = \"" + strategy.pipeline + "\" has no rewrite";
-  const std::pair<const char*, const std::string&> names[] = {{"strategy.offload", strategy.offload},
-                                                              {"strategy.compression", strategy.compression}};
-  for (const auto& [key, name] : names) {
-    if (name != "none") return std::string(key) + " = \"" + name + "\" has no rewrite";
-  }
+  if (strategy.offload != "none" && strategy.offload != "states")
+    return "strategy.offload = \"" + strategy.offload + "\" has no rewrite";
+  if (strategy.compression != "none") return "strategy.compression = \"" + strategy.compression + "\" has no rewrite";
   return "";
 }
 

@@ -36,7 +36,7 @@ program::SlotRules slot_rules(const spec::RunFile& run);
 int64_t groups_kept_whole(const spec::RunFile& run);
 
 // The rows that this run needs, in canonical order: micro-batches, pipeline, recompute, data parallel, ZeRO 1 to its
-// stage, replicas, shared groups, clip.
+// stage, replicas, shared groups, clip, states on the host.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
 
 // What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives

@@ -220,6 +220,7 @@ LockstepWorld::LockstepWorld(std::span<const Schedule> all) : host_(std::make_sh
     auto regions = std::make_shared<comm::RegionTable>();
     regions->add({1, memory_, everyone, rank});
     comm::GroupSettings settings;
+    settings.domain = std::make_shared<comm::FailureDomain>();
     settings.members = everyone;
     settings.schedules = [schedule = all[static_cast<size_t>(rank)]](std::string_view, const CollectiveRequest&) {
       return schedule;

@@ -76,7 +76,7 @@ TEST(Recompute, KeepsOneInputASegment_AndTheGraphsOfOne) {
   run.model.width = 256, run.model.heads = 4, run.model.context = 128, run.model.vocab = 512;
   const spec::BlockShape block = spec::model_table(run, 1).blocks[1];
   const int64_t ids = 128 * 8;
-  EXPECT_EQ(activations("none"), 16 * block.graph_bytes + ids);
+  EXPECT_EQ(activations("none"), 16 * block.graph_bytes + block.input_bytes + ids);  // where the loss reads its input
   EXPECT_EQ(activations("full"), 15 * block.input_bytes + block.graph_bytes + ids);
   EXPECT_EQ(activations("sqrt"), 3 * block.input_bytes + 4 * block.graph_bytes + ids);
 }

@@ -25,6 +25,7 @@ struct Combination {
   std::string order = "1f1b";
   int tp = 1;
   bool sequence = true;
+  std::string offload = "none";
   int data_ranks() const { return ranks / pp / tp; }
 };
 
@@ -62,6 +63,7 @@ spec::RunFile drawn(const Combination& c) {
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
   run.mesh.tp = c.tp;
+  run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   return run;
@@ -72,11 +74,12 @@ std::string text(const Combination& c, const spec::RunFile& run) {
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", tp " +
-         std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") + std::to_string(c.micro_batches) +
-         " micro-batches | layers " + std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " +
-         std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) + ", context " + std::to_string(m.context) +
-         ", vocab " + std::to_string(m.vocab) + ", dropout " + std::to_string(m.dropout) +
-         (m.tie_embeddings ? ", tied" : ", untied") + ", batch " + std::to_string(run.train.batch);
+         std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") + "offload " + c.offload + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | layers " + std::to_string(m.layers) + ", width " +
+         std::to_string(m.width) + ", heads " + std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) +
+         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
+         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         std::to_string(run.train.batch);
 }
 
 double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
@@ -187,6 +190,21 @@ TEST_P(RandomModels, TrainAsOneRankDoes_WithLayersThatRanksShare) {
     }
   }
   check(all, 12);
+}
+
+TEST_P(RandomModels, TrainAsOneRankDoes_WithStatesOnTheHost) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(4000 + 12 * zero + (precision[0] == 'b' ? 48 : precision[2] == '1' ? 96 : 0));
+  for (const auto& [tp, pp, dp, fsdp] :
+       {std::tuple(1, 1, 1, 1), {1, 1, 2, 1}, {1, 1, 3, 1}, {1, 1, 4, 2}, {2, 2, 2, 1}, {1, 2, 2, 1}}) {
+    for (const int64_t micro_batches : {1, 3}) {
+      const char* recompute = seed % 2 == 0 ? "full" : "none";
+      all.push_back(
+          {zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp, "1f1b", tp, true, "states"});
+    }
+  }
+  check(all, 6);
 }
 
 INSTANTIATE_TEST_SUITE_P(Strategies, RandomModels,

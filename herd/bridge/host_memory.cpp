@@ -1,0 +1,26 @@
+#include "herd/bridge/host_memory.h"
+
+#include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
+#include <sys/mman.h>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+
+namespace herd {
+
+at::Tensor host_zeros(int64_t elements, at::ScalarType type) {
+  const auto bytes = static_cast<size_t>(elements) * c10::elementSize(type);
+  if (bytes == 0) return at::empty({0}, type);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) {
+    throw Error(Code::kStorage, "the host has no " + format_bytes(static_cast<double>(bytes)) +
+                                    " for what is kept off the device\n  fix: fewer ranks on this host, or shards "
+                                    "(strategy.zero)");
+  }
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  return at::from_blob(
+      memory, {elements}, [bytes](void* at) { munmap(at, bytes); }, type);
+}
+
+}  // namespace herd

@@ -1,0 +1,69 @@
+#include "herd/strategies/host_states.h"
+
+#include <utility>
+#include <vector>
+
+#include "herd/program/names.h"
+
+namespace herd::strategies {
+
+using program::Form;
+using program::Lane;
+using program::Op;
+using program::OpKind;
+using program::Value;
+using program::ValueKind;
+
+namespace {
+
+Value on_host(Value value) {
+  value.form = Form::kHost;
+  return value;
+}
+
+Op copy(OpKind kind, Lane lane, const Value& from, const Value& to) {
+  return {.kind = kind, .lane = lane, .reads = {from}, .writes = {to}};
+}
+
+}  // namespace
+
+std::string HostStates::name() const { return "states on the host"; }
+
+program::Program HostStates::rewrite(program::Program step) const {
+  std::vector<Op> ops;
+  for (Op& op : step.ops) {
+    if (op.kind != OpKind::kStep) {
+      ops.push_back(std::move(op));
+      continue;
+    }
+    Value gradient, weight;
+    std::vector<Value> reads;
+    for (const Value& value : op.reads) {
+      if (value.kind == ValueKind::kGradient) gradient = value;
+      if (value.kind == ValueKind::kWeight) weight = value;
+      if (value.kind != ValueKind::kWeight || keeps_weights_)
+        reads.push_back(value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ? on_host(value)
+                                                                                               : value);
+    }
+    for (const Value& value : {gradient, weight}) {
+      program::ValueInfo info = step.values.at(value);
+      info.tier = program::Tier::kHost;
+      info.persistent = value == weight && keeps_weights_;
+      info.pooled = !info.persistent;
+      step.values[on_host(value)] = info;
+    }
+    step.values.at(program::state(gradient.index)).tier = program::Tier::kHost;
+    ops.push_back(copy(OpKind::kEvict, Lane::kCopyOut, gradient, on_host(gradient)));
+    op.lane = Lane::kHost;
+    op.reads = std::move(reads);
+    for (Value& value : op.writes) {
+      if (value.kind == ValueKind::kWeight) value = on_host(value);
+    }
+    ops.push_back(std::move(op));
+    ops.push_back(copy(OpKind::kFetch, Lane::kCopyIn, on_host(weight), weight));
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies

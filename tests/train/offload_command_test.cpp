@@ -1,0 +1,82 @@
+// Runs of herd train whose optimizer states lie on the host: they train as others do, save for them and start from
+// them, and leave the device the memory that is predicted.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "command.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/metrics.h"
+
+namespace herd::train {
+namespace {
+
+std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
+
+std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
+  all.insert(all.end(), more.begin(), more.end());
+  return all;
+}
+
+const std::vector<std::string> kRun = {"train.steps=20", "optimizer.lr=3e-4", "train.eval_every=10",
+                                       "checkpoint.every=10", "health.replica_hash_every=5"};
+const std::string kOffload = "strategy.offload=states";
+
+TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
+  RunFolder folder;
+  for (const std::string precision : {"fp32", "bf16"}) {
+    const auto overrides = with(kRun, {"strategy.precision=" + precision});
+    ASSERT_EQ(folder.train("plain" + precision, 1, overrides).status, 0);
+    const auto expected = metrics_of(folder.root / ("plain" + precision));
+    // 16-bit sums in another order differ by half their last bit (random_parity_test.cpp).
+    const double losses = precision == "fp32" ? 2e-6 : 0x1p-8, norms = precision == "fp32" ? 1e-5 : 0x1p-6;
+    const auto expect_same = [&](const std::string& name) {
+      const auto steps = metrics_of(folder.root / name);
+      ASSERT_EQ(steps.size(), expected.size()) << name;
+      for (size_t i = 0; i < steps.size(); ++i) {
+        EXPECT_NEAR(steps[i].loss, expected[i].loss, losses * expected[i].loss) << name << " step " << i;
+        EXPECT_NEAR(steps[i].grad_norm, expected[i].grad_norm, norms * expected[i].grad_norm) << name << " step " << i;
+      }
+    };
+    const std::pair<std::vector<std::string>, std::vector<std::string>> moves[] = {
+        {{kOffload}, {}},
+        {{"strategy.zero=3"}, {kOffload, "strategy.zero=2"}},
+        {{kOffload, "mesh.pp=2"}, {kOffload, "mesh.tp=2"}}};
+    int index = 0;
+    for (const auto& [from, to] : moves) {
+      const std::string name = "move" + std::to_string(index++) + precision;
+      const Ended first = folder.train(name, 2, with(overrides, from));
+      ASSERT_EQ(first.status, 0) << first.output;
+      expect_same(name);
+      fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
+      const Ended second = folder.train(name, 2, with(overrides, to));
+      ASSERT_EQ(second.status, 0) << second.output;
+      EXPECT_THAT(second.output, testing::HasSubstr("resumed from"));
+      expect_same(name);
+    }
+  }
+}
+
+// Against a run that keeps all on the device: the same bits with one rank in fp32, and less device memory by the
+// states.
+TEST(OffloadCommand, LeavesTheDeviceWhatIsPredicted_WithTheSameBits) {
+  setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
+  RunFolder folder;
+  const std::vector<std::string> model = {"model.width=256",   "model.context=128", "model.layers=4",
+                                          "model.vocab=2048",  "train.batch=2",     "train.steps=4",
+                                          "train.eval_every=0"};
+  for (const std::string precision : {"fp32", "bf16", "fp16"}) {
+    const auto run = with(model, {"strategy.precision=" + precision});
+    ASSERT_EQ(folder.train("on" + precision, 1, run).status, 0);
+    const Ended ended = folder.train("off" + precision, 1, with(run, {kOffload}));
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    const auto on = metrics_of(folder.root / ("on" + precision)), off = metrics_of(folder.root / ("off" + precision));
+    ASSERT_EQ(on.size(), off.size());
+    for (size_t i = 0; i < on.size(); ++i) EXPECT_EQ(on[i].loss, off[i].loss) << precision << " step " << i;
+    const double predicted = static_cast<double>(off.back().predicted_device_bytes_peak);
+    EXPECT_NEAR(static_cast<double>(off.back().device_bytes_peak), predicted, 0.03 * predicted) << precision;
+    EXPECT_LT(off.back().device_bytes_peak, on.back().device_bytes_peak * 7 / 10) << precision;
+  }
+}
+
+}  // namespace
+}  // namespace herd::train
