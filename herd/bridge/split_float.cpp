@@ -30,4 +30,13 @@ void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor&
                       exact.numel());
 }
 
+void upper_half(const at::Tensor& exact, const at::Tensor& high) {
+  constexpr int64_t kPiece = 1 << 13;
+  uint16_t low[kPiece];
+  HERD_CHECK_EQ(exact.numel(), high.numel());
+  for (int64_t begin = 0; begin < exact.numel(); begin += kPiece)
+    kernels::split_float(exact.const_data_ptr<float>() + begin, static_cast<uint16_t*>(high.mutable_data_ptr()) + begin,
+                         low, std::min(kPiece, exact.numel() - begin));
+}
+
 }  // namespace herd

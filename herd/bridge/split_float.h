@@ -9,6 +9,7 @@
 namespace herd {
 
 void split_float(const at::Tensor& exact, const at::Tensor& high, const at::Tensor& low);
+void upper_half(const at::Tensor& exact, const at::Tensor& high);  // split_float() without the lower halves
 void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor& exact);
 
 }  // namespace herd

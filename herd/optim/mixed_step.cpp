@@ -54,6 +54,7 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
     check(weights, count);
   // On the stack of its thread: it is no memory of the device, so that a step needs none beside its values.
   alignas(64) float room[2 + kMostStates][kElements];
+  uint16_t low[kElements];
   float* moments[kMostStates];
   for (int64_t begin = 0; begin < count; begin += kElements) {
     const int64_t size = std::min(kElements, count - begin);
@@ -65,7 +66,10 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
         {weights, gradient, {moments, states.size()}, size, shard.full.offset + begin, shard.full.decay}, options);
     for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
     if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);
-    if (rounded) narrow(weights, shard.weights, begin, size);
+    if (rounded && shard.weights.scalar_type() == at::kBFloat16)  // as where the lower halves are kept
+      kernels::split_float(weights, halves(shard.weights, begin), low, size);
+    else if (rounded)
+      narrow(weights, shard.weights, begin, size);
   }
 }
 

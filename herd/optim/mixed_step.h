@@ -12,7 +12,7 @@
 namespace herd::optim {
 
 struct MixedShard {
-  at::Tensor weights;   // fp16, written: the rounding of full.weights; or bf16, with `low`. Undefined where all is fp32
+  at::Tensor weights;   // written: the rounding of full.weights; or bf16, with `low`. Undefined where all is fp32
   at::Tensor low;       // int16: of fp32 weights whose upper halves are `weights`; full.weights are not read then
   at::Tensor gradient;  // 16-bit or fp32
   Shard full;           // fp32 weights, states of 16 bits or fp32; its gradient is not read

@@ -1,5 +1,6 @@
 #include "herd/runtime/whole_weights.h"
 
+#include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
@@ -15,8 +16,13 @@ void WholeWeights::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
     if (!parameters_.holds(group)) continue;
     const bool frozen = parameters_.group(group).frozen();
-    if (const at::Tensor master = parameters_.own_master(group); master.defined())
-      parameters_.own_weights(group).copy_(master);
+    if (const at::Tensor master = parameters_.own_master(group); master.defined()) {
+      const at::Tensor weights = parameters_.own_weights(group);
+      if (weights.scalar_type() == at::kBFloat16)
+        upper_half(master, weights);
+      else
+        weights.copy_(master);
+    }
     parameters_.refresh_host(group);
     if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
     gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
