@@ -3,6 +3,7 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/csrc/autograd/custom_function.h>
 
+#include "herd/nn/deferred_gradients.h"
 #include "herd/nn/half_products_internal.h"
 
 namespace herd::nn {
@@ -62,8 +63,16 @@ struct LinearFunction : torch::autograd::Function<LinearFunction> {
     const variable_list saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1];
     const at::Tensor dy = gradients[0].reshape({-1, weight.size(0)});
-    add_weight_gradient(*as_parameter(context->saved_data["weight"]), dy, x.reshape({-1, x.size(-1)}));
-    if (Parameter* bias = as_parameter(context->saved_data["bias"])) add_bias_gradient(*bias, dy);
+    const auto add_gradients = [dy, rows = x.reshape({-1, x.size(-1)}),
+                                weight_parameter = as_parameter(context->saved_data["weight"]),
+                                bias = as_parameter(context->saved_data["bias"])] {
+      add_weight_gradient(*weight_parameter, dy, rows);
+      if (bias != nullptr) add_bias_gradient(*bias, dy);
+    };
+    if (DeferredGradients* later = DeferredGradients::current())
+      later->add(add_gradients);
+    else
+      add_gradients();
     at::Tensor dx;
     if (context->needs_input_grad(0)) dx = at::mm(exact(dy), exact(weight)).to(x.scalar_type()).view(x.sizes());
     return {dx, at::Tensor(), at::Tensor(), at::Tensor(), at::Tensor()};

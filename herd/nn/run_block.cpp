@@ -45,7 +45,7 @@ Tuple taken_outputs(Graph& graph) {
   return out;
 }
 
-Tuple run_backward(Graph&& graph, const Tuple& dy) {
+Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   if (graph.own != nullptr) {
     at::NoGradGuard no_grad;
     Tuple dx = graph.own->backward(dy, graph.context);
@@ -73,6 +73,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy) {
   for (Parameter* parameter : parameters) leaves.push_back(parameter->value());
 
   Tuple gradients(leaves.size());
+  const DeferScope scope(later, graph.groups);
   if (!outputs.empty())  // else all of it is frozen, and its input are tokens
     gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
                                       /*create_graph=*/false, /*allow_unused=*/true);
@@ -80,9 +81,14 @@ Tuple run_backward(Graph&& graph, const Tuple& dy) {
   for (size_t i = 0; i < input_index.size(); ++i) dx[input_index[i]] = gradients[i];
   for (size_t i = 0; i < parameters.size(); ++i) {
     const at::Tensor& gradient = gradients[input_index.size() + i];
-    if (gradient.defined()) parameters[i]->add_gradient(gradient);
+    if (!gradient.defined()) continue;
+    if (later != nullptr)
+      later->add([parameter = parameters[i], gradient] { parameter->add_gradient(gradient); });
+    else
+      parameters[i]->add_gradient(gradient);
   }
-  for (const auto& group : graph.groups) group->finish_gradient();
+  if (later == nullptr)
+    for (const auto& group : graph.groups) group->finish_gradient();
   graph = Graph();
   return dx;
 }

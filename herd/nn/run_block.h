@@ -7,6 +7,7 @@
 #pragma once
 
 #include "herd/nn/block.h"
+#include "herd/nn/deferred_gradients.h"
 
 namespace herd::nn {
 
@@ -25,8 +26,9 @@ Tuple detached(const Tuple& x);  // the same memory without grad history
 Tuple taken_outputs(Graph& graph);
 
 // dy: gradients of graph.outputs (undefined = zero). Returns dx, one per input; undefined where the input takes none.
-// Consumes the graph. Runs on the calling thread.
-Tuple run_backward(Graph&& graph, const Tuple& dy);
+// Consumes the graph. Runs on the calling thread. With `later`, gradients of weights are left to it, and then only the
+// block's input gradient is made here; it must be a block without a backward of its own.
+Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later = nullptr);
 
 // Forward without a graph: evaluation, generation, and the first pass under recomputation.
 Tuple run_without_graph(Block& block, const Tuple& x, const Context& context);

@@ -11,7 +11,7 @@ namespace {
 
 bool is_pass(const Op& op) {
   return op.kind == OpKind::kForward || op.kind == OpKind::kLoss || op.kind == OpKind::kRecompute ||
-         op.kind == OpKind::kBackward;
+         op.kind == OpKind::kBackward || op.kind == OpKind::kBackwardWeight;
 }
 
 bool backward_needs(const Value& value) {

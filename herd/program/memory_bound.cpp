@@ -159,11 +159,11 @@ Peak peak_bound(const Program& step, Tier tier) {
     // Scratch of every op that may run at the same time: at most one per lane, so the largest of each.
     std::map<Lane, int64_t> scratch;
     for (size_t j = 0; j < 3 * n; ++j) {
-      if (i == j || (!before(i, j) && !before(j, i))) {
-        const Op& op = step.ops[j % n];
-        scratch[op.lane] = std::max(scratch[op.lane], scratch_of(step, op, tier));
-      }
+      if (i == j || before(i, j) || before(j, i)) continue;
+      const Op& op = step.ops[j % n];
+      scratch[op.lane] = std::max(scratch[op.lane], scratch_of(step, op, tier));
     }
+    scratch[step.ops[i % n].lane] = scratch_of(step, step.ops[i % n], tier);
     int64_t scratch_sum = 0;
     for (const auto& [lane, bytes] : scratch) scratch_sum += bytes;
     keep_larger(best, now, scratch_sum, static_cast<int>(i - n));

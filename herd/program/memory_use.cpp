@@ -18,6 +18,7 @@ MemoryUse use_of(ValueKind kind) {
     case ValueKind::kActivationGradient:
     case ValueKind::kGraph:
     case ValueKind::kTarget:
+    case ValueKind::kPending:
       return MemoryUse::kActivations;
     default:
       return MemoryUse::kBuffers;

@@ -6,9 +6,9 @@
 namespace herd::program {
 namespace {
 
-constexpr std::string_view kOps[] = {"load",       "forward",        "loss",  "recompute", "backward", "all_gather",
-                                     "all_reduce", "reduce_scatter", "norm",  "clip",      "step",     "send",
-                                     "receive",    "fetch",          "evict", "release"};
+constexpr std::string_view kOps[] = {
+    "load", "forward", "loss", "recompute", "backward", "backward_weight", "all_gather", "all_reduce", "reduce_scatter",
+    "norm", "clip",    "step", "send",      "receive",  "fetch",           "evict",      "release"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
@@ -29,6 +29,7 @@ constexpr ValueSpelling kValues[] = {
     {"norm", "norms", true, false},
     {"factor", "factors", false, false},
     {"target", "targets", false, true},
+    {"pending", "pending gradients", true, true},
 };
 
 template <typename Enum, size_t n>
@@ -138,6 +139,7 @@ Value activation_gradient(int block, int micro_batch) {
   return {ValueKind::kActivationGradient, block, micro_batch, Form::kNone};
 }
 Value graph(int block, int micro_batch) { return {ValueKind::kGraph, block, micro_batch, Form::kNone}; }
+Value pending(int block, int micro_batch) { return {ValueKind::kPending, block, micro_batch, Form::kNone}; }
 Value target(int micro_batch) { return {ValueKind::kTarget, 0, micro_batch, Form::kNone}; }
 Value loss(int micro_batch) { return {ValueKind::kLoss, 0, micro_batch, Form::kNone}; }
 Value norm(int group) { return {ValueKind::kNorm, group, -1, Form::kNone}; }

@@ -36,6 +36,7 @@ Value state(int group, Form form = Form::kNone);
 Value activation(int block, int micro_batch);
 Value activation_gradient(int block, int micro_batch);
 Value graph(int block, int micro_batch);
+Value pending(int block, int micro_batch);
 Value target(int micro_batch);
 Value loss(int micro_batch);
 Value norm(int group);

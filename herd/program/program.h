@@ -34,18 +34,19 @@
 namespace herd::program {
 
 enum class OpKind : uint8_t {
-  kLoad,           // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
-  kForward,        // weights, x<b>.m -> x<b+1>.m, graph<b>.m
-  kLoss,           // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
-  kRecompute,      // weights, x<b>.m -> graph<b>.m
-  kBackward,       // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient
-  kAllGather,      // over an axis: w.shard -> w.whole, x.shard -> x
-  kAllReduce,      // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies, norms, x.partial -> x
-  kReduceScatter,  // sums over an axis: g.whole [, g.shard so far] -> g.shard, x.partial -> x.shard
-  kNorm,           // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
-  kClip,           // norms -> factor (run-time choices are buffers that ops read)
-  kStep,           // gradient, state, [factor] -> weight, state
-  kSend,           // to a pipeline stage
+  kLoad,       // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
+  kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
+  kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
+  kRecompute,  // weights, x<b>.m -> graph<b>.m
+  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m, pending<b>.m
+  kBackwardWeight,  // pending<b>.m [, gradient so far] -> gradient: what a backward of inputs alone has left over
+  kAllGather,       // over an axis: w.shard -> w.whole, x.shard -> x
+  kAllReduce,       // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies, norms, x.partial -> x
+  kReduceScatter,   // sums over an axis: g.whole [, g.shard so far] -> g.shard, x.partial -> x.shard
+  kNorm,            // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
+  kClip,            // norms -> factor (run-time choices are buffers that ops read)
+  kStep,            // gradient, state, [factor] -> weight, state
+  kSend,            // to a pipeline stage
   kReceive,
   kFetch,    // host -> device
   kEvict,    // device -> host
@@ -76,6 +77,7 @@ enum class ValueKind : uint8_t {
   kNorm,                // norm<group>: partial sum of squares
   kFactor,              // factor: what gradients are multiplied with
   kTarget,              // target.<micro-batch>: labels for the loss
+  kPending,             // pending<block>.<micro-batch>: what the gradients of a block's weights are made of
 };
 
 // Where or how a value is held: "w7.whole". Activations are whole where nothing is said: "x3.0", "x3.0.shard".
@@ -121,8 +123,8 @@ struct Program {
   int tensor = kNoAxis;                        // ranks along it share the work on each sample
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
-  std::map<std::pair<OpKind, int>, int64_t>
-      scratch;  // (op, block) -> device bytes it takes and gives back while it runs
+  std::map<std::pair<OpKind, int>, int64_t> scratch;  // (op, block) -> device bytes it takes and gives back while it
+                                                      // runs; negative where its values share some
   std::vector<Op> ops;
   bool operator==(const Program&) const = default;
 };

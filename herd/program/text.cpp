@@ -212,7 +212,9 @@ class Parser {
     const auto kind = parse_op_kind(cells[0]);
     if (!kind) refuse("must begin with the name of an op");
     const std::pair key(*kind, static_cast<int>(number(cells[1], kLargest)));
-    if (!step_.scratch.emplace(key, number(cells[2], int64_t{1} << 50)).second) refuse("declares scratch twice");
+    const bool negative = cells[2].starts_with('-');  // of an op whose values share memory
+    const int64_t bytes = number(cells[2].substr(negative ? 1 : 0), int64_t{1} << 50);
+    if (!step_.scratch.emplace(key, negative ? -bytes : bytes).second) refuse("declares scratch twice");
   }
   void op_row(const std::vector<std::string_view>& cells) {
     const auto kind = parse_op_kind(cells[0]);

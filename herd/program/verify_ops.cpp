@@ -37,6 +37,7 @@ class LocalOp {
       case OpKind::kForward:
       case OpKind::kRecompute:
       case OpKind::kBackward:
+      case OpKind::kBackwardWeight:
         return work(0, model_.num_blocks() - 2);
       case OpKind::kLoss:
         return work(model_.num_blocks() - 1, model_.num_blocks() - 1);
@@ -63,6 +64,7 @@ class LocalOp {
     std::multiset<std::pair<ValueKind, int>> out;
     const int block = c_.op.block;
     if (c_.op.kind == OpKind::kLoad) return out;
+    if (c_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
     if (c_.op.kind == OpKind::kBackward)
       return {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
@@ -111,8 +113,9 @@ class LocalOp {
   // Ops of a block: the weights, what it needs, and for backward the gradients so far.
   std::vector<Symbol> work(int first_block, int last_block) {
     const Op& op = c_.op;
-    const bool loads = op.kind == OpKind::kLoad,
-               differentiates = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
+    const bool loads = op.kind == OpKind::kLoad, differentiates = op.kind == OpKind::kBackward ||
+                                                                  op.kind == OpKind::kLoss ||
+                                                                  op.kind == OpKind::kBackwardWeight;
     if ((op.block < std::max(first_block, 0) || op.block > last_block) && !loads) {
       wrong("is of block " + std::to_string(op.block) + ", but only blocks " + std::to_string(first_block) + " to " +
             std::to_string(last_block) + " have it");
@@ -153,7 +156,8 @@ class LocalOp {
       }
     }
     const auto& without = model_.expected().backward_without_weights;
-    const bool needs_none = op.kind == OpKind::kBackward && !without.empty() && without[static_cast<size_t>(op.block)];
+    const bool needs_none = op.kind == OpKind::kBackwardWeight || (op.kind == OpKind::kBackward && !without.empty() &&
+                                                                   without[static_cast<size_t>(op.block)]);
     if (needs_none ? !weights.empty() : weights != std::multiset<int>(groups.begin(), groups.end()))
       wrong("does not read the weights of its block, each once");
     if (others != inputs()) wrong("does not read what an op of its kind needs");
@@ -173,7 +177,10 @@ class LocalOp {
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kForward || op.kind == OpKind::kRecompute));
           break;
         case ValueKind::kActivationGradient:
-          out.push_back(added_activation(value, differentiates));
+          out.push_back(added_activation(value, differentiates && op.kind != OpKind::kBackwardWeight));
+          break;
+        case ValueKind::kPending:
+          out.push_back(made(value.kind, op.block, op.kind == OpKind::kBackward));
           break;
         case ValueKind::kLoss:
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));

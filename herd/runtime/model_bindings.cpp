@@ -106,6 +106,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
   table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
   table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
+  table[OpKind::kBackwardWeight] = quiet([this](const Op& op, int64_t) { backward_weight(op); });
   table[OpKind::kAllGather] = [this](const Op& op, int64_t) { return gather(op); };
   for (const OpKind kind : {OpKind::kAllReduce, OpKind::kReduceScatter})
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
@@ -259,13 +260,24 @@ void ModelBindings::backward(const Op& op) {
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find(value)};
   }
-  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy);
+  const bool splits = lists(op.writes, ValueKind::kPending, op.block);
+  nn::DeferredGradients* later = splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
+  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, later);
   for (const program::Value& value : op.writes) {
     if (value.kind != ValueKind::kActivationGradient) continue;
     const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
     const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
     put(value, adds ? find(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
   }
+}
+
+void ModelBindings::backward_weight(const Op& op) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
+  begin_gradients(op);
+  auto pending = pending_.extract(program::pending(op.block, op.micro_batch));
+  HERD_CHECK(!pending.empty(), "nothing is pending of block " + std::to_string(op.block));
+  pending.mapped().make();
 }
 
 EventPtr ModelBindings::gather(const Op& op) {

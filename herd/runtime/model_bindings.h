@@ -83,6 +83,7 @@ class ModelBindings {
   void loss(const program::Op& op, int64_t step);
   void recompute(const program::Op& op, int64_t step);
   void backward(const program::Op& op);
+  void backward_weight(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
@@ -117,8 +118,9 @@ class ModelBindings {
     nn::Graph graph;
     std::vector<int> inputs;  // activations that it is a function of
   };
-  std::map<program::Value, Held> graphs_;  // of the compute lane alone
-  std::vector<double> squares_;            // per group
+  std::map<program::Value, Held> graphs_;                    // of the compute lane alone
+  std::map<program::Value, nn::DeferredGradients> pending_;  // likewise
+  std::vector<double> squares_;                              // per group
   float factor_ = 1;  // of the newest clip; steps on another lane may read it while the next step begins
 };
 

@@ -74,7 +74,10 @@ struct BlockShape {
   int64_t input_bytes = 0;       // of a micro-batch: tokens for the first block, else activations
   int64_t output_bytes = 0;      // 0 for the loss block
   int64_t graph_bytes = 0;       // kept for backward, the input included; 0 for the loss block
-  int64_t score_bytes = 0;       // attention's T x T matrices: in graph_bytes, or with selective recompute in scratch
+  int64_t pending_bytes = 0;     // inputs and output gradients of its matrices, from which their gradients can be made
+                                 // later than its input's; 0 where they are made at once
+  int64_t split_scratch_bytes = 0;  // of that first half, beside graph and pending; negative, since these share inputs
+  int64_t score_bytes = 0;  // attention's T x T matrices: in graph_bytes, or with selective recompute in scratch
   bool backward_reads_weights = true;  // false: its gradients follow from indices alone
   Cost forward = {};                   // of the loss block: loss, input and weight gradients together
   Cost backward = {};                  // of the loss block: nothing

@@ -21,7 +21,7 @@ void check(int stages, int micro_batches, int stage, int chunks) {
 }  // namespace
 
 Pipeline parse_pipeline(std::string_view name) {
-  const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble"};
+  const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble_h1"};
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     throw Error(Code::kBadConfig, "no pipeline is named \"" + std::string(name) + "\"\n  fix: did you mean \"" +

@@ -8,12 +8,12 @@
 namespace herd::spec {
 
 enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble };
-Pipeline parse_pipeline(std::string_view name);  // "gpipe", "1f1b", "interleaved", "zero_bubble"; throws kBadConfig
+Pipeline parse_pipeline(std::string_view name);  // "gpipe", "1f1b", "interleaved", "zero_bubble_h1"; throws kBadConfig
 
 // Share of the step that a stage is idle.
 //   gpipe, 1f1b   (p-1) / (m+p-1)
 //   interleaved   (p-1) / (v*m+p-1)    v chunks of layers a stage
-//   zero_bubble   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
+//   zero_bubble_h1   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
 // Sources, in this order: Huang et al. 2019, arXiv:1811.06965, section 2, and Narayanan et al. 2019 (PipeDream);
 // Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Qi et al. 2023, arXiv:2401.10241, section 2.3, equal thirds.
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);

@@ -143,7 +143,7 @@ std::vector<Key> make_keys() {
       text("strategy", "gradient_precision", HERD_FIELD(strategy.gradient_precision), {"same", "fp32"},
            "of what is summed over micro-batches and ranks; same: as precision says; fp32 takes 2 bytes a parameter "
            "more than 16 bits"),
-      text("strategy", "pipeline", HERD_FIELD(strategy.pipeline), {"gpipe", "1f1b", "interleaved", "zero_bubble"},
+      text("strategy", "pipeline", HERD_FIELD(strategy.pipeline), {"gpipe", "1f1b", "zero_bubble_h1", "interleaved"},
            "order of micro-batches in a pipeline"),
       text("strategy", "offload", HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
            "what leaves the device's memory"),

@@ -52,6 +52,8 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.graph_bytes = R_ * (D_ + 2 * (A_ + K_) / tp_) * element_ + (flash ? R_ * m_.heads / tp_ * 4 : 0);
   if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
   block.score_bytes = saved_scores();
+  block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_;
+  block.split_scratch_bytes = R_ * (3 * A_ + 4 * K_) / tp_ * element_ - block.pending_bytes;
   const double weights = static_cast<double>((2 * A_ + 2 * K_) * D_ / tp_), rows = static_cast<double>(R_);
   const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
@@ -91,6 +93,8 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   BlockShape block = part(name, Split::kCut);
   const int64_t rf = R_ * F_ / tp_ * element_;
   block.graph_bytes = R_ * D_ * element_ + feeds(style) * rf;
+  block.pending_bytes = 2 * R_ * D_ * element_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * rf;
+  block.split_scratch_bytes = 2 * rf - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2, rows = static_cast<double>(R_);
   const double weights = gates * static_cast<double>(D_ * F_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;

@@ -150,6 +150,11 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.input_bytes = attentions * rd * element_;
   block.graph_bytes = graph_bytes(style) + (style.memory ? rd * element_ : 0);
   block.score_bytes = attentions * saved_scores();
+  const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
+  block.pending_bytes =
+      R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_;
+  // At its most when attention has its gradients once in parts and once together, and the other part's are pending.
+  block.split_scratch_bytes = R_ * (D_ + (3 * A_ + 4 * K_) / tp_) * element_ - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + gates * static_cast<double>(D_ * F_)) /

@@ -34,8 +34,10 @@ class Stage {
       } else if (op.kind == OpKind::kLoad) {
         load(op);
       } else if (op.block >= first_ && op.block <= last_) {
-        const bool backward = op.kind == OpKind::kBackward || op.kind == OpKind::kLoss;
-        passes_[{backward, op.micro_batch}].push_back(op);
+        const Pass pass = op.kind == OpKind::kBackwardWeight                         ? Pass::kWeights
+                          : op.kind == OpKind::kBackward || op.kind == OpKind::kLoss ? Pass::kBackward
+                                                                                     : Pass::kForward;
+        passes_[{pass, op.micro_batch}].push_back(op);
       }
     }
   }
@@ -58,7 +60,7 @@ class Stage {
     std::erase_if(op.writes, [&](const Value& value) {
       return value.kind == ValueKind::kTarget ? stage_ + 1 < stages_ : stage_ > 0;
     });
-    if (!op.writes.empty()) passes_[{false, op.micro_batch}].push_back(std::move(op));
+    if (!op.writes.empty()) passes_[{Pass::kForward, op.micro_batch}].push_back(std::move(op));
   }
 
   bool holds(int group) const {
@@ -71,16 +73,22 @@ class Stage {
 
   // A stage below all that is trained has no backward, and nothing is sent there.
   void pass(const Turn& turn) {
-    const auto found = passes_.find({turn.backward, turn.micro_batch});
+    const auto found = passes_.find({turn.pass, turn.micro_batch});
     if (found == passes_.end()) return;
+    const Ops& pass = found->second;
+    if (turn.pass == Pass::kWeights) {  // the last block first, as in a whole backward
+      ops_.insert(ops_.end(), pass.begin(), pass.end());
+      return;
+    }
+    const bool backward = turn.pass == Pass::kBackward;
     const int m = turn.micro_batch;
-    const Value in = turn.backward ? program::activation_gradient(last_ + 1, m) : program::activation(first_, m);
-    const Value out = turn.backward ? program::activation_gradient(first_, m) : program::activation(last_ + 1, m);
-    const int before = turn.backward ? stage_ + 1 : stage_ - 1, after = turn.backward ? stage_ - 1 : stage_ + 1;
-    if (before >= 0 && before < stages_) message(OpKind::kReceive, in, turn.backward ? last_ : first_, before);
-    ops_.insert(ops_.end(), found->second.begin(), found->second.end());
+    const Value in = backward ? program::activation_gradient(last_ + 1, m) : program::activation(first_, m);
+    const Value out = backward ? program::activation_gradient(first_, m) : program::activation(last_ + 1, m);
+    const int before = backward ? stage_ + 1 : stage_ - 1, after = backward ? stage_ - 1 : stage_ + 1;
+    if (before >= 0 && before < stages_) message(OpKind::kReceive, in, backward ? last_ : first_, before);
+    ops_.insert(ops_.end(), pass.begin(), pass.end());
     if (after >= 0 && after < stages_ && step_.values.contains(out))
-      message(OpKind::kSend, out, turn.backward ? first_ : last_, after);
+      message(OpKind::kSend, out, backward ? first_ : last_, after);
   }
 
   void message(OpKind kind, const Value& value, int block, int peer) {
@@ -95,12 +103,15 @@ class Stage {
     ops_.push_back(std::move(op));
   }
 
-  // Another stage may have begun a gradient that this one adds to: here it starts anew.
+  // Another stage, or a pass that comes later here, may have begun a gradient that an op adds to: the first here begins
+  // it.
   void begin_gradients() {
     std::set<Value> begun;
     for (Op& op : ops_) {
       for (const Value& value : op.writes) {
-        if (value.kind == ValueKind::kGradient && begun.insert(value).second) std::erase(op.reads, value);
+        if (value.kind != ValueKind::kGradient) continue;
+        std::erase(op.reads, value);
+        if (!begun.insert(value).second) op.reads.push_back(value);
       }
     }
   }
@@ -118,7 +129,7 @@ class Stage {
   Program& step_;
   const int axis_, stages_, stage_;
   int first_ = 0, last_ = 0;                    // blocks
-  std::map<std::pair<bool, int>, Ops> passes_;  // (backward, micro-batch)
+  std::map<std::pair<Pass, int>, Ops> passes_;  // and micro-batch
   Ops rest_, ops_;
 };
 

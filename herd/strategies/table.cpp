@@ -20,6 +20,7 @@
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/shared_groups.h"
+#include "herd/strategies/split_backward.h"
 #include "herd/strategies/stages.h"
 #include "herd/strategies/tensor_parallel.h"
 #include "herd/strategies/zero1.h"
@@ -124,6 +125,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   add(std::make_unique<MicroBatches>(layout.micro_batches));
   const Stages stages = stages_of(model, layout.pp);
   if (layout.pp > 1) {
+    if (splits_backward(run.strategy.pipeline)) add(std::make_unique<SplitBackward>(model));
     proof.staged = true;
     add(std::make_unique<Pipeline>(layout.stage, stages.of_blocks, run.strategy.pipeline));
   }

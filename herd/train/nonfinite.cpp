@@ -29,7 +29,8 @@ class Watch {
       : chain_(chain), parameters_(parameters), bindings_(bindings) {}
 
   runtime::BindingTable over(runtime::BindingTable table) {
-    for (const OpKind kind : {OpKind::kForward, OpKind::kRecompute, OpKind::kLoss, OpKind::kBackward}) {
+    for (const OpKind kind :
+         {OpKind::kForward, OpKind::kRecompute, OpKind::kLoss, OpKind::kBackward, OpKind::kBackwardWeight}) {
       table[kind] = [this, inner = table.at(kind)](const Op& op, int64_t step) {
         const double loss = bindings_.output().loss_sum;
         runtime::EventPtr event = inner(op, step);

@@ -1,4 +1,5 @@
 #include "herd/planner/prediction.h"
+#include "herd/spec/pipeline.h"
 
 #include <gtest/gtest.h>
 
@@ -264,7 +265,7 @@ TEST(Predict, SimulatesTensorParallel_WithTheCollectivesOfItsLayers) {
 
 // Stages of equal work stand idle for (p-1)/(m+p-1) of the passes; sending costs next to nothing here.
 TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
-  for (const char* order : {"1f1b", "gpipe"}) {
+  for (const char* order : {"1f1b", "gpipe", "zero_bubble_h1"}) {
     for (const int micro_batches : {4, 16}) {
       const std::string pipeline = std::string("strategy.pipeline=") + order;
       const std::string batch = "train.batch=" + std::to_string(4 * micro_batches);
@@ -275,14 +276,15 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
       const Prediction alone = predict(run("model.layers=3", "mesh.pp=1"), 1, devices());
       ASSERT_TRUE(p.simulated);
       const double idle = 1 - alone.step_us / p.step_us;
-      EXPECT_NEAR(idle, 3.0 / (micro_batches + 3), 0.05) << order << " " << micro_batches;
+      const double expected = spec::bubble_fraction(spec::parse_pipeline(order), 4, micro_batches);
+      EXPECT_NEAR(idle, expected, 0.05) << order << " " << micro_batches;
       EXPECT_GT(p.sent.at("pp"), 0);
     }
   }
 }
 
 TEST(Predict, SaysWhyItUsesEquations) {
-  const std::vector<std::string> bubbles = {"strategy.pipeline=zero_bubble", "mesh.pp=2", "train.batch=8"};
+  const std::vector<std::string> bubbles = {"mesh.cp=2", "train.batch=8"};
   const Prediction p = predict(known("gpt2", bubbles), 4, devices());
   EXPECT_FALSE(p.simulated);
   EXPECT_NE(p.why_equations.find("has no rewrite"), std::string::npos) << p.why_equations;

@@ -130,7 +130,7 @@ TEST(Pipelines, StandIdleAndHoldMicroBatchesAsPublished) {
   EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 2, 0), 2);
   EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 8, 3), 1);
   EXPECT_DOUBLE_EQ(micro_batches_in_flight(Pipeline::kInterleaved, 4, 8, 0, 2), 4 * (1 + 3.0 / 8));
-  EXPECT_EQ(parse_pipeline("zero_bubble"), Pipeline::kZeroBubble);
+  EXPECT_EQ(parse_pipeline("zero_bubble_h1"), Pipeline::kZeroBubble);
   EXPECT_THROW(parse_pipeline("1b1f"), Error);
   EXPECT_THROW(bubble_fraction(Pipeline::kGpipe, 0, 1), Error);
 }

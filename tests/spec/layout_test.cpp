@@ -85,8 +85,8 @@ TEST(Layout, RefusesWhatThisVersionLacks) {
   EXPECT_NO_THROW(resolve_mesh(run, 2));
   run.mesh = {.pp = 2};
   EXPECT_NO_THROW(resolve(run, 2));
-  run.strategy.pipeline = "zero_bubble";
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "\"zero_bubble\" is not in this version", "\"1f1b\" or \"gpipe\"");
+  run.strategy.pipeline = "interleaved";
+  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "\"interleaved\" is not in this version", "\"1f1b\"");
 }
 
 TEST(Layout, RefusesSharedMemoryBetweenHosts) {

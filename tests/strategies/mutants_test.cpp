@@ -174,8 +174,12 @@ TEST(Mutants, OfEveryRewriteAreFound) {
 // Ranks of a pipeline have programs of their own, so each is broken by itself; a send may also go astray, and what one
 // stage keeps from the others may be left out or counted twice.
 TEST(Mutants, OfThePipelineAreFound) {
-  for (const auto& [order, zero, stages] : std::vector<std::tuple<std::string, int, int>>{
-           {"1f1b", 0, 2}, {"gpipe", 1, 2}, {"1f1b", 2, 3}, {"1f1b", 3, 2}}) {
+  for (const auto& [order, zero, stages] : std::vector<std::tuple<std::string, int, int>>{{"1f1b", 0, 2},
+                                                                                          {"gpipe", 1, 2},
+                                                                                          {"1f1b", 2, 3},
+                                                                                          {"1f1b", 3, 2},
+                                                                                          {"zero_bubble_h1", 0, 3},
+                                                                                          {"zero_bubble_h1", 2, 2}}) {
     const int dp = zero > 0 ? 2 : 1;
     spec::RunFile run = run_of(3, dp, zero, zero == 3 ? "full" : "none", true);
     run.mesh.pp = stages;

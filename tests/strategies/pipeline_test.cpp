@@ -57,7 +57,7 @@ TEST(StageCut, MakesTheSlowestStageAsFastAsCanBe_ThenTheOthersAlike) {
 
 std::string letters(const std::vector<Turn>& turns) {
   std::string out;
-  for (const Turn& turn : turns) out += (turn.backward ? "b" : "f") + std::to_string(turn.micro_batch);
+  for (const Turn& turn : turns) out += "fbw"[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch);
   return out;
 }
 
@@ -67,12 +67,16 @@ TEST(PipelineOrder, IsThatOfThePapers) {
   EXPECT_EQ(letters(pipeline_order("1f1b", 3, 2, 4)), "f0b0f1b1f2b2f3b3");
   EXPECT_EQ(letters(pipeline_order("1f1b", 4, 0, 2)), "f0f1b0b1");
   EXPECT_EQ(letters(pipeline_order("gpipe", 3, 1, 3)), "f0f1f2b0b1b2");
+  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 0, 4)), "f0f1f2b0w0f3b1w1b2w2b3w3");
+  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 1, 4)), "f0f1b0f2b1w0f3b2w1b3w2w3");
+  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 2, 4)), "f0b0f1b1f2b2w0f3b3w1w2w3");
+  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 4, 3, 1)), "f0b0w0");
   EXPECT_ANY_THROW(pipeline_order("zigzag", 3, 1, 3));
 }
 
 TEST(Pipeline, Proves_WithEveryOrderStageAndTechnique) {
   int index = 0;
-  for (const char* order : {"1f1b", "gpipe"}) {
+  for (const char* order : {"1f1b", "gpipe", "zero_bubble_h1"}) {
     for (const int stages : {2, 3, 4, 6}) {
       for (const int64_t micro_batches : {1, 2, 3, 7}) {
         for (const int dp : {1, 2, 4}) {
@@ -143,7 +147,7 @@ int in_flight(const Program& step) {
 }
 
 TEST(Pipeline, HoldsTheMicroBatchesThatTheEquationsState) {
-  for (const char* order : {"1f1b", "gpipe"}) {
+  for (const char* order : {"1f1b", "gpipe", "zero_bubble_h1"}) {
     for (const int64_t micro_batches : {1, 3, 8}) {
       const auto steps = steps_of(pipeline_run(4, micro_batches, order), 4);
       for (int stage = 0; stage < 3; ++stage) {  // the last one's blocks may be the loss alone
@@ -152,6 +156,23 @@ TEST(Pipeline, HoldsTheMicroBatchesThatTheEquationsState) {
             << order << " stage " << stage;
       }
     }
+  }
+}
+
+// Of a stage s, s micro-batches wait for the second half of their backward, and one is between the halves.
+TEST(Pipeline, LeavesGradientsOfWeightsForLater_AsManyMicroBatchesAsStagesCameBefore) {
+  const auto steps = steps_of(pipeline_run(4, 8, "zero_bubble_h1"), 4);
+  for (int stage = 0; stage < 3; ++stage) {
+    int now = 0, most = 0, block = -1;
+    for (const Op& op : steps[static_cast<size_t>(stage)].ops) {
+      if (op.kind == OpKind::kBackward && op.writes.back().kind == ValueKind::kPending) {
+        if (block < 0) block = op.block;
+        if (op.block == block) most = std::max(most, ++now);
+      }
+      if (op.kind == OpKind::kBackwardWeight && op.block == block) --now;
+    }
+    EXPECT_EQ(most, stage + 1);
+    EXPECT_EQ(now, 0);
   }
 }
 

@@ -47,11 +47,11 @@ TEST(PipelineCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
     const auto overrides = with(kRun, {tied});
     ASSERT_EQ(folder.train("one" + tied, 1, overrides).status, 0);
     const auto expected = metrics_of(folder.root / ("one" + tied));
-    const std::pair<Layout, Layout> moves[] = {
-        {{2, {"mesh.pp=2"}}, {1}},
-        {{1}, {3, {"mesh.pp=3", "strategy.pipeline=gpipe"}}},
-        {{4, {"mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {3, {"mesh.pp=3"}}},
-        {{2, {"strategy.zero=3"}}, {4, {"mesh.pp=2", "strategy.zero=3"}}}};
+    const std::pair<Layout, Layout> moves[] = {{{2, {"mesh.pp=2"}}, {1}},
+                                               {{1}, {3, {"mesh.pp=3", "strategy.pipeline=gpipe"}}},
+                                               {{4, {"mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}},
+                                                {3, {"mesh.pp=3", "strategy.pipeline=zero_bubble_h1"}}},
+                                               {{2, {"strategy.zero=3"}}, {4, {"mesh.pp=2", "strategy.zero=3"}}}};
     int index = 0;
     for (const auto& [from, to] : moves) {
       const std::string name = "move" + std::to_string(index++) + tied;
@@ -70,7 +70,11 @@ TEST(PipelineCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
 TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   RunFolder folder;
-  for (const auto& [order, recompute] : {std::pair("1f1b", "none"), {"gpipe", "none"}, {"1f1b", "full"}}) {
+  for (const auto& [order, recompute] : {std::pair("1f1b", "none"),
+                                         {"gpipe", "none"},
+                                         {"1f1b", "full"},
+                                         {"zero_bubble_h1", "none"},
+                                         {"zero_bubble_h1", "full"}}) {
     const std::string name = std::string(order) + recompute;
     const Ended ended =
         folder.train(name, 2,

@@ -161,8 +161,9 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InStagesOfAPipeline) {
   std::vector<Combination> all;
   uint64_t seed = static_cast<uint64_t>(2000 + 24 * zero + (precision[0] == 'b' ? 96 : precision[2] == '1' ? 192 : 0));
   for (const auto& [pp, dp, fsdp] : {std::tuple(2, 1, 1), {3, 1, 1}, {2, 2, 1}, {3, 2, 1}, {2, 4, 2}, {2, 2, 2}}) {
-    for (const char* order : {"1f1b", "gpipe"}) {
+    for (const bool splits : {false, true}) {
       for (const int64_t micro_batches : {1, 4}) {
+        const char* order = splits ? "zero_bubble_h1" : seed % 2 == 0 ? "1f1b" : "gpipe";
         const char* recompute = seed % 3 == 0 ? "full" : seed % 3 == 1 ? "none" : "every:2";
         all.push_back({zero, recompute, precision, pp * dp, micro_batches, fsdp, ++seed, pp, order});
       }
@@ -184,8 +185,8 @@ TEST_P(RandomModels, TrainAsOneRankDoes_WithLayersThatRanksShare) {
                                 : seed % 4 == 1 ? "none"
                                 : seed % 4 == 2 ? "selective"
                                                 : "every:2";
-        all.push_back(
-            {zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp, "1f1b", tp, sequence});
+        all.push_back({zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp,
+                       seed % 3 == 0 ? "zero_bubble_h1" : "1f1b", tp, sequence});
       }
     }
   }

@@ -1,0 +1,67 @@
+#include "herd/strategies/split_backward.h"
+
+#include <algorithm>
+
+#include "herd/program/names.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::OpKind;
+using program::Value;
+using program::ValueKind;
+
+namespace {
+
+// Takes the gradients of weights out of `from`.
+std::vector<Value> taken_gradients(std::vector<Value>& from) {
+  std::vector<Value> out;
+  std::copy_if(from.begin(), from.end(), std::back_inserter(out),
+               [](const Value& value) { return value.kind == ValueKind::kGradient; });
+  std::erase_if(from, [](const Value& value) { return value.kind == ValueKind::kGradient; });
+  return out;
+}
+
+}  // namespace
+
+SplitBackward::SplitBackward(const spec::ModelTable& model) {
+  for (const spec::BlockShape& block : model.blocks) {
+    pending_bytes_.push_back(block.pending_bytes);
+    scratch_bytes_.push_back(block.split_scratch_bytes);
+  }
+}
+
+std::string SplitBackward::name() const { return "backward in two halves"; }
+
+program::Program SplitBackward::rewrite(program::Program step) const {
+  std::vector<Op> ops;
+  for (Op& op : step.ops) {
+    const bool splits = op.kind == OpKind::kBackward && pending_bytes_[static_cast<size_t>(op.block)] > 0 &&
+                        !op.writes.empty() && op.writes[0].kind == ValueKind::kActivationGradient;
+    if (!splits) {
+      ops.push_back(std::move(op));
+      continue;
+    }
+    const Value pending = program::pending(op.block, op.micro_batch);
+    Op weights{.kind = OpKind::kBackwardWeight,
+               .reads = {pending},
+               .writes = taken_gradients(op.writes),
+               .block = op.block,
+               .micro_batch = op.micro_batch};
+    const std::vector<Value> so_far = taken_gradients(op.reads);
+    weights.reads.insert(weights.reads.end(), so_far.begin(), so_far.end());
+    if (weights.writes.empty()) {  // all of it is frozen
+      ops.push_back(std::move(op));
+      continue;
+    }
+    step.scratch[{OpKind::kBackward, op.block}] = scratch_bytes_[static_cast<size_t>(op.block)];
+    step.values[pending] = {pending_bytes_[static_cast<size_t>(op.block)], program::Tier::kDevice, false, -1};
+    op.writes.push_back(pending);
+    ops.push_back(std::move(op));
+    ops.push_back(std::move(weights));
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies
