@@ -37,8 +37,8 @@ FirstBytes first_bytes(int socket) {
   const ssize_t got = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return FirstBytes::kNone;
   if (got <= 0 || bytes[0] != 0x16) return FirstBytes::kOther;
-  if (got < 2) return FirstBytes::kNone;
-  return bytes[1] == 0x03 ? FirstBytes::kHandshake : FirstBytes::kOther;
+  // One byte alone is judged too: left where it is, it would show as input until the stranger's patience ends.
+  return got == 1 || bytes[1] == 0x03 ? FirstBytes::kHandshake : FirstBytes::kOther;
 }
 
 }  // namespace

@@ -52,6 +52,23 @@ TEST(Listener, WhatIsNoHandshakeIsDroppedAtOnce) {
   }
 }
 
+TEST(Listener, HasNothingToDo_WhileAStrangerHasSaidAByteAndNoMore) {
+  const SecureContext context(std::string(32, 'k'));
+  Listener listener(context, {"127.0.0.1"}, 0);
+  const Descriptor stranger = dial(listener.port());
+  ASSERT_TRUE(until([&] { return send(stranger.fd, "\x16", 1, MSG_NOSIGNAL) == 1; }, [] {}));
+  listener.accept();
+  int shown = 0;
+  for (int turn = 0; turn < 100; ++turn) {
+    pollfd one = {listener.descriptor(), POLLIN, 0};
+    if (poll(&one, 1, 1) == 0) continue;
+    ++shown;
+    listener.accept();
+  }
+  EXPECT_LT(shown, 5) << "what its patience is measured by may tick";
+  EXPECT_EQ(listener.refused(), 0);
+}
+
 TEST(Listener, AThousandStrangersCostLittle_AndWhoHoldsTheKeyEntersAmongThem) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);
