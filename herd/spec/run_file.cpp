@@ -7,15 +7,12 @@
 #include <iterator>
 #include <sstream>
 
-// toml++ is header-only here, in this one file.
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
-
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_file_rules_internal.h"
 #include "herd/spec/run_keys.h"
+#include "herd/spec/toml.h"
 
 namespace herd::spec {
 namespace {
