@@ -19,6 +19,8 @@ class CheckpointPeers {
   virtual int size() const = 0;
   virtual std::string from_root(const std::string& text) = 0;             // rank 0's text, on every rank
   virtual std::vector<std::string> to_root(const std::string& text) = 0;  // every rank's text, on rank 0; else empty
+  // Ends what waits in the calls above, on all ranks, from any thread: no later call succeeds.
+  virtual void abandon(const std::string&) {}
 };
 
 class OnePeer final : public CheckpointPeers {

@@ -13,7 +13,6 @@ class Mapper {
   Mapper(Builder& builder, const Schedule& sub, const SubGroup& group)
       : builder_(builder),
         group_(group),
-        self_(sub.self),
         scratch_(builder.scratch(sub.scratch_elements)),
         stage_(builder.stage(sub.stage_elements)) {}
 
@@ -116,7 +115,6 @@ class Mapper {
 
   Builder& builder_;
   const SubGroup& group_;
-  Rank self_;
   Slice scratch_, stage_;
 };
 

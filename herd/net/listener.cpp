@@ -37,8 +37,8 @@ FirstBytes first_bytes(int socket) {
   const ssize_t got = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return FirstBytes::kNone;
   if (got <= 0 || bytes[0] != 0x16) return FirstBytes::kOther;
-  if (got < 2) return FirstBytes::kNone;
-  return bytes[1] == 0x03 ? FirstBytes::kHandshake : FirstBytes::kOther;
+  // One byte alone is judged too: left where it is, it would show as input until the stranger's patience ends.
+  return got == 1 || bytes[1] == 0x03 ? FirstBytes::kHandshake : FirstBytes::kOther;
 }
 
 }  // namespace
@@ -73,6 +73,7 @@ Listener::Listener(const SecureContext& context, const std::vector<std::string>&
 }
 
 std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
+  std::vector<std::unique_ptr<SecureSocket>> welcome;
   std::array<epoll_event, 32> events{};
   const int ready = epoll_wait(epoll_.fd, events.data(), static_cast<int>(events.size()), 0);
   for (int i = 0; i < ready; ++i) {
@@ -84,24 +85,29 @@ std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
     } else if (std::any_of(listening_.begin(), listening_.end(),
                            [&](const Descriptor& one) { return one.fd == descriptor; })) {
       take_in(descriptor);
+    } else {
+      hear(descriptor, welcome);
     }
   }
-  std::vector<std::unique_ptr<SecureSocket>> welcome;
-  const auto now = steady_clock::now();
-  for (auto next = strangers_.begin(); next != strangers_.end();) {
-    const auto stranger = next++;
-    if (!move(*stranger)) {
-      refuse(stranger, stranger->socket ? stranger->socket->ended() : "what it said is no handshake");
-    } else if (stranger->socket && stranger->socket->open()) {
-      epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, stranger->descriptor(), nullptr);
-      welcome.push_back(std::move(stranger->socket));
-      strangers_.erase(stranger);
-    } else if (now - stranger->since > limits_.patience) {
-      refuse(stranger, "no handshake within " + std::to_string(limits_.patience.count()) + " ms");
-    }
+  while (!strangers_.empty() && steady_clock::now() - strangers_.front().since > limits_.patience) {
+    refuse(strangers_.begin(), "no handshake within " + std::to_string(limits_.patience.count()) + " ms");
   }
   set_timer();
   return welcome;
+}
+
+// One of the strangers has said something. The others are not looked at: many that wait cost no more than one.
+void Listener::hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome) {
+  const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
+                                     [&](const Stranger& one) { return one.descriptor() == descriptor; });
+  if (stranger == strangers_.end()) return;
+  if (!move(*stranger)) {
+    refuse(stranger, stranger->socket ? stranger->socket->ended() : "what it said is no handshake");
+  } else if (stranger->socket && stranger->socket->open()) {
+    epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, descriptor, nullptr);
+    welcome.push_back(std::move(stranger->socket));
+    strangers_.erase(stranger);
+  }
 }
 
 void Listener::take_in(int listening) {

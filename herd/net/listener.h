@@ -44,6 +44,7 @@ class Listener {
     int descriptor() const { return socket ? socket->descriptor() : raw.fd; }
   };
   void take_in(int listening);
+  void hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome);
   bool move(Stranger& stranger);  // false: it is refused
   void refuse(std::list<Stranger>::iterator stranger, const std::string& why);
   void make_room();

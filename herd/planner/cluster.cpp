@@ -6,15 +6,12 @@
 #include <variant>
 #include <vector>
 
-// toml++ is header-only where it is included.
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
-
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
 #include "herd/base/units.h"
 #include "herd/spec/nearest_name.h"
 #include "herd/spec/run_keys.h"
+#include "herd/spec/toml.h"
 #include "herd/topology/presets.h"
 #include "herd/topology/text.h"
 
@@ -147,8 +144,15 @@ std::string list(const std::vector<double>& values) {
 
 Cluster parse_cluster(std::string_view text, const std::string& name) {
   Cluster cluster;
+  const auto read_topology = [&](std::string_view of, const std::string& where) {
+    try {
+      cluster.topology = parse_topology(of);
+    } catch (const Error& error) {
+      throw Error(Code::kBadConfig, where + ": " + error.message());
+    }
+  };
   if (text.starts_with("herd-topology")) {
-    cluster.topology = parse_topology(text);
+    read_topology(text, name);
     cluster.name = cluster.topology.name;
     return cluster;
   }
@@ -166,11 +170,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
   cluster.name = top.text("name");
   const std::string topology = top.text("topology");
   if (topology.empty()) refuse(name, "states no topology", "topology = \"\"\"herd-topology 1 ...\"\"\"");
-  try {
-    cluster.topology = parse_topology(topology);
-  } catch (const Error& error) {
-    throw Error(Code::kBadConfig, name + ", topology: " + error.message());
-  }
+  read_topology(topology, name + ", topology");
   cluster.host_memory_bytes = top.bytes("host_memory");
   if (const toml::node* device = top.find("device")) {
     if (!device->is_table()) refuse(name, "device must be a table", "[device]");

@@ -7,10 +7,6 @@
 #include <iterator>
 #include <sstream>
 
-// toml++ is header-only here, in this one file.
-#define TOML_HEADER_ONLY 1
-#include <toml++/toml.h>
-
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
 #include "herd/base/units.h"
@@ -18,6 +14,7 @@
 #include "herd/spec/run_file_rules_internal.h"
 #include "herd/spec/run_keys.h"
 #include "herd/spec/same_model.h"
+#include "herd/spec/toml.h"
 
 namespace herd::spec {
 namespace {

@@ -40,9 +40,9 @@ program::Program Zero1::rewrite(program::Program step) const {
   }
   for (const auto& [group, bytes] : whole) {
     const int64_t shard = spec::shard_bytes(bytes, ranks);
-    const auto of_shard = [shard, bytes = bytes](int64_t other) {  // so many bytes of it for so many of weights
-      const int64_t common = std::gcd(other, bytes);
-      return shard / (bytes / common) * (other / common);
+    const auto of_shard = [shard, whole_bytes = bytes](int64_t other) {  // so many bytes of it for so many of weights
+      const int64_t common = std::gcd(other, whole_bytes);
+      return shard / (whole_bytes / common) * (other / common);
     };
     for (const Value& value : {program::weight(group), program::gradient(group)}) {
       program::ValueInfo& info = step.values.at(value);

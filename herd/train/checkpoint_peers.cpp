@@ -35,6 +35,8 @@ class GroupPeers final : public CheckpointPeers {
     return texts;
   }
 
+  void abandon(const std::string& reason) override { group_.abort(reason); }
+
  private:
   Communicator group_;
   std::chrono::milliseconds patience_;

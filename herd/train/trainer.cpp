@@ -167,6 +167,9 @@ TrainResult Trainer::run() {
     return state_->train();
   } catch (const std::exception& error) {
     tell_peers(state_->comm, error);
+    // A rank that does not answer won't write its part of a checkpoint: nobody waits for the save that is under way.
+    const auto* known = dynamic_cast<const Error*>(&error);
+    if (known != nullptr && known->code() == Code::kTimeout) state_->peers->abandon(error.what());
     throw;
   }
 }

@@ -20,6 +20,7 @@
 #include "herd/net/listener.h"
 #include "herd/net/secure_socket.h"
 #include "herd/transport/network_interface.h"
+#include "herd/transport/tcp_frame.h"
 
 namespace herd::transport {
 namespace {
@@ -27,15 +28,15 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr size_t kAlign = 16;  // of frames and payloads, where they arrive
-constexpr size_t kPrefixBytes = kAlign + sizeof(FrameHeader);
+using tcp_frame::kAlign;
+using tcp_frame::kPrefixBytes;
+using tcp_frame::padded;
+
 constexpr size_t kRecordBytes = 16 << 10;  // the most that one TLS record holds
 constexpr size_t kReadBytes = kPrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
 constexpr size_t kTries = 8;  // to connect to each address: strangers may have crowded us out
 constexpr int kReadsPerTurn = 16;
 constexpr auto kPushOut = 100ms;  // to push out what is on its way at the end
-
-constexpr size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
 
 // Addresses of the interfaces that are asked for, or of all but the loopback.
 std::vector<std::string> addresses_of(const std::string& asked) {
@@ -247,20 +248,10 @@ class TcpWire final : public Wire {
 
   // Hands over the frames that are whole; false where there is none that herd could have sent.
   bool deliver(Incoming& in) {
-    size_t at = 0;
-    while (in.held - at >= kPrefixBytes) {
-      uint32_t payload = 0;
-      std::memcpy(&payload, &in.bytes[at], sizeof payload);
-      if (payload > kPieceBytes) return false;
-      if (in.held - at < kPrefixBytes + padded(payload)) break;
-      FrameHeader header;
-      std::memcpy(&header, &in.bytes[at + kAlign], sizeof header);
-      if (header.from != in.from) return false;
-      if (handler_) handler_(header, std::span(in.bytes).subspan(at + kPrefixBytes, payload));
-      at += kPrefixBytes + padded(payload);
-    }
-    if (at > 0) std::memmove(in.bytes.data(), in.bytes.data() + at, in.held - at);
-    in.held -= at;
+    const std::optional<size_t> at = tcp_frame::take_whole(std::span(in.bytes).first(in.held), in.from, handler_);
+    if (!at) return false;
+    if (*at > 0) std::memmove(in.bytes.data(), in.bytes.data() + *at, in.held - *at);
+    in.held -= *at;
     return true;
   }
 

@@ -1,9 +1,7 @@
 // Frames over TCP inside TLS (net/secure_socket.h): what joins hosts unless their network is declared trusted. Each
 // direction between two ranks is a connection of its own, made by the rank that sends, when it first does; so nothing
 // depends on who came first, and a rank that has sent its last byte can end without losing it.
-//   A frame is 16 bytes that begin with the length of its payload (4 bytes, little endian), a FrameHeader, and the
-// payload, filled up to a multiple of 16 bytes. Whoever says anything else, though it holds the token, loses its
-// connection.
+//   Whoever says anything but frames (tcp_frame.h), though it holds the token, loses its connection.
 #pragma once
 
 #include <memory>

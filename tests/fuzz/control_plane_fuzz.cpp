@@ -18,6 +18,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   feed(bytes);
   if (const auto message = decode(bytes); message && encode(*message) != bytes) std::abort();
+  if (bytes.size() >= kHeaderBytes) {
+    const auto length = frame_bytes(bytes);
+    if (decode(bytes) && length != bytes.size()) std::abort();
+  }
   // A second life: the input as a row of frames of a client that is known, each as long as its header says.
   table.handle("stranger", encode({Verb::kHello, 1, 0, "0/2", "process 1 on a host"}), now);
   for (size_t at = 0; at + kHeaderBytes <= size;) {

@@ -52,6 +52,55 @@ TEST(Listener, WhatIsNoHandshakeIsDroppedAtOnce) {
   }
 }
 
+TEST(Listener, HasNothingToDo_WhileAStrangerHasSaidAByteAndNoMore) {
+  const SecureContext context(std::string(32, 'k'));
+  Listener listener(context, {"127.0.0.1"}, 0);
+  const Descriptor stranger = dial(listener.port());
+  ASSERT_TRUE(until([&] { return send(stranger.fd, "\x16", 1, MSG_NOSIGNAL) == 1; }, [] {}));
+  listener.accept();
+  int shown = 0;
+  for (int turn = 0; turn < 100; ++turn) {
+    pollfd one = {listener.descriptor(), POLLIN, 0};
+    if (poll(&one, 1, 1) == 0) continue;
+    ++shown;
+    listener.accept();
+  }
+  EXPECT_LT(shown, 5) << "what its patience is measured by may tick";
+  EXPECT_EQ(listener.refused(), 0);
+}
+
+// Seconds of this thread's time in which a listener turns away so many connections, while others are silent.
+double seconds_to_turn_away(int connections, int silent) {
+  const SecureContext context(std::string(32, 'k'));
+  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = silent + 1, .patience = 60s});
+  std::vector<Descriptor> waiting;
+  for (int i = 0; i < silent; ++i) {
+    waiting.push_back(dial(listener.port()));
+    listener.accept();
+  }
+  double seconds = 0;
+  const auto now = [] {
+    timespec time = {};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
+  };
+  for (int i = 0; i < connections; ++i) {
+    const Descriptor stranger = dial(listener.port());
+    send(stranger.fd, "GET /", 5, MSG_NOSIGNAL);
+    until([&] { return listener.refused() > i; },
+          [&] {
+            const double begin = now();
+            EXPECT_THAT(listener.accept(), testing::IsEmpty());
+            seconds += now() - begin;
+          });
+  }
+  return seconds;
+}
+
+TEST(Listener, LooksAtNobodyWhoIsSilent) {
+  EXPECT_LT(seconds_to_turn_away(300, 400), 4 * seconds_to_turn_away(300, 0));
+}
+
 TEST(Listener, AThousandStrangersCostLittle_AndWhoHoldsTheKeyEntersAmongThem) {
   rlimit limit = {};
   getrlimit(RLIMIT_NOFILE, &limit);

@@ -44,6 +44,7 @@ TEST(Cluster, IsATopologyFileToo) {
 }
 
 TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
+  EXPECT_THAT(refusal("herd-topology 1\nhosts x"), HasSubstr("c.toml: topology, line 2: "));
   EXPECT_THAT(refusal("x = ="), HasSubstr("c.toml, line 1: is no TOML"));
   EXPECT_THAT(refusal("name = \"x\""), HasSubstr("herd_cluster = 1 must stand in it"));
   EXPECT_THAT(refusal("herd_cluster = 2"), HasSubstr("herd_cluster = 1 must stand in it"));
