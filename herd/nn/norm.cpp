@@ -2,12 +2,10 @@
 
 namespace herd::nn {
 
-constexpr double kEpsilon = 1e-5;
-
-at::Tensor norm(NormKind kind, const at::Tensor& x, Parameter& gain, Parameter* bias) {
+at::Tensor norm(const NormStyle& style, const at::Tensor& x, Parameter& gain, Parameter* bias) {
   const int64_t width = gain.spec().sizes[0];
-  if (kind == NormKind::kRmsNorm) return at::rms_norm(x, {width}, gain.value(), kEpsilon);
-  return at::layer_norm(x, {width}, gain.value(), bias ? bias->value() : at::Tensor(), kEpsilon);
+  if (style.kind == NormKind::kRmsNorm) return at::rms_norm(x, {width}, gain.value(), style.eps);
+  return at::layer_norm(x, {width}, gain.value(), bias ? bias->value() : at::Tensor(), style.eps);
 }
 
 }  // namespace herd::nn

@@ -2,7 +2,7 @@
 //   LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias     var biased.  Source: Ba et al. 2016,
 //   arXiv:1607.06450. RMSNorm:   y = x / sqrt(mean(x^2) + eps) * gain               Source: Zhang & Sennrich 2019,
 //   arXiv:1910.07467.
-// eps = 1e-5. Their small gradients go through autograd.
+// Their small gradients go through autograd.
 #pragma once
 
 #include "herd/nn/parameter.h"
@@ -11,6 +11,12 @@ namespace herd::nn {
 
 enum class NormKind : uint8_t { kLayerNorm, kRmsNorm };
 
-at::Tensor norm(NormKind kind, const at::Tensor& x, Parameter& gain, Parameter* bias);  // bias: LayerNorm only
+struct NormStyle {
+  NormKind kind = NormKind::kLayerNorm;
+  double eps = 1e-5;
+  bool has_bias() const { return kind == NormKind::kLayerNorm; }
+};
+
+at::Tensor norm(const NormStyle& style, const at::Tensor& x, Parameter& gain, Parameter* bias);  // bias: if it has one
 
 }  // namespace herd::nn

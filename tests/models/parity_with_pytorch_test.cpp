@@ -5,7 +5,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "tests/support/python_with_torch.h"
 #include "training_run_internal.h"
 
@@ -56,7 +56,7 @@ spec::RunFile::Model small_gpt(const ParityCase& test) {
 at::Tensor batch() { return at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17}); }
 
 TrainingRun make_run(const ParityCase& test) {
-  TrainingRun run(make_gpt(small_gpt(test)));
+  TrainingRun run(make_model(small_gpt(test)));
   // Larger than any initialisation and nowhere zero, so that every gradient matters.
   for (const auto& group : run.model().groups) {
     group->weights().add_(at::arange(group->elements(), at::kFloat).mul_(0.7f).sin_(), 0.05);
@@ -148,7 +148,7 @@ TEST(DropoutParity, MicroBatchesDrawWhatTheWholeWould) {
   shape.dropout = 0.2;
   const at::Tensor inputs = batch().slice(1, 0, 16), targets = batch().slice(1, 1, 17);
   const nn::Context context{.training = true, .seed = 3, .step = 4, .samples = {60, 61, 62, 63, 64, 65}};
-  TrainingRun whole(make_gpt(shape)), cut(make_gpt(shape)), plain(make_gpt(shape));
+  TrainingRun whole(make_model(shape)), cut(make_model(shape)), plain(make_model(shape));
   const double a = whole.gradient(inputs, targets, 1, context), b = cut.gradient(inputs, targets, 3, context);
   EXPECT_NEAR(a, b, 1e-6 * a);
   EXPECT_LE((whole.gradients() - cut.gradients()).norm().item<double>(),

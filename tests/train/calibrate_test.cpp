@@ -7,7 +7,7 @@
 #include <thread>
 
 #include "herd/comm/inproc_world.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/optim/adamw.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"
