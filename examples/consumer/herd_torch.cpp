@@ -2,7 +2,7 @@
 #include <cstdio>
 
 #include "herd/base/error.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 
 int main() {
   try {

@@ -14,9 +14,16 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
+// x (B, H, ..) times each key head's matrix (B, K, ..): heads that share one are rows of one product.
+// The product keeps its factors: a copy of the matrices, not the tensor of which they are a part.
+at::Tensor times_shared(const at::Tensor& x, const at::Tensor& matrices) {
+  const int64_t B = x.size(0), H = x.size(1), T = x.size(2), K = matrices.size(1);
+  return at::matmul(x.reshape({B, K, H / K * T, x.size(3)}), matrices.contiguous()).view({B, H, T, matrices.size(3)});
+}
+
 at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
   const int64_t T = q.size(2);
-  at::Tensor scores = at::matmul(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
+  at::Tensor scores = times_shared(q * (1 / std::sqrt(static_cast<double>(q.size(3)))), k.transpose(-2, -1));
   if (causal) scores = scores + at::full({T, T}, -INFINITY, scores.options()).triu_(1);
   return at::softmax(scores, -1);
 }
@@ -24,8 +31,8 @@ at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionDropout& options, const Context& context) {
   const int64_t first = options.first_head * q.size(2) * k.size(2);
-  return at::matmul(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context, first),
-                    v);
+  return times_shared(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context, first),
+                      v);
 }
 
 // What dropout draws by.
@@ -68,11 +75,11 @@ struct RecomputedAttention : torch::autograd::Function<RecomputedAttention> {
 
 }  // namespace
 
-at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BHTd, const at::Tensor& v_BHTd,
+at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BKTd, const at::Tensor& v_BKTd,
                                   const AttentionDropout& options, const Context& context) {
   if (options.recompute && at::GradMode::is_enabled())
-    return RecomputedAttention::apply(q_BHTd, k_BHTd, v_BHTd, options, context);
-  return plain_attention(q_BHTd, k_BHTd, v_BHTd, options, context);
+    return RecomputedAttention::apply(q_BHTd, k_BKTd, v_BKTd, options, context);
+  return plain_attention(q_BHTd, k_BKTd, v_BKTd, options, context);
 }
 
 }  // namespace herd::nn

@@ -1,5 +1,5 @@
 // Attention by its plain equation, with dropout on its weights, since torch's fused kernel has none on CPU.
-// B sequences, H heads of d, T tokens.
+// B sequences, H query heads and K key and value heads of d, T tokens; head h reads key head h / (H/K).
 //   y = dropout(softmax(q k^T / sqrt(d))) v       causal: a token sees none after it
 //   Keeps q, k, v and two T x T matrices a head: the softmax and what dropout leaves of it. With `recompute` it keeps
 //   q, k and v alone; backward computes both again, with the same random numbers, so to the same bits.
@@ -17,7 +17,7 @@ struct AttentionDropout {
   int64_t first_head = 0;  // of the whole, which is the first of these H
 };
 
-at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BHTd, const at::Tensor& v_BHTd,
+at::Tensor attention_with_dropout(const at::Tensor& q_BHTd, const at::Tensor& k_BKTd, const at::Tensor& v_BKTd,
                                   const AttentionDropout& options, const Context& context);
 
 }  // namespace herd::nn

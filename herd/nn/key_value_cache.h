@@ -1,7 +1,7 @@
 // Keys and values of the tokens that a decoder has seen, so that each new token is one row through the blocks.
 // Used while generating: Context::cache points at it, TokenEmbedding starts positions at length(), every attention
-// layer adds its rows, and the caller ends the pass with advance(). Memory: 2 * layers * B * C * D elements. Threads:
-// one at a time.
+// layer adds its rows, and the caller ends the pass with advance(). Memory: 2 * layers * B * C * (key heads * head
+// width) elements. Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>

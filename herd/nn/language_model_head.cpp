@@ -6,7 +6,7 @@
 
 namespace herd::nn {
 
-LanguageModelHead::LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, NormKind norm,
+LanguageModelHead::LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm,
                                      Parameter& gain, Parameter* bias, Parameter& projection_VD)
     : LossBlock("head", std::move(groups)), norm_(norm), gain_(gain), bias_(bias), projection_VD_(projection_VD) {}
 

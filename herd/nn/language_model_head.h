@@ -9,15 +9,15 @@ namespace herd::nn {
 
 class LanguageModelHead final : public LossBlock {
  public:
-  // `gain` and `bias` (null for RMSNorm) of the norm, `projection_VD`: parameters of `groups`.
-  LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, NormKind norm, Parameter& gain,
+  // `gain` and `bias` (null where it has none) of the norm, `projection_VD`: parameters of `groups`.
+  LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm, Parameter& gain,
                     Parameter* bias, Parameter& projection_VD);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // logits (B, T, V)
   LossResult loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
                   bool with_gradients) override;
 
  private:
-  NormKind norm_;
+  NormStyle norm_;
   Parameter& gain_;
   Parameter* bias_;
   Parameter& projection_VD_;

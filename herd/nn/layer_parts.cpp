@@ -1,7 +1,6 @@
 #include "herd/nn/layer_parts.h"
 
 #include <ATen/ops/arange.h>
-#include <ATen/ops/gelu.h>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -25,11 +24,11 @@ void add_row_sum(Parameter& parameter, const at::Tensor& dy_SD) {
 
 }  // namespace
 
-CutEmbedding::CutEmbedding(GroupList groups, Parameter& tokens_VD)
-    : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD) {}
+CutEmbedding::CutEmbedding(GroupList groups, Parameter& tokens_VD, double dropout)
+    : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), dropout_(dropout) {}
 
-Tuple CutEmbedding::forward(const Tuple& ids_BT, const Context&) {
-  return {cut_embedding(ids_BT.at(0).reshape({-1}), tokens_VD_)};
+Tuple CutEmbedding::forward(const Tuple& ids_BT, const Context& context) {
+  return {dropout_rows(cut_embedding(ids_BT.at(0).reshape({-1}), tokens_VD_), dropout_, Site::kEmbedding, context)};
 }
 
 AddPositions::AddPositions(GroupList groups, Parameter& positions_CD, double dropout)
@@ -57,10 +56,10 @@ Tuple AddPositions::backward(const Tuple& dy_SD, const Context& context) {
   return {dx};
 }
 
-Norm::Norm(std::string name, GroupList groups, NormKind kind, Parameter& gain, Parameter* bias)
-    : Block(std::move(name), std::move(groups)), kind_(kind), gain_(gain), bias_(bias) {}
+Norm::Norm(std::string name, GroupList groups, const NormStyle& style, Parameter& gain, Parameter* bias)
+    : Block(std::move(name), std::move(groups)), style_(style), gain_(gain), bias_(bias) {}
 
-Tuple Norm::forward(const Tuple& x_SD, const Context&) { return {norm(kind_, x_SD.at(0), gain_, bias_)}; }
+Tuple Norm::forward(const Tuple& x_SD, const Context&) { return {norm(style_, x_SD.at(0), gain_, bias_)}; }
 
 CutAttention::CutAttention(std::string name, GroupList groups, const AttentionParameters& parameters,
                            const AttentionShape& shape)
@@ -90,13 +89,10 @@ Tuple AddSum::backward(const Tuple& dz_SD, const Context& context) {
   return {dz_SD[0], dy};
 }
 
-CutFeedForward::CutFeedForward(std::string name, GroupList groups, Parameter& up_FD, Parameter* bias_F,
-                               Parameter& down_DF)
-    : Block(std::move(name), std::move(groups)), up_FD_(up_FD), bias_F_(bias_F), down_DF_(down_DF) {}
+CutFeedForward::CutFeedForward(std::string name, GroupList groups, const FeedForwardParameters& parameters)
+    : Block(std::move(name), std::move(groups)), parameters_(parameters) {}
 
-Tuple CutFeedForward::forward(const Tuple& n_RD, const Context&) {
-  return {linear(at::gelu(linear(n_RD.at(0), up_FD_, bias_F_), "tanh"), down_DF_)};
-}
+Tuple CutFeedForward::forward(const Tuple& n_RD, const Context&) { return {feed_forward(n_RD.at(0), parameters_)}; }
 
 CutHead::CutHead(GroupList groups, Parameter& projection_VD)
     : LossBlock("head", std::move(groups)), projection_VD_(projection_VD) {}

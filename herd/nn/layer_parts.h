@@ -1,8 +1,8 @@
-// The parts of a GPT's layers that ranks of a tensor-parallel axis share (spec::program_table): each a block of its
+// The parts of a decoder's layers that ranks of a tensor-parallel axis share (spec::program_table): each a block of its
 // own, so that the collectives between them are ops of the Program.
 //   R rows of tokens, S of them in a rank's shard where norms and sums work on shards (S = R without sequence
 //   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V its words.
-//     cut embedding   ids_BT  -> y_RD partial: rows of words that others have are zero
+//     cut embedding   ids_BT  -> y_RD partial, after dropout: rows of words that others have are zero
 //     positions       x_SD    -> dropout(x + positions)
 //     norm            x_SD    -> n_SD
 //     attention       n_RD    -> y_RD partial: its heads, and their columns of the second projection without its bias
@@ -13,6 +13,7 @@
 #pragma once
 
 #include "herd/nn/block.h"
+#include "herd/nn/feed_forward.h"
 #include "herd/nn/norm.h"
 #include "herd/nn/self_attention.h"
 
@@ -22,11 +23,12 @@ using GroupList = std::vector<std::shared_ptr<ParameterGroup>>;
 
 class CutEmbedding final : public Block {
  public:
-  explicit CutEmbedding(GroupList groups, Parameter& tokens_VD);
+  CutEmbedding(GroupList groups, Parameter& tokens_VD, double dropout);
   Tuple forward(const Tuple& ids_BT, const Context& context) override;
 
  private:
   Parameter& tokens_VD_;
+  double dropout_;  // 0 where positions are added first
 };
 
 class AddPositions final : public Block {
@@ -43,11 +45,11 @@ class AddPositions final : public Block {
 
 class Norm final : public Block {
  public:
-  Norm(std::string name, GroupList groups, NormKind kind, Parameter& gain, Parameter* bias);
+  Norm(std::string name, GroupList groups, const NormStyle& style, Parameter& gain, Parameter* bias);
   Tuple forward(const Tuple& x_SD, const Context& context) override;
 
  private:
-  NormKind kind_;
+  NormStyle style_;
   Parameter& gain_;
   Parameter* bias_;
 };
@@ -77,14 +79,11 @@ class AddSum final : public Block {
 
 class CutFeedForward final : public Block {
  public:
-  // up (F, D) with its bias (F), down (D, F).
-  CutFeedForward(std::string name, GroupList groups, Parameter& up_FD, Parameter* bias_F, Parameter& down_DF);
+  CutFeedForward(std::string name, GroupList groups, const FeedForwardParameters& parameters);
   Tuple forward(const Tuple& n_RD, const Context& context) override;
 
  private:
-  Parameter& up_FD_;
-  Parameter* bias_F_;
-  Parameter& down_DF_;
+  FeedForwardParameters parameters_;
 };
 
 class CutHead final : public LossBlock {

@@ -14,7 +14,6 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr double kEpsilon = 1e-5;
 // Parts of the rows whose sums for the gain are made apart: so many whatever the threads, so that the bits are the
 // same.
 constexpr int64_t kParts = 16;
@@ -26,13 +25,13 @@ T* row_of(const at::Tensor& tensor, int64_t row) {
 
 // Keeps its input and one fp32 number a row; torch's makes fp32 copies of a 16-bit input, and keeps its scaled form.
 struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& gain) {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& input, const at::Tensor& gain, double eps) {
     const at::Tensor x = input.contiguous(), y = at::empty_like(x);
     const int64_t width = x.size(-1), rows = width == 0 ? 0 : x.numel() / width;
     const at::Tensor r = at::empty({rows}, x.options().dtype(at::kFloat));
     each_part(rows, [&](int64_t begin, int64_t end, int64_t) {
       kernels::rms_norm({dtype_of(x.scalar_type()), end - begin, width}, row_of<const void>(x, begin), gain.data_ptr(),
-                        static_cast<float>(kEpsilon), row_of<void>(y, begin), r.mutable_data_ptr<float>() + begin);
+                        static_cast<float>(eps), row_of<void>(y, begin), r.mutable_data_ptr<float>() + begin);
     });
     context->save_for_backward({x, gain, r});
     return y;
@@ -49,7 +48,7 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
                                  row_of<const void>(x, begin), gain.data_ptr(), r.const_data_ptr<float>() + begin,
                                  row_of<void>(dx, begin), row_of<float>(parts, part));
     });
-    return {dx, context->needs_input_grad(1) ? parts.sum(0).to(gain.scalar_type()) : at::Tensor()};
+    return {dx, context->needs_input_grad(1) ? parts.sum(0).to(gain.scalar_type()) : at::Tensor(), at::Tensor()};
   }
 
  private:
@@ -65,10 +64,10 @@ struct RmsNormFunction : torch::autograd::Function<RmsNormFunction> {
 
 }  // namespace
 
-at::Tensor norm(NormKind kind, const at::Tensor& x, Parameter& gain, Parameter* bias) {
+at::Tensor norm(const NormStyle& style, const at::Tensor& x, Parameter& gain, Parameter* bias) {
   const int64_t width = gain.spec().sizes[0];
-  if (kind == NormKind::kRmsNorm) return RmsNormFunction::apply(x, gain.value());
-  return at::layer_norm(x, {width}, gain.value(), bias ? bias->value() : at::Tensor(), kEpsilon);
+  if (style.kind == NormKind::kRmsNorm) return RmsNormFunction::apply(x, gain.value(), style.eps);
+  return at::layer_norm(x, {width}, gain.value(), bias ? bias->value() : at::Tensor(), style.eps);
 }
 
 }  // namespace herd::nn

@@ -6,14 +6,20 @@
 #include "herd/nn/attention_with_dropout.h"
 #include "herd/nn/key_value_cache.h"
 #include "herd/nn/linear.h"
+#include "herd/nn/rotary.h"
 
 namespace herd::nn {
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,
                           const Context& context) {
-  const int64_t B = x_BTD.size(0), T = x_BTD.size(1), H = shape.heads, A = parameters.qkv_weight.spec().sizes[0] / 3;
-  const Tuple qkv = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias).split(A, -1);
-  const auto heads = [&](const at::Tensor& part_BTA) { return part_BTA.view({B, T, H, A / H}).transpose(1, 2); };
+  const int64_t B = x_BTD.size(0), T = x_BTD.size(1), H = shape.heads, K = shape.kv_heads;
+  const int64_t d = parameters.qkv_weight.spec().sizes[0] / (H + 2 * K);
+  at::Tensor all = linear(x_BTD, parameters.qkv_weight, parameters.qkv_bias);
+  if (shape.rotary.defined())
+    all = rotate_heads(all, shape.rotary, H + K, context.cache != nullptr ? context.cache->length() : 0);
+  const Tuple qkv = all.split_with_sizes({H * d, K * d, K * d}, -1);
+  all.reset();
+  const auto heads = [&](const at::Tensor& part) { return part.view({B, T, -1, d}).transpose(1, 2); };
   at::Tensor q = heads(qkv[0]), k = heads(qkv[1]), v = heads(qkv[2]);
   if (x_BTD.is_cpu() && x_BTD.scalar_type() == at::kHalf)  // as in linear.h
     q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
@@ -26,8 +32,8 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   const at::Tensor y_BHTd =
       shape.dropout > 0 && context.training
           ? attention_with_dropout(q, k, v, {shape.causal, shape.dropout, shape.recompute, shape.first_head}, context)
-          : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal);
-  return linear(y_BHTd.transpose(1, 2).reshape({B, T, A}).to(x_BTD.scalar_type()), parameters.out_weight,
+          : at::scaled_dot_product_attention(q, k, v, {}, 0.0, causal, {}, H != K);
+  return linear(y_BHTd.transpose(1, 2).reshape({B, T, H * d}).to(x_BTD.scalar_type()), parameters.out_weight,
                 parameters.out_bias);
 }
 

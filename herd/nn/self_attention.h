@@ -1,11 +1,12 @@
-// Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H heads of D / H. A rank
-// that has a part of the heads has their rows of the first projection and their columns of the second, and gives a
-// partial sum.
-//   x_BTD -> qkv (B, T, 3D) -> H heads of softmax(q k^T / sqrt(D/H)) v -> y_BTD, before dropout and the residual.
+// Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H query heads and K key and
+// value heads of width d; head h reads key head h / (H/K). A rank that has a part of the heads has their rows of the
+// first projection and their columns of the second, and gives a partial sum.
+//   x_BTD -> qkv (B, T, (H + 2K) d) -> H heads of softmax(q k^T / sqrt(d)) v -> y_BTD, before dropout and the residual.
+// Rotary turns q and k before they meet and before they are cached (rotary.h); positions count from the cache's length.
 // Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135); with
 // dropout the plain equation, which keeps two of them or computes them again.
-//   Forward 8*B*T*D^2 + 4*B*T^2*D FLOP (causal masks half of the second term; it is counted whole).
-// Source: Vaswani et al. 2017, arXiv:1706.03762.
+//   Forward 4*B*T*D*(H + K)*d + 4*B*T^2*H*d FLOP (causal masks half of the second term; it is counted whole).
+// Source: Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245 (grouped heads).
 #pragma once
 
 #include "herd/nn/block.h"
@@ -13,14 +14,15 @@
 namespace herd::nn {
 
 struct AttentionParameters {
-  Parameter& qkv_weight;  // (3D, D): rows of q, then k, then v
-  Parameter* qkv_bias;    // (3D) or none
-  Parameter& out_weight;  // (D, D)
+  Parameter& qkv_weight;  // ((H + 2K) d, D): rows of q, then k, then v
+  Parameter* qkv_bias;    // ((H + 2K) d) or none
+  Parameter& out_weight;  // (D, H d)
   Parameter* out_bias;    // (D) or none
 };
 
 struct AttentionShape {
-  int64_t heads = 1;
+  int64_t heads = 1, kv_heads = 1;
+  at::Tensor rotary = {};  // frequencies (d / 2); undefined = q and k do not turn
   bool causal = true;
   double dropout = 0;      // of attention weights
   bool recompute = false;  // with dropout: keeps no T x T matrix (attention_with_dropout.h)

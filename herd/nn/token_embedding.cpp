@@ -8,19 +8,24 @@
 namespace herd::nn {
 
 TokenEmbedding::TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> groups, Parameter& tokens_VD,
-                               Parameter& positions_CD, double dropout)
+                               Parameter* positions_CD, double dropout)
     : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), positions_CD_(positions_CD), dropout_(dropout) {}
 
 Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
+  at::Tensor x_BTD = embedding(ids_BT.at(0), tokens_VD_);
+  if (positions_CD_ != nullptr) x_BTD = x_BTD + positions_of(ids_BT[0].size(1), context);
+  return {dropout(x_BTD, dropout_, Site::kEmbedding, context)};
+}
+
+at::Tensor TokenEmbedding::positions_of(int64_t T, const Context& context) const {
   const int64_t begin = context.cache != nullptr ? context.cache->length() : 0;
-  const int64_t T = ids_BT.at(0).size(1), C = positions_CD_.spec().sizes[0];
+  const int64_t C = positions_CD_->spec().sizes[0];
   if (begin + T > C) {
     throw Error(Code::kBadConfig, "sequences of " + std::to_string(begin + T) + " tokens, but the model's context is " +
                                       std::to_string(C) + "\n  fix: model.context of at least " +
                                       std::to_string(begin + T));
   }
-  const at::Tensor x_BTD = embedding(ids_BT[0], tokens_VD_) + positions_CD_.value().narrow(0, begin, T);
-  return {dropout(x_BTD, dropout_, Site::kEmbedding, context)};
+  return positions_CD_->value().narrow(0, begin, T);
 }
 
 }  // namespace herd::nn

@@ -1,4 +1,5 @@
 // The first block of a language model: token ids int64 (B, T) -> x_BTD = tokens[id] + positions[0 .. T), with dropout.
+// A model whose attention knows positions (rotary.h) has none here.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -7,14 +8,15 @@ namespace herd::nn {
 
 class TokenEmbedding final : public Block {
  public:
-  // Both parameters belong to `groups`.
-  TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> groups, Parameter& tokens_VD, Parameter& positions_CD,
+  // The parameters belong to `groups`; positions may be null.
+  TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> groups, Parameter& tokens_VD, Parameter* positions_CD,
                  double dropout);
   Tuple forward(const Tuple& ids_BT, const Context& context) override;  // throws kBadConfig if T > C
 
  private:
+  at::Tensor positions_of(int64_t T, const Context& context) const;
   Parameter& tokens_VD_;
-  Parameter& positions_CD_;
+  Parameter* positions_CD_;
   double dropout_;
 };
 

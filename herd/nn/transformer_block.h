@@ -1,26 +1,43 @@
-// One pre-norm decoder block.   x_BTD -> x_BTD, width D, feed-forward width F.
-//   h = x + dropout(attention(ln_1(x)));  y = h + dropout(down(gelu(up(ln_2(h)))))      gelu by its tanh form
-//   Forward 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP; backward twice that.
-//   Keeps for backward (elements per token): 2D norms' outputs, 3D qkv, D attention, D h, 2F around gelu, and the
-//   input.
-// Source: Radford et al. 2019 (GPT-2); Xiong et al. 2020, arXiv:2002.04745 for pre-norm.
+// One pre-norm decoder block.   x_BTD -> x_BTD, width D, feed-forward width F, H heads and K key heads of d.
+//   h = x + dropout(attention(ln_1(x)));  y = h + dropout(feed_forward(ln_2(h)))      self_attention.h, feed_forward.h
+//   Forward of GPT 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP, of Llama 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d;
+//   backward twice that.
+//   Keeps for backward (elements per token): 2D norms' outputs, (H + 2K)d qkv, Hd attention, D h, 2F around gelu or 4F
+//   around the gate, and the input.
+// Source: Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971 (Llama); Xiong et al. 2020,
+// arXiv:2002.04745 for pre-norm.
 #pragma once
+
+#include <optional>
 
 #include "herd/nn/block.h"
 #include "herd/nn/norm.h"
+#include "herd/nn/rotary.h"
+#include "herd/nn/self_attention.h"
 
 namespace herd::nn {
 
 struct TransformerShape {
   int64_t width = 0, heads = 1, ffn = 0;
-  NormKind norm = NormKind::kLayerNorm;
+  int64_t kv_heads = 0;    // 0 = heads
+  int64_t head_width = 0;  // 0 = width / heads
+  NormStyle norm = {};
+  bool gated = false;                 // feed forward: SwiGLU
+  bool biases = true;                 // of linear layers
+  std::optional<Rotary> rotary = {};  // none: q and k do not turn
   double dropout = 0;
   bool recompute_attention = false;  // AttentionShape::recompute
+  int64_t query_heads_per_key() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
+  int64_t width_of_head() const { return head_width == 0 ? width / heads : head_width; }
 };
+
+// Of `heads` of the layer's heads, from `first_head` on.
+AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head = 0);
 
 class TransformerBlock final : public Block {
  public:
-  // `groups` hold prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.up, mlp.down} + {.weight, .bias}.
+  // `groups` hold prefix + {ln_1, attn.qkv, attn.proj, ln_2, mlp.gate, mlp.up, mlp.down} + {.weight, .bias}, as far as
+  // transformer_parameters() has them.
   TransformerBlock(std::string name, std::vector<std::shared_ptr<ParameterGroup>> groups, const std::string& prefix,
                    const TransformerShape& shape);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;
@@ -28,12 +45,13 @@ class TransformerBlock final : public Block {
  private:
   struct Weights {
     Parameter* weight;
-    Parameter* bias;  // null where there is none
+    Parameter* bias;
   };
-  Weights find(const std::string& name) const;
+  Weights find(const std::string& name, bool has_bias) const;  // null where there is none
   TransformerShape shape_;
+  AttentionShape attention_;
   std::string prefix_;
-  Weights ln_1_, qkv_, out_, ln_2_, up_, down_;
+  Weights ln_1_, qkv_, out_, ln_2_, gate_, up_, down_;
 };
 
 // The parameters of one block in their order; layers = depth of the whole model (residual projections start smaller).

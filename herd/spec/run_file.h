@@ -26,6 +26,11 @@ struct RunFile {
     double dropout = 0;
     bool tie_embeddings = true;
     std::string norm = "layernorm";
+    double norm_eps = 1e-5;
+    double rope_theta = 10000;
+    std::string rope_scaling = "none";
+    double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
+    int64_t rope_original_context = 8192;
     std::string weights = "none";  // a checkpoint whose weights the run starts from; none = what the seed gives
     std::string frozen = "none";   // patterns of parameters that are not trained (frozen.h)
     bool operator==(const Model&) const = default;

@@ -47,6 +47,23 @@ void check_sizes(const RunFile& run) {
           "model.context = 1024, train.micro_batch = 1, or a smaller model");
 }
 
+void check_rotary(const RunFile::Model& model) {
+  if (model.kind != "llama") {
+    require(model.rope_scaling == "none",
+            "model.rope_scaling = \"" + model.rope_scaling + "\" is of llama, but model.kind = \"" + model.kind + "\"",
+            "model.rope_scaling = \"none\"");
+    return;
+  }
+  require(model.head_width % 2 == 0,
+          "heads of llama turn in pairs of elements: model.head_width must be even, got " +
+              std::to_string(model.head_width),
+          "model.head_width = " + std::to_string(model.head_width + 1));
+  require(model.rope_scaling != "llama3" || model.rope_low_freq_factor < model.rope_high_freq_factor,
+          "model.rope_low_freq_factor must be less than model.rope_high_freq_factor: " +
+              std::to_string(model.rope_low_freq_factor) + " and " + std::to_string(model.rope_high_freq_factor),
+          "model.rope_low_freq_factor = 1 and model.rope_high_freq_factor = 4");
+}
+
 void must_divide(const char* what, int64_t divisor, const char* whole_name, int64_t whole) {
   if (whole % divisor == 0) return;
   const std::string d = std::to_string(divisor), w = std::to_string(whole);
@@ -71,6 +88,7 @@ void check_rules(const RunFile& run) {
   check_sizes(run);
   const auto& model = run.model;
   must_divide("model.kv_heads", model.kv_heads, "model.heads", model.heads);
+  check_rotary(model);
   const auto& optimizer = run.optimizer;
   require(optimizer.lr_min <= optimizer.lr,
           "optimizer.lr_min must not exceed optimizer.lr: " + std::to_string(optimizer.lr_min) + " > " +

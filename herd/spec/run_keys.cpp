@@ -60,6 +60,20 @@ std::vector<Key> make_keys() {
            "the output layer uses the embedding's weights"),
       text("model", "norm", HERD_FIELD(model.norm), {"layernorm", "rmsnorm"},
            "kind of normalisation; llama and t5 have rmsnorm"),
+      number("model", "norm_eps", HERD_FIELD(model.norm_eps), 0, 1,
+             "added to the variance (layernorm) or the mean square (rmsnorm)", true),
+      number("model", "rope_theta", HERD_FIELD(model.rope_theta), 1, kMany,
+             "llama's positions: pair i of a head of width d turns by theta^(-2i/d) a token", true),
+      text("model", "rope_scaling", HERD_FIELD(model.rope_scaling), {"none", "linear", "llama3"},
+           "llama's turns for contexts that are longer than those of the first training; linear = each by rope_factor "
+           "less; llama3 = slow ones by rope_factor less, fast ones as they are, between them a blend"),
+      number("model", "rope_factor", HERD_FIELD(model.rope_factor), 1, kMany, "by which turns are less"),
+      number("model", "rope_low_freq_factor", HERD_FIELD(model.rope_low_freq_factor), 0, kMany,
+             "of llama3: turns are slow that complete fewer rounds than this in rope_original_context", true),
+      number("model", "rope_high_freq_factor", HERD_FIELD(model.rope_high_freq_factor), 0, kMany,
+             "of llama3: turns are fast that complete more rounds; above rope_low_freq_factor", true),
+      integer("model", "rope_original_context", HERD_FIELD(model.rope_original_context), 1,
+              "of llama3: context of the first training", kMostTokens),
       text("model", "weights", HERD_FIELD(model.weights), {},
            "a checkpoint, a run's folder or a GPT-2 folder of transformers whose weights the"
            " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "

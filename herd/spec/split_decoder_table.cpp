@@ -12,7 +12,8 @@ BlockShape TableBuilder::part(const std::string& name, Split split) const {
   return block;
 }
 
-// Looks up the tokens whose rows this rank has. Keeps which ones these are, at most all, and the rows' numbers.
+// Looks up the tokens whose rows this rank has. Keeps which ones
+// these are, at most all, and the rows' numbers.
 BlockShape TableBuilder::cut_embedding() const {
   BlockShape block = part("embedding", Split::kCut);
   const int64_t rd = block.output_bytes;
@@ -149,12 +150,13 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
       (parameter.cut_dim < 0 ? whole : cut).push_back(std::move(parameter));
     const int own = table.add_group(name, std::move(whole)), shared = table.add_group(name + ".tp", std::move(cut));
     const int layer = static_cast<int>(l) + 1;
+    const std::vector<int> biases = style.biases ? std::vector<int>{own} : std::vector<int>{};
     add(table.norm(name + ".norm_1"), layer, {own});
     const int mixed = add(table.cut_attention(name + ".attention", style), layer, {shared});
-    const int sum = add(table.add(name + ".add_1"), layer, {own}, {x, mixed});
+    const int sum = add(table.add(name + ".add_1"), layer, biases, {x, mixed});
     add(table.norm(name + ".norm_2"), layer, {own});
     const int fed = add(table.cut_feed(name + ".mlp", style), layer, {shared});
-    x = add(table.add(name + ".add_2"), layer, {own}, {sum, fed});
+    x = add(table.add(name + ".add_2"), layer, biases, {sum, fed});
   }
   const int last = static_cast<int>(m.layers) + 1;
   std::vector<ParameterShape> final_norm;

@@ -17,7 +17,7 @@ struct Built {
 
 const std::vector<Built>& built() {
   static const std::vector<Built> list = {
-      {"model.kind", {"\"gpt\""}},
+      {"model.kind", {"\"gpt\"", "\"llama\""}},
       {"mesh.cp", {"1"}},
       {"mesh.ep", {"1"}},
       {"strategy.zero", {"0", "1", "2", "3"}},
@@ -52,18 +52,6 @@ void refuse_unbuilt(const RunFile& run) {
                                           " is not in this version\n  fix: " + key.full_name() + " = " + have);
       }
     }
-  }
-  if (run.model.head_width != 0 && run.model.head_width * run.model.heads != run.model.width) {
-    throw Error(Code::kBadConfig, "model.head_width = " + std::to_string(run.model.head_width) + " with " +
-                                      std::to_string(run.model.heads) + " heads and width " +
-                                      std::to_string(run.model.width) +
-                                      " is not in this version\n  fix: " + "model.head_width = 0");
-  }
-  if (run.model.kv_heads != 0 && run.model.kv_heads != run.model.heads) {
-    throw Error(Code::kBadConfig,
-                "model.kv_heads = " + std::to_string(run.model.kv_heads) +
-                    " with model.heads = " + std::to_string(run.model.heads) +
-                    " is not in this version\n  fix: model.kv_heads = " + std::to_string(run.model.heads));
   }
 }
 

@@ -21,7 +21,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/draw/timeline.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
 #include "herd/program/draw.h"

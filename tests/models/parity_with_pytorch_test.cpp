@@ -3,11 +3,10 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
 
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
+#include "python_exchange_internal.h"
 #include "tests/support/python_with_torch.h"
-#include "training_run_internal.h"
 
 namespace herd::models {
 namespace {
@@ -15,20 +14,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr double kTolerance = 1e-5;  // relative, per tensor and per loss
-
-template <typename T>
-void write_file(const fs::path& path, const at::Tensor& tensor) {
-  std::ofstream(path, std::ios::binary)
-      .write(static_cast<const char*>(tensor.const_data_ptr()), tensor.numel() * static_cast<int64_t>(sizeof(T)));
-}
-
-template <typename T>
-std::vector<T> read_file(const fs::path& path) {
-  std::vector<T> values(fs::file_size(path) / sizeof(T));
-  std::ifstream(path, std::ios::binary)
-      .read(reinterpret_cast<char*>(values.data()), static_cast<int64_t>(values.size() * sizeof(T)));
-  return values;
-}
 
 struct Folder {
   fs::path path;
@@ -56,11 +41,8 @@ spec::RunFile::Model small_gpt(const ParityCase& test) {
 at::Tensor batch() { return at::arange(6 * 17, at::kLong).mul(37).remainder(61).view({6, 17}); }
 
 TrainingRun make_run(const ParityCase& test) {
-  TrainingRun run(make_gpt(small_gpt(test)));
-  // Larger than any initialisation and nowhere zero, so that every gradient matters.
-  for (const auto& group : run.model().groups) {
-    group->weights().add_(at::arange(group->elements(), at::kFloat).mul_(0.7f).sin_(), 0.05);
-  }
+  TrainingRun run(make_model(small_gpt(test)));
+  enlarge(run);
   return run;
 }
 
@@ -87,16 +69,7 @@ class ParityWithPyTorch : public testing::TestWithParam<ParityCase> {
     const fs::path folder = folder_of(test);
     fs::create_directory(folder);
     const TrainingRun run = make_run(test);
-    std::ofstream names(folder / "names.txt");
-    for (const auto& group : run.model().groups) {
-      for (const nn::Parameter& parameter : group->parameters()) {
-        names << parameter.spec().name;
-        for (int64_t size : parameter.spec().sizes) names << ' ' << size;
-        names << '\n';
-      }
-    }
-    write_file<int64_t>(folder / "tokens.bin", batch());
-    write_file<float>(folder / "weights.bin", run.weights());
+    models::write_input(folder, run, batch());
     return folder;
   }
 
@@ -148,7 +121,7 @@ TEST(DropoutParity, MicroBatchesDrawWhatTheWholeWould) {
   shape.dropout = 0.2;
   const at::Tensor inputs = batch().slice(1, 0, 16), targets = batch().slice(1, 1, 17);
   const nn::Context context{.training = true, .seed = 3, .step = 4, .samples = {60, 61, 62, 63, 64, 65}};
-  TrainingRun whole(make_gpt(shape)), cut(make_gpt(shape)), plain(make_gpt(shape));
+  TrainingRun whole(make_model(shape)), cut(make_model(shape)), plain(make_model(shape));
   const double a = whole.gradient(inputs, targets, 1, context), b = cut.gradient(inputs, targets, 3, context);
   EXPECT_NEAR(a, b, 1e-6 * a);
   EXPECT_LE((whole.gradients() - cut.gradients()).norm().item<double>(),

@@ -50,5 +50,24 @@ TEST(AttentionWithDropout, KeepsNoMatrixOfTokensByTokens_WhenItIsComputedAgain) 
   EXPECT_EQ(attend({true, 0.3, true}).kept, kOutput);  // q, k and v are the caller's
 }
 
+TEST(AttentionWithDropout, SharesKeyHeadsAmongHeads_AsIfEachHadACopy) {
+  const Context context{.training = true, .seed = 1, .step = 2, .samples = {7, 9}, .layer = 1};
+  const at::Tensor q = wave({kBatch, 6, kTokens, kHeadWidth}, 0.31);
+  const at::Tensor k = wave({kBatch, 2, kTokens, kHeadWidth}, 0.77), v = wave({kBatch, 2, kTokens, kHeadWidth}, 1.3);
+  for (const bool again : {false, true}) {
+    const std::vector<at::Tensor> shared = {q.clone().requires_grad_(), k.clone().requires_grad_(),
+                                            v.clone().requires_grad_()};
+    std::vector<at::Tensor> copied = shared;
+    for (size_t i : {size_t{1}, size_t{2}}) copied[i] = shared[i].repeat_interleave(3, 1);
+    const AttentionDropout options{true, 0.3, again};
+    const at::Tensor a = attention_with_dropout(shared[0], shared[1], shared[2], options, context);
+    const at::Tensor b = attention_with_dropout(copied[0], copied[1], copied[2], options, context);
+    EXPECT_TRUE(at::allclose(a, b, 1e-5, 1e-6));
+    const auto from_a = torch::autograd::grad({a}, shared, {wave(a.sizes(), 1.9)});
+    const auto from_b = torch::autograd::grad({b}, shared, {wave(a.sizes(), 1.9)});
+    for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(at::allclose(from_a[i], from_b[i], 1e-4, 1e-5)) << i;
+  }
+}
+
 }  // namespace
 }  // namespace herd::nn

@@ -10,6 +10,15 @@ namespace herd::nn {
 namespace {
 
 constexpr TransformerShape kShape{.width = 16, .heads = 4, .ffn = 24};
+constexpr TransformerShape kLlama{.width = 16,
+                                  .heads = 4,
+                                  .ffn = 24,
+                                  .kv_heads = 2,
+                                  .head_width = 6,
+                                  .norm = {NormKind::kRmsNorm},
+                                  .gated = true,
+                                  .biases = false,
+                                  .rotary = Rotary{.theta = 50}};
 
 struct OneBlock : OwnedGroup {
   explicit OneBlock(const TransformerShape& shape)
@@ -31,8 +40,7 @@ TEST(TransformerBlock, TokensDoNotSeeTheFuture) {
 
 // The slope of sum(y * dy) along x and along every parameter, by central differences.
 TEST(TransformerBlock, GradientsAreSlopes_WithAndWithoutDropout) {
-  for (double p : {0.0, 0.25}) {
-    TransformerShape shape = kShape;
+  for (auto [shape, p] : {std::pair(kShape, 0.0), {kShape, 0.25}, {kLlama, 0.0}, {kLlama, 0.25}}) {
     shape.dropout = p;
     OneBlock one(shape);
     const at::Tensor x = wave({2, 5, 16}, 0.31), dy = wave({2, 5, 16}, 0.77);

@@ -4,7 +4,7 @@
 #include <ATen/ops/arange.h>
 #include <gtest/gtest.h>
 
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/nn/run_block.h"
 #include "herd/runtime/executor.h"
 #include "herd/spec/layout.h"

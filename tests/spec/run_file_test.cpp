@@ -154,6 +154,12 @@ TEST(RunFile, NamesTheRule_WhenKeysContradictEachOther) {
   EXPECT_EQ(refusal("[model]\nheads = 7\n"),
             "model.heads must divide model.width: 768 % 7 = 5\n  fix: model.heads = 6");
   EXPECT_THAT(refusal("[model]\nkv_heads = 5\n"), HasSubstr("model.kv_heads must divide model.heads: 12 % 5 = 2"));
+  EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nhead_width = 7\n"),
+              AllOf(HasSubstr("model.head_width must be even, got 7"), HasSubstr("fix: model.head_width = 8")));
+  EXPECT_THAT(refusal("[model]\nkind = \"llama\"\nrope_scaling = \"llama3\"\nrope_low_freq_factor = 4\n"),
+              HasSubstr("rope_low_freq_factor must be less than model.rope_high_freq_factor: 4"));
+  EXPECT_THAT(refusal("[model]\nrope_scaling = \"linear\"\n"),
+              AllOf(HasSubstr("model.rope_scaling = \"linear\" is of llama"), HasSubstr("fix:")));
   EXPECT_THAT(refusal("[optimizer]\nlr_min = 1.0\n"), HasSubstr("lr_min must not exceed"));
   EXPECT_THAT(refusal("[optimizer]\nwarmup_steps = 201\n"), HasSubstr("201 > 200"));
   EXPECT_THAT(refusal("[mesh]\npp = 15\n"), HasSubstr("15 > layers 12 + 2"));

@@ -8,7 +8,7 @@
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/optim/adamw.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_table.h"

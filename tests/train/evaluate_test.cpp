@@ -6,7 +6,7 @@
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/table.h"

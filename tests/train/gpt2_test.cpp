@@ -9,7 +9,7 @@
 #include "command.h"
 #include "herd/convert/weight_source.h"
 #include "herd/data/tokenizer.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/nn/run_block.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"

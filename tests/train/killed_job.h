@@ -21,7 +21,7 @@
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
 #include "herd/comm/fork_world.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/optim/adamw.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"

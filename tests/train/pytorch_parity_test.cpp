@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "command.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/metrics.h"
 #include "herd/train/data_source.h"

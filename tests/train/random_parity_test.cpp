@@ -29,6 +29,21 @@ struct Combination {
   int data_ranks() const { return ranks / pp / tp; }
 };
 
+// A Llama every other time; of either kind key heads that heads share, half of the time.
+template <class In>
+void draw_kind(spec::RunFile::Model& model, int64_t tp, const In& in) {
+  if (in(0, 1) == 1) model.kv_heads = tp;
+  if (in(0, 1) == 1) return;
+  model.kind = "llama";
+  model.norm = "rmsnorm";
+  model.norm_eps = 1e-6;
+  model.head_width += model.head_width % 2;
+  model.rope_theta = 30;
+  model.rope_scaling = in(0, 1) == 1 ? "llama3" : "none";
+  model.rope_factor = 4;
+  model.rope_original_context = 16;
+}
+
 // Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
 // share unevenly more often than not, and which makes as many micro-batches as asked for.
 spec::RunFile drawn(const Combination& c) {
@@ -66,6 +81,7 @@ spec::RunFile drawn(const Combination& c) {
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
+  draw_kind(run.model, c.tp, in);
   return run;
 }
 
@@ -75,8 +91,9 @@ std::string text(const Combination& c, const spec::RunFile& run) {
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", tp " +
          std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") + "offload " + c.offload + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | layers " + std::to_string(m.layers) + ", width " +
-         std::to_string(m.width) + ", heads " + std::to_string(m.heads) + ", ffn " + std::to_string(m.ffn) +
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
+         ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
+         std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +
          ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
          std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
          std::to_string(run.train.batch);

@@ -12,7 +12,7 @@
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
 #include "herd/spec/layout.h"

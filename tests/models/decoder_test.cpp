@@ -1,4 +1,4 @@
-#include "herd/models/gpt.h"
+#include "herd/models/decoder.h"
 
 #include <gtest/gtest.h>
 
@@ -12,24 +12,29 @@
 namespace herd::models {
 namespace {
 
-struct GptCase {
+struct DecoderCase {
+  const char* name;
+  const char* kind;
   bool tied;
   const char* norm;
+  int64_t kv_heads = 4, head_width = 0;
 };
 
-class Gpt : public testing::TestWithParam<GptCase> {
+class Decoder : public testing::TestWithParam<DecoderCase> {
  protected:
   spec::RunFile run() const {
     spec::RunFile file;
     file.model = {.layers = 3, .width = 32, .heads = 4, .ffn = 48, .context = 10, .vocab = 50};
-    file.model.kv_heads = 4;
+    file.model.kind = GetParam().kind;
+    file.model.kv_heads = GetParam().kv_heads;
+    file.model.head_width = GetParam().head_width;
     file.model.tie_embeddings = GetParam().tied;
     file.model.norm = GetParam().norm;
     return file;
   }
 };
 
-TEST_P(Gpt, HasTheNamesShapesAndOrderOfItsTable) {
+TEST_P(Decoder, HasTheNamesShapesAndOrderOfItsTable) {
   const Model model = make_model(run().model);
   const spec::ModelTable table = spec::model_table(run(), 1);
   ASSERT_EQ(model.groups.size(), table.groups.size());
@@ -53,7 +58,7 @@ TEST_P(Gpt, HasTheNamesShapesAndOrderOfItsTable) {
 }
 
 // Every GEMM of a step counted by running it: 2 * rows * columns * inner, from the shapes that flow through.
-TEST_P(Gpt, MultipliesAsOftenAsItsTableSays) {
+TEST_P(Decoder, MultipliesAsOftenAsItsTableSays) {
   const spec::RunFile file = run();
   const spec::ModelTable table = spec::model_table(file, 2);
   const Model model = make_model(file.model);
@@ -80,7 +85,7 @@ int64_t kept_by_forward(nn::Block& block, const nn::Tuple& x, const nn::Context&
   return DeviceMemory::live_bytes() - before - static_cast<int64_t>(graph.outputs[0].nbytes());
 }
 
-TEST_P(Gpt, KeepsTheBytesItsTableSays) {
+TEST_P(Decoder, KeepsTheBytesItsTableSays) {
   DeviceMemory::install();
   struct Kind {
     double dropout;
@@ -107,7 +112,7 @@ TEST_P(Gpt, KeepsTheBytesItsTableSays) {
   }
 }
 
-TEST_P(Gpt, DecaysMatricesAndNothingElse) {
+TEST_P(Decoder, DecaysMatricesAndNothingElse) {
   for (const auto& group : make_model(run().model).groups) {
     for (const nn::Parameter& parameter : group->parameters()) {
       const nn::ParameterSpec& spec = parameter.spec();
@@ -116,15 +121,20 @@ TEST_P(Gpt, DecaysMatricesAndNothingElse) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Kinds, Gpt,
-                         testing::Values(GptCase{true, "layernorm"}, GptCase{false, "layernorm"},
-                                         GptCase{true, "rmsnorm"}, GptCase{false, "rmsnorm"}),
-                         [](const auto& test) {
-                           return std::string(test.param.norm) + (test.param.tied ? "Tied" : "Untied");
-                         });
+INSTANTIATE_TEST_SUITE_P(Kinds, Decoder,
+                         testing::Values(DecoderCase{"GptTied", "gpt", true, "layernorm"},
+                                         DecoderCase{"GptUntied", "gpt", false, "layernorm"},
+                                         DecoderCase{"GptRmsTied", "gpt", true, "rmsnorm"},
+                                         DecoderCase{"GptRmsUntied", "gpt", false, "rmsnorm"},
+                                         DecoderCase{"GptGrouped", "gpt", false, "layernorm", 2, 12},
+                                         DecoderCase{"LlamaTied", "llama", true, "rmsnorm"},
+                                         DecoderCase{"LlamaUntied", "llama", false, "rmsnorm"},
+                                         DecoderCase{"LlamaGrouped", "llama", false, "rmsnorm", 2},
+                                         DecoderCase{"LlamaOneKeyHead", "llama", true, "rmsnorm", 1, 12}),
+                         [](const auto& test) { return std::string(test.param.name); });
 
-TEST(GptErrors, RefusesKindsThatAreNotBuilt) {
-  for (const char* kind : {"llama", "bert", "t5", "moe"}) {
+TEST(DecoderErrors, RefusesKindsThatAreNotBuilt) {
+  for (const char* kind : {"bert", "t5", "moe"}) {
     spec::RunFile::Model model;
     model.kind = kind;
     try {

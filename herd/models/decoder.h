@@ -1,10 +1,14 @@
-// GPT: learned positions, pre-norm decoder blocks (LayerNorm or RMSNorm, GELU), tied or untied head.
+// Decoders: pre-norm blocks, tied or untied head.
+//   gpt    learned positions (wpe), LayerNorm or RMSNorm, GELU, biases
+//   llama  rotary positions, RMSNorm, SwiGLU, no biases, no wpe
+//   Either may have fewer key and value heads than heads, and heads that are not width / heads wide.
 //   blocks: embedding | h.0 .. h.L-1 | head
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
 //   Parameters that model.frozen names form groups of their own (spec/frozen.h).
 // The same names, shapes and order as spec's table of the model.
-// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners".
+// Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023,
+// arXiv:2302.13971 and arXiv:2307.09288 (Llama).
 #pragma once
 
 #include <optional>
@@ -27,10 +31,9 @@ ModelOptions options_of(const spec::ModelTable& table);
 // In the blocks and groups of the table. Where it is split (spec::program_table), what the rank at `place` of the
 // tensor-parallel axis has of the model; its initial weights are those of the whole.
 Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
-Model make_split_gpt(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
 
-// Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
+// The whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
 Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});
-Model make_gpt(const spec::RunFile::Model& shape, const ModelOptions& options = {});
 
 }  // namespace herd::models

@@ -2,8 +2,8 @@
 
 #include "herd/base/check.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/models/gpt.h"
-#include "herd/models/gpt_parameters_internal.h"
+#include "herd/models/decoder.h"
+#include "herd/models/decoder_parameters_internal.h"
 #include "herd/nn/layer_parts.h"
 
 namespace herd::models {
@@ -36,7 +36,7 @@ class SplitBuilder {
       for (const ParameterSpec& spec : specs) whole_.emplace(spec.name, spec);
     };
     add({token_embedding(shape_), position_embedding(shape_), output_projection(shape_)});
-    add(final_norm(shape_));
+    add(final_norm(layer_));
     for (int64_t l = 0; l < shape_.layers; ++l)
       add(nn::transformer_parameters("h." + std::to_string(l) + ".", layer_, shape_.layers));
   }
@@ -63,12 +63,13 @@ class SplitBuilder {
     GroupList groups;
     for (const int g : block.groups) groups.push_back(model_.groups[static_cast<size_t>(g)]);
     const auto one = [&](const std::string& name) -> Parameter& { return nn::find(groups, name); };
-    const bool has_bias = layer_.norm == nn::NormKind::kLayerNorm;
+    const auto if_there = [&](bool there, const std::string& name) { return there ? &one(name) : nullptr; };
     const auto norm = [&](const std::string& name) {
       return std::make_shared<nn::Norm>(block.name, groups, layer_.norm, one(name + ".weight"),
-                                        has_bias ? &one(name + ".bias") : nullptr);
+                                        if_there(layer_.norm.has_bias(), name + ".bias"));
     };
-    if (block.name == "embedding") return std::make_shared<nn::CutEmbedding>(groups, one("wte.weight"));
+    if (block.name == "embedding")
+      return std::make_shared<nn::CutEmbedding>(groups, one("wte.weight"), layer_.rotary ? shape_.dropout : 0);
     if (block.name == "positions") return std::make_shared<nn::AddPositions>(groups, one("wpe.weight"), shape_.dropout);
     if (block.name == "norm_f") return norm("ln_f");
     if (block.name == "head")
@@ -81,19 +82,19 @@ class SplitBuilder {
       const int64_t heads = layer_.heads / table_.tp;
       return std::make_shared<nn::CutAttention>(
           block.name, groups,
-          nn::AttentionParameters{one(layer + "attn.qkv.weight"), &one(layer + "attn.qkv.bias"),
+          nn::AttentionParameters{one(layer + "attn.qkv.weight"), if_there(layer_.biases, layer + "attn.qkv.bias"),
                                   one(layer + "attn.proj.weight"), nullptr},
-          nn::AttentionShape{.heads = heads,
-                             .dropout = layer_.dropout,
-                             .recompute = layer_.recompute_attention,
-                             .first_head = heads * place_});
+          nn::attention_shape(layer_, heads, heads * place_));
     }
     if (part == "mlp")
-      return std::make_shared<nn::CutFeedForward>(block.name, groups, one(layer + "mlp.up.weight"),
-                                                  &one(layer + "mlp.up.bias"), one(layer + "mlp.down.weight"));
+      return std::make_shared<nn::CutFeedForward>(
+          block.name, groups,
+          nn::FeedForwardParameters{if_there(layer_.gated, layer + "mlp.gate.weight"), one(layer + "mlp.up.weight"),
+                                    if_there(layer_.biases, layer + "mlp.up.bias"), one(layer + "mlp.down.weight"),
+                                    nullptr});
     HERD_CHECK(part == "add_1" || part == "add_2", "no block is called " + block.name);
-    Parameter& bias = one(layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
-    return std::make_shared<nn::AddSum>(block.name, groups, &bias, layer_.dropout, part == "add_1");
+    Parameter* bias = if_there(layer_.biases, layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
+    return std::make_shared<nn::AddSum>(block.name, groups, bias, layer_.dropout, part == "add_1");
   }
 
   const Shape& shape_;
@@ -106,7 +107,7 @@ class SplitBuilder {
 
 }  // namespace
 
-Model make_split_gpt(const Shape& shape, const spec::ModelTable& table, int place) {
+Model make_split_decoder(const Shape& shape, const spec::ModelTable& table, int place) {
   return SplitBuilder(shape, table, place).build();
 }
 

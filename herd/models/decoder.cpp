@@ -1,0 +1,107 @@
+#include "herd/models/decoder.h"
+
+#include "herd/bridge/tensor_buffer.h"
+#include "herd/models/decoder_parameters_internal.h"
+#include "herd/nn/language_model_head.h"
+#include "herd/nn/token_embedding.h"
+#include "herd/nn/transformer_block.h"
+#include "herd/spec/frozen.h"
+
+namespace herd::models {
+namespace {
+
+using nn::ParameterSpec;
+using Shape = spec::RunFile::Model;
+using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
+
+// Adds blocks and groups to a model, in the order of the chain.
+class DecoderBuilder {
+ public:
+  DecoderBuilder(const Shape& shape, const ModelOptions& options)
+      : shape_(shape), options_(options), layer_(layer_shape(shape, options.recompute_attention)) {}
+
+  Model build() {
+    model_.context = shape_.context;
+    add_embedding();
+    for (int64_t layer = 0; layer < shape_.layers; ++layer) add_transformer("h." + std::to_string(layer));
+    add_head();
+    return std::move(model_);
+  }
+
+ private:
+  // One group, none without parameters, or two where some of its parameters are frozen: what is trained first, as
+  // spec's freeze() has them.
+  Groups add_group(const std::string& name, const std::vector<ParameterSpec>& specs) {
+    std::vector<ParameterSpec> trained, frozen;
+    for (const ParameterSpec& spec : specs)
+      (spec::is_frozen(shape_.frozen, spec.name) ? frozen : trained).push_back(spec);
+    const std::string frozen_name = trained.empty() ? name : spec::frozen_group_name(name);
+    Groups added;
+    nn::GroupOptions group{options_.dtype, options_.gradient_dtype, options_.device};
+    if (!trained.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(name, std::move(trained), group));
+    group.frozen = true;
+    if (!frozen.empty()) added.push_back(std::make_shared<nn::ParameterGroup>(frozen_name, std::move(frozen), group));
+    append(model_.groups, added);
+    return added;
+  }
+  static void append(Groups& to, const Groups& more) { to.insert(to.end(), more.begin(), more.end()); }
+
+  void add_embedding() {
+    std::vector<ParameterSpec> positions;
+    if (!layer_.rotary) positions.push_back(position_embedding(shape_));
+    Groups groups;
+    if (shape_.tie_embeddings) {
+      groups = tied_ = add_group("wte", {token_embedding(shape_)});
+      append(groups, add_group("wpe", positions));
+    } else {
+      positions.insert(positions.begin(), token_embedding(shape_));
+      groups = add_group("embedding", positions);
+    }
+    model_.blocks.push_back(std::make_shared<nn::TokenEmbedding>(
+        groups, nn::find(groups, "wte.weight"), layer_.rotary ? nullptr : &nn::find(groups, "wpe.weight"),
+        shape_.dropout));
+  }
+
+  void add_transformer(const std::string& name) {
+    const Groups groups = add_group(name, nn::transformer_parameters(name + ".", layer_, shape_.layers));
+    model_.blocks.push_back(std::make_shared<nn::TransformerBlock>(name, groups, name + ".", layer_));
+  }
+
+  void add_head() {
+    std::vector<ParameterSpec> specs = final_norm(layer_);
+    Groups groups;
+    if (shape_.tie_embeddings) {
+      groups = add_group("ln_f", specs);
+      append(groups, tied_);
+    } else {
+      specs.push_back(output_projection(shape_));
+      groups = add_group("head", specs);
+    }
+    nn::Parameter* bias = layer_.norm.has_bias() ? &nn::find(groups, "ln_f.bias") : nullptr;
+    nn::Parameter& projection = nn::find(groups, shape_.tie_embeddings ? "wte.weight" : "head.weight");
+    model_.blocks.push_back(std::make_shared<nn::LanguageModelHead>(groups, layer_.norm,
+                                                                    nn::find(groups, "ln_f.weight"), bias, projection));
+  }
+
+  const Shape& shape_;
+  ModelOptions options_;
+  nn::TransformerShape layer_;
+  Groups tied_ = {};  // what the head shares with the embedding
+  Model model_;
+};
+
+}  // namespace
+
+ModelOptions options_of(const spec::ModelTable& table) {
+  return {.dtype = scalar_type_of(table.compute),
+          .gradient_dtype = scalar_type_of(table.gradient),
+          .recompute_attention = table.recomputes_attention};
+}
+
+Model make_model(const Shape& shape, const ModelOptions& options) { return DecoderBuilder(shape, options).build(); }
+
+Model make_model(const Shape& shape, const spec::ModelTable& table, int place) {
+  return table.is_split() ? make_split_decoder(shape, table, place) : make_model(shape, options_of(table));
+}
+
+}  // namespace herd::models

@@ -1,0 +1,72 @@
+#include "herd/base/error.h"
+#include "herd/models/decoder_parameters_internal.h"
+
+namespace herd::models {
+namespace {
+
+using nn::Init;
+using nn::ParameterSpec;
+using Shape = spec::RunFile::Model;
+
+constexpr double kDeviation = 0.02;
+
+nn::NormKind norm_kind(const std::string& name) {
+  if (name == "layernorm") return nn::NormKind::kLayerNorm;
+  if (name == "rmsnorm") return nn::NormKind::kRmsNorm;
+  throw Error(Code::kBadConfig, "model.norm = \"" + name + "\" is unknown\n  fix: \"layernorm\" or \"rmsnorm\"");
+}
+
+nn::RotaryScaling rotary_scaling(const std::string& name) {
+  if (name == "none") return nn::RotaryScaling::kNone;
+  if (name == "linear") return nn::RotaryScaling::kLinear;
+  if (name == "llama3") return nn::RotaryScaling::kLlama3;
+  throw Error(Code::kBadConfig,
+              "model.rope_scaling = \"" + name + "\" is unknown\n  fix: \"none\", \"linear\" or \"llama3\"");
+}
+
+nn::Rotary rotary(const Shape& shape) {
+  return {.theta = shape.rope_theta,
+          .scaling = rotary_scaling(shape.rope_scaling),
+          .factor = shape.rope_factor,
+          .low_freq_factor = shape.rope_low_freq_factor,
+          .high_freq_factor = shape.rope_high_freq_factor,
+          .original_context = shape.rope_original_context};
+}
+
+}  // namespace
+
+nn::TransformerShape layer_shape(const Shape& shape, bool recompute_attention) {
+  const bool llama = shape.kind == "llama";
+  if (!llama && shape.kind != "gpt") {
+    throw Error(Code::kBadConfig,
+                "model.kind = \"" + shape.kind + "\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\"");
+  }
+  return {.width = shape.width,
+          .heads = shape.heads,
+          .ffn = shape.ffn == 0 ? 4 * shape.width : shape.ffn,
+          .kv_heads = shape.kv_heads,
+          .head_width = shape.head_width,
+          .norm = {llama ? nn::NormKind::kRmsNorm : norm_kind(shape.norm), shape.norm_eps},
+          .gated = llama,
+          .biases = !llama,
+          .rotary = llama ? std::optional(rotary(shape)) : std::nullopt,
+          .dropout = shape.dropout,
+          .recompute_attention = recompute_attention};
+}
+
+ParameterSpec token_embedding(const Shape& shape) {
+  return {"wte.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+}
+ParameterSpec position_embedding(const Shape& shape) {
+  return {"wpe.weight", {shape.context, shape.width}, false, Init::kNormal, kDeviation};
+}
+ParameterSpec output_projection(const Shape& shape) {
+  return {"head.weight", {shape.vocab, shape.width}, true, Init::kNormal, kDeviation};
+}
+std::vector<ParameterSpec> final_norm(const nn::TransformerShape& layer) {
+  std::vector<ParameterSpec> specs = {{"ln_f.weight", {layer.width}, false, Init::kOnes}};
+  if (layer.norm.has_bias()) specs.push_back({"ln_f.bias", {layer.width}});
+  return specs;
+}
+
+}  // namespace herd::models

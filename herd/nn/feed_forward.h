@@ -1,0 +1,23 @@
+// The feed-forward part of a layer.   x (.., D) -> y (.., D), hidden width F.
+//   without gate:  y = down(gelu(up(x)))                    gelu by its tanh form.   Source: Hendrycks & Gimpel 2016,
+//                  arXiv:1606.08415. Keeps x, up and its gelu.
+//   with gate:     y = down(silu(gate(x)) * up(x))          SwiGLU.   Source: Shazeer 2020, arXiv:2002.05202.
+//                  Keeps x, gate, its silu, up and the product.
+// A rank that has a part of F has its rows of gate and up and its columns of down, and gives a partial sum.
+#pragma once
+
+#include "herd/nn/parameter.h"
+
+namespace herd::nn {
+
+struct FeedForwardParameters {
+  Parameter* gate;  // (F, D) or none
+  Parameter& up;    // (F, D)
+  Parameter* up_bias;
+  Parameter& down;  // (D, F)
+  Parameter* down_bias;
+};
+
+at::Tensor feed_forward(const at::Tensor& x, const FeedForwardParameters& parameters);
+
+}  // namespace herd::nn

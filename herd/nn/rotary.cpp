@@ -1,0 +1,83 @@
+#include "herd/nn/rotary.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <cmath>
+#include <numbers>
+
+#include "herd/base/check.h"
+#include "herd/nn/half_products_internal.h"
+
+namespace herd::nn {
+namespace {
+
+using torch::autograd::AutogradContext;
+using torch::autograd::variable_list;
+
+constexpr int64_t kTurnedTokens = 64;  // at a time: products of 16-bit values with fp32 ones are fp32
+
+double scaled(const Rotary& rotary, double f) {
+  if (rotary.scaling == RotaryScaling::kNone) return f;
+  if (rotary.scaling == RotaryScaling::kLinear) return f / rotary.factor;
+  const double rounds = static_cast<double>(rotary.original_context) * f / (2 * std::numbers::pi);
+  if (rounds < rotary.low_freq_factor) return f / rotary.factor;
+  if (rounds > rotary.high_freq_factor) return f;
+  const double blend = (rounds - rotary.low_freq_factor) / (rotary.high_freq_factor - rotary.low_freq_factor);
+  return (1 - blend) * f / rotary.factor + blend * f;
+}
+
+// Turns by sign * angle.
+void turn(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first, double sign) {
+  const at::NoGradGuard no_grad;
+  const int64_t B = x_BTC.size(0), T = x_BTC.size(1), half = frequencies.numel();
+  const at::Tensor pairs = x_BTC.narrow(2, 0, heads * 2 * half).view({B, T, heads, 2, half});
+  by_pieces(
+      T,
+      [&](int64_t begin, int64_t count) {
+        const at::Tensor positions = at::arange(first + begin, first + begin + count, at::kFloat);
+        const at::Tensor angles = (positions.unsqueeze(1) * frequencies).unsqueeze(1).to(x_BTC.device());
+        const at::Tensor cosine = angles.cos(), sine = angles.sin().mul_(sign);
+        const at::Tensor a = pairs.narrow(1, begin, count).select(3, 0), b = pairs.narrow(1, begin, count).select(3, 1);
+        const at::Tensor turned = (a * cosine).sub_(b * sine);
+        b.copy_((b * cosine).add_(a * sine));
+        a.copy_(turned);
+      },
+      kTurnedTokens);
+}
+
+struct RotateHeads : torch::autograd::Function<RotateHeads> {
+  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& frequencies, int64_t heads,
+                            int64_t first) {
+    context->saved_data["frequencies"] = frequencies;
+    context->saved_data["heads"] = heads;
+    context->saved_data["first"] = first;
+    const at::Tensor turned = x.detach();
+    turn(turned, frequencies, heads, first, 1);
+    return turned;
+  }
+
+  static variable_list backward(AutogradContext* context, const variable_list& gradients) {
+    turn(gradients[0], context->saved_data["frequencies"].toTensor(), context->saved_data["heads"].toInt(),
+         context->saved_data["first"].toInt(), -1);
+    return {gradients[0], at::Tensor(), at::Tensor(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+at::Tensor rotary_frequencies(const Rotary& rotary, int64_t head_width) {
+  HERD_CHECK_EQ(head_width % 2, 0);
+  at::Tensor frequencies = at::empty({head_width / 2}, at::kFloat);
+  for (int64_t i = 0; i < head_width / 2; ++i) {
+    const double exponent = -2.0 * static_cast<double>(i) / static_cast<double>(head_width);
+    frequencies.mutable_data_ptr<float>()[i] = static_cast<float>(scaled(rotary, std::pow(rotary.theta, exponent)));
+  }
+  return frequencies;
+}
+
+at::Tensor rotate_heads(const at::Tensor& x_BTC, const at::Tensor& frequencies, int64_t heads, int64_t first) {
+  return RotateHeads::apply(x_BTC, frequencies, heads, first);
+}
+
+}  // namespace herd::nn

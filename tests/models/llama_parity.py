@@ -1,0 +1,136 @@
+"""Llama in plain PyTorch or by transformers, for comparison: python llama_parity.py BY FOLDER ...
+
+BY is "torch" (this file's own reading of the papers) or "transformers". The script adds to a FOLDER the logits of its
+batch, their loss and its gradients. Raw, little endian:
+  model.json     layers, width, heads, kv_heads, head_width, ffn, vocab, tied, eps, rope (as transformers states it)   (read)
+  names.txt      one line per parameter: name, sizes            (read)
+  tokens.bin     int64 [4, 25]: the batch, inputs and targets   (read)
+  weights.bin    float32, parameters in the order of names.txt  (read)
+  BY_logits.bin, BY_loss.bin (float64), BY_gradients.bin (the order of names.txt)   (written)
+"""
+import json
+import math
+import sys
+
+import numpy
+import torch
+import torch.nn.functional as F
+
+
+def frequencies(width, rope):
+    plain = [rope["rope_theta"] ** (-2 * i / width) for i in range(width // 2)]
+    if rope["rope_type"] == "default":
+        return torch.tensor(plain)
+    if rope["rope_type"] == "linear":
+        return torch.tensor([f / rope["factor"] for f in plain])
+    old, low, high = (rope[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    scaled = []
+    for f in plain:
+        wavelength = 2 * math.pi / f
+        if wavelength < old / high:
+            scaled.append(f)
+        elif wavelength > old / low:
+            scaled.append(f / rope["factor"])
+        else:
+            smooth = (old / wavelength - low) / (high - low)
+            scaled.append((1 - smooth) * f / rope["factor"] + smooth * f)
+    return torch.tensor(scaled)
+
+
+class Plain:
+    def __init__(self, shape, weights):
+        self.shape, self.weights = shape, {n: w.requires_grad_() for n, w in weights.items()}
+
+    def norm(self, x, name):
+        return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.shape["eps"]) * self.weights[name + ".weight"]
+
+    def linear(self, x, name):
+        return F.linear(x, self.weights[name + ".weight"])
+
+    def turned(self, x):  # (B, T, heads, d): element i and i + d/2 as one complex number
+        half = x.shape[-1] // 2
+        angles = torch.arange(x.shape[1])[:, None] * frequencies(x.shape[-1], self.shape["rope"])
+        y = torch.complex(x[..., :half], x[..., half:]) * torch.polar(torch.ones_like(angles), angles)[:, None]
+        return torch.cat([y.real, y.imag], -1)
+
+    def attention(self, x, h):
+        heads, groups, width = (self.shape[k] for k in ("heads", "kv_heads", "head_width"))
+        q, k, v = self.linear(x, h + "attn.qkv").split([heads * width, groups * width, groups * width], -1)
+        q = self.turned(q.view(*x.shape[:2], heads, width))
+        k = self.turned(k.view(*x.shape[:2], groups, width)).repeat_interleave(heads // groups, 2)
+        v = v.view(*x.shape[:2], groups, width).repeat_interleave(heads // groups, 2)
+        scores = torch.einsum("bqhd,bkhd->bhqk", q, k) / math.sqrt(width)
+        scores = scores + torch.full(scores.shape[-2:], -math.inf).triu(1)
+        y = torch.einsum("bhqk,bkhd->bqhd", scores.softmax(-1), v)
+        return self.linear(y.flatten(2), h + "attn.proj")
+
+    def logits(self, ids):
+        x = self.weights["wte.weight"][ids]
+        for layer in range(self.shape["layers"]):
+            h = f"h.{layer}."
+            x = x + self.attention(self.norm(x, h + "ln_1"), h)
+            n = self.norm(x, h + "ln_2")
+            x = x + self.linear(F.silu(self.linear(n, h + "mlp.gate")) * self.linear(n, h + "mlp.up"), h + "mlp.down")
+        return F.linear(self.norm(x, "ln_f"), self.weights["wte.weight" if self.shape["tied"] else "head.weight"])
+
+    def gradient(self, name):
+        return self.weights[name].grad
+
+
+class ByTransformers:
+    def __init__(self, shape, weights):
+        from transformers import LlamaConfig, LlamaForCausalLM
+        config = LlamaConfig(vocab_size=shape["vocab"], hidden_size=shape["width"], intermediate_size=shape["ffn"],
+                             num_hidden_layers=shape["layers"], num_attention_heads=shape["heads"],
+                             num_key_value_heads=shape["kv_heads"], head_dim=shape["head_width"],
+                             rms_norm_eps=shape["eps"], tie_word_embeddings=shape["tied"],
+                             rope_parameters=shape["rope"], max_position_embeddings=shape["context"])
+        self.model = LlamaForCausalLM(config)
+        self.parameters = {name: self.theirs(name) for name in weights}
+        with torch.no_grad():
+            for name, mine in weights.items():
+                for theirs, part in zip(self.parameters[name], mine.split([p.shape[0] for p in self.parameters[name]])):
+                    theirs.copy_(part)
+        assert sum(len(p) for p in self.parameters.values()) == len(list(self.model.parameters()))
+
+    def theirs(self, name):
+        names = {"wte": "model.embed_tokens", "ln_f": "model.norm", "head": "lm_head", "ln_1": "input_layernorm",
+                 "ln_2": "post_attention_layernorm", "attn.proj": "self_attn.o_proj", "mlp.gate": "mlp.gate_proj",
+                 "mlp.up": "mlp.up_proj", "mlp.down": "mlp.down_proj"}
+        name, prefix = name.removesuffix(".weight"), ""
+        if name.startswith("h."):
+            _, layer, name = name.split(".", 2)
+            prefix = f"model.layers.{layer}."
+        parts = [f"self_attn.{p}_proj" for p in "qkv"] if name == "attn.qkv" else [names[name]]
+        return [self.model.get_parameter(f"{prefix}{part}.weight") for part in parts]
+
+    def logits(self, ids):
+        return self.model(input_ids=ids).logits
+
+    def gradient(self, name):
+        return torch.cat([p.grad for p in self.parameters[name]])
+
+
+def compare(by, folder):
+    shape = json.load(open(f"{folder}/model.json"))
+    flat, weights, at = numpy.fromfile(f"{folder}/weights.bin", dtype=numpy.float32), {}, 0
+    for name, *sizes in (line.split() for line in open(f"{folder}/names.txt")):
+        sizes = [int(s) for s in sizes]
+        count = int(numpy.prod(sizes))
+        weights[name] = torch.from_numpy(flat[at:at + count].copy()).view(sizes)
+        at += count
+    assert at == len(flat), "weights.bin does not match names.txt"
+    tokens = torch.from_numpy(numpy.fromfile(f"{folder}/tokens.bin", dtype=numpy.int64)).view(4, 25)
+    model = (Plain if by == "torch" else ByTransformers)(shape, weights)
+    logits = model.logits(tokens[:, :-1])
+    loss = F.cross_entropy(logits.reshape(-1, logits.shape[-1]), tokens[:, 1:].reshape(-1))
+    loss.backward()
+    logits.detach().numpy().tofile(f"{folder}/{by}_logits.bin")
+    numpy.array([loss.item()], dtype=numpy.float64).tofile(f"{folder}/{by}_loss.bin")
+    numpy.concatenate([model.gradient(n).numpy().ravel() for n in weights]).tofile(f"{folder}/{by}_gradients.bin")
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    for path in sys.argv[2:]:
+        compare(sys.argv[1], path)

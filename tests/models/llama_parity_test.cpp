@@ -1,0 +1,151 @@
+// Logits, loss and gradients of Llama equal those of a plain PyTorch script, and of transformers where it is installed.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "herd/models/decoder.h"
+#include "python_exchange_internal.h"
+#include "tests/support/python_with_torch.h"
+#include "tests/support/temporary_folder.h"
+
+namespace herd::models {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr double kShareOfLargest = 1e-5;  // of a tensor's largest element
+constexpr int64_t kSentences = 4, kTokens = 24, kWords = 61;
+
+struct LlamaCase {
+  const char* name;
+  bool tied;
+  int64_t kv_heads, head_width;
+  const char* scaling;
+};
+
+constexpr LlamaCase kCases[] = {{"Plain", false, 4, 8, "none"},
+                                {"Tied", true, 4, 8, "none"},
+                                {"Grouped", false, 2, 8, "none"},
+                                {"OneKeyHead_WideHeads_Linear", true, 1, 12, "linear"},
+                                {"Grouped_Llama3", false, 2, 8, "llama3"},
+                                {"Tied_Grouped_Llama3", true, 2, 16, "llama3"}};
+
+spec::RunFile::Model small_llama(const LlamaCase& test) {
+  spec::RunFile::Model model;
+  model.kind = "llama";
+  model.layers = 2, model.width = 32, model.heads = 4, model.ffn = 80, model.context = 40, model.vocab = kWords;
+  model.kv_heads = test.kv_heads, model.head_width = test.head_width;
+  model.tie_embeddings = test.tied;
+  model.norm_eps = 1e-6;
+  model.rope_theta = 40;
+  model.rope_scaling = test.scaling;
+  model.rope_factor = 4, model.rope_original_context = 16;
+  return model;
+}
+
+at::Tensor sentences() {
+  return at::arange(kSentences * (kTokens + 1), at::kLong).mul(37).remainder(kWords).view({kSentences, kTokens + 1});
+}
+
+TrainingRun make_run(const LlamaCase& test) {
+  TrainingRun run(make_model(small_llama(test)));
+  enlarge(run);
+  return run;
+}
+
+std::string json_of(const spec::RunFile::Model& m) {
+  const auto number = [](double value) { return std::to_string(value); };
+  std::string rope = "{\"rope_theta\": " + number(m.rope_theta);
+  rope += ", \"rope_type\": \"" + (m.rope_scaling == "none" ? "default" : m.rope_scaling) + "\"";
+  if (m.rope_scaling != "none") rope += ", \"factor\": " + number(m.rope_factor);
+  if (m.rope_scaling == "llama3")
+    rope += ", \"low_freq_factor\": " + number(m.rope_low_freq_factor) +
+            ", \"high_freq_factor\": " + number(m.rope_high_freq_factor) +
+            ", \"original_max_position_embeddings\": " + std::to_string(m.rope_original_context);
+  std::string json = "{\"rope\": " + rope + "}, \"eps\": " + number(m.norm_eps) +
+                     ", \"tied\": " + (m.tie_embeddings ? "true" : "false");
+  for (const auto& [key, value] : {std::pair("layers", m.layers),
+                                   {"width", m.width},
+                                   {"heads", m.heads},
+                                   {"kv_heads", m.kv_heads},
+                                   {"head_width", m.head_width},
+                                   {"ffn", m.ffn},
+                                   {"vocab", m.vocab},
+                                   {"context", m.context}})
+    json += ", \"" + std::string(key) + "\": " + std::to_string(value);
+  return json + "}";
+}
+
+void expect_near(const at::Tensor& mine, const at::Tensor& theirs, const std::string& what) {
+  const double largest = theirs.abs().max().item<double>();
+  EXPECT_GT(largest, 0) << what;
+  EXPECT_LE((mine - theirs).abs().max().item<double>(), kShareOfLargest * largest) << what;
+}
+
+// The script runs once for each way, over one folder per kind of model.
+class LlamaParity : public testing::TestWithParam<std::tuple<const char*, LlamaCase>> {
+ protected:
+  static void SetUpTestSuite() {
+    const std::string python = python_with_torch();
+    if (python.empty()) return;
+    root_ = std::make_unique<TemporaryFolder>();
+    std::string folders;
+    for (const LlamaCase& test : kCases) {
+      const fs::path folder = *root_ / test.name;
+      fs::create_directory(folder);
+      write_input(folder, make_run(test), sentences());
+      std::ofstream(folder / "model.json") << json_of(small_llama(test));
+      folders += " " + folder.string();
+    }
+    for (const char* by : {"torch", "transformers"}) {
+      const std::string found = python + " -c 'from importlib.util import find_spec as f; exit(not f(\"" + by + "\"))'";
+      if (std::system(found.c_str()) != 0) continue;
+      const std::string command =
+          python + " " + std::getenv("HERD_SOURCE_DIR") + "/tests/models/llama_parity.py " + by + folders;
+      ASSERT_EQ(std::system(command.c_str()), 0) << command;
+    }
+  }
+  static void TearDownTestSuite() { root_.reset(); }
+
+  static std::unique_ptr<TemporaryFolder> root_;
+};
+
+std::unique_ptr<TemporaryFolder> LlamaParity::root_;
+
+TEST_P(LlamaParity, LogitsLossAndGradientsAreEqual) {
+  const auto& [by, test] = GetParam();
+  if (!root_) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
+  const auto theirs = [&, &by = by, &test = test](const char* what) {
+    return *root_ / test.name / (std::string(by) + "_" + what + ".bin");
+  };
+  if (!fs::exists(theirs("logits"))) GTEST_SKIP() << "no " << by << " in that python";
+  TrainingRun run = make_run(test);
+  const at::Tensor inputs = sentences().slice(1, 0, kTokens), targets = sentences().slice(1, 1, kTokens + 1);
+  nn::Tuple x = {inputs};
+  for (const auto& block : run.model().blocks) x = nn::run_without_graph(*block, x, {});
+  std::vector<float> logits = read_file<float>(theirs("logits"));
+  ASSERT_EQ(static_cast<int64_t>(logits.size()), x[0].numel());
+  expect_near(x[0], at::from_blob(logits.data(), x[0].sizes(), at::kFloat), "logits");
+
+  const double loss = run.gradient(inputs, targets, 2), expected = read_file<double>(theirs("loss")).at(0);
+  EXPECT_NEAR(loss, expected, 1e-6 * expected);
+  std::vector<float> gradients = read_file<float>(theirs("gradients"));
+  float* at = gradients.data();
+  for (const auto& group : run.model().groups) {
+    for (const nn::Parameter& parameter : group->parameters()) {
+      expect_near(parameter.gradient(), at::from_blob(at, parameter.spec().sizes, at::kFloat), parameter.spec().name);
+      at += parameter.spec().elements();
+    }
+  }
+  EXPECT_EQ(at, gradients.data() + gradients.size());
+}
+
+INSTANTIATE_TEST_SUITE_P(By, LlamaParity,
+                         testing::Combine(testing::Values("torch", "transformers"), testing::ValuesIn(kCases)),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) + "_" + std::get<1>(one.param).name;
+                         });
+
+}  // namespace
+}  // namespace herd::models
