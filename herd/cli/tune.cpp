@@ -134,8 +134,7 @@ int run_tune(const TuneOptions& options) {
   }
   tune_file(options, one_host(options.ranks, launch::host_cores()),
             [](const CollectiveRequest& request, std::string_view algorithm, double seconds) {
-              const auto measured = measure(request, algorithm, seconds);
-              return measured ? std::optional(measured->us) : std::nullopt;
+              return measure(request, algorithm, seconds);
             });
   return 0;
 }

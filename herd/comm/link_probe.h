@@ -32,13 +32,12 @@ class ProbeWire {
   virtual double now_us() = 0;
 };
 
-// The two ends. `message_bytes` > 0: as messages of so many bytes pass. Below 64 KiB they are timed by themselves (on a
-// link that lets bursts pass, as a part of one); else the longest has a MiB, or twice as much as they have.
-Link ask(ProbeWire& wire, int64_t message_bytes = 0);
+// The two ends.
+Link ask(ProbeWire& wire);
 void answer(ProbeWire& wire);
 
-// Collective over the world, before its other operations, or while it has none. On rank 0 the slowest of all links, not
+// Collective over the world, before its other operations. On rank 0 the slowest of all links, not
 // rounded; nothing on other ranks, and where there is one host. Throws the group's error.
-std::optional<Link> probe_links(GroupState& world, int64_t message_bytes = 0);
+std::optional<Link> probe_links(GroupState& world);
 
 }  // namespace herd::comm

@@ -20,8 +20,7 @@ namespace {
 using testing_support::require;
 
 // What a probe of this cable finds; the rest as End has it, of the end that answers.
-Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us = 0, double prepares_us = 0,
-            double burst_bytes = 0) {
+Link probed(const Link& cable, double interrupted_us = 0, double prepares_us = 0, double burst_bytes = 0) {
   testing_support::SimulatedCable simulated(cable, burst_bytes);
   std::thread other([&] {
     testing_support::SimulatedCable::End end(simulated, 1);
@@ -30,7 +29,7 @@ Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us 
     answer(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
-  const Link link = ask(end, message_bytes);
+  const Link link = ask(end);
   other.join();
   return link;
 }
@@ -38,13 +37,11 @@ Link probed(const Link& cable, int64_t message_bytes = 0, double interrupted_us 
 TEST(LinkProbe, FindsWhatASimulatedCableHas_WhereTheCableIsTheLimit) {
   for (const Link& cable :
        {Link{10, 100, 4, 0}, Link{50, 1'000, 1, 0}, Link{10, 100, 9, 5'000}, Link{20, 12.5, 4, 0}}) {
-    for (const int64_t bytes : {0, 2'048, 256 << 10}) {
-      const Link found = probed(cable, bytes);
-      EXPECT_NEAR(found.latency_us, cable.latency_us + 8 / cable.bytes_per_us, 0.05);  // its 8 bytes pass, too
-      EXPECT_NEAR(found.bytes_per_us, cable.bytes_per_us, 0.05 * cable.bytes_per_us);
-      EXPECT_NEAR(found.message_us, cable.message_us, 0.1 + 0.01 * cable.message_us);
-      EXPECT_EQ(found.core_bytes_per_us, 0);
-    }
+    const Link found = probed(cable);
+    EXPECT_NEAR(found.latency_us, cable.latency_us + 8 / cable.bytes_per_us, 0.05);  // its 8 bytes pass, too
+    EXPECT_NEAR(found.bytes_per_us, cable.bytes_per_us, 0.05 * cable.bytes_per_us);
+    EXPECT_NEAR(found.message_us, cable.message_us, 0.1 + 0.01 * cable.message_us);
+    EXPECT_EQ(found.core_bytes_per_us, 0);
   }
 }
 
@@ -55,14 +52,14 @@ TEST(LinkProbe, FindsWhatACorePasses_WhereItIsTheLimit) {
 }
 
 TEST(LinkProbe, TakesNoLinkForFaster_WhenItsReceiverIsInterruptedBetweenTheHalves) {
-  const Link found = probed({10, 100, 4, 0}, 0, 50'000);
+  const Link found = probed({10, 100, 4, 0}, 50'000);
   EXPECT_LT(found.bytes_per_us, 100);  // the second half was there already
   EXPECT_GT(found.bytes_per_us, 1);
 }
 
 TEST(LinkProbe, FindsTheRateOfACableThatPassesBursts_WhenOneEndIsAheadOfTheOther) {
   for (const double late_us : {0, 500, 1'000, 2'000, 3'000, 10'000}) {
-    const Link found = probed({10, 125, 4, 0}, 0, 0, late_us, 256 << 10);
+    const Link found = probed({10, 125, 4, 0}, 0, late_us, 256 << 10);
     EXPECT_NEAR(found.bytes_per_us, 125, 6) << late_us;
     EXPECT_EQ(found.core_bytes_per_us, 0) << late_us;
     EXPECT_NEAR(found.burst_bytes, 256 << 10, 32 << 10) << late_us;
@@ -72,7 +69,7 @@ TEST(LinkProbe, FindsTheRateOfACableThatPassesBursts_WhenOneEndIsAheadOfTheOther
 TEST(LinkProbe, FindsNoBurst_WhereTheCableHasNone) {
   for (const Link& cable :
        {Link{10, 100, 4, 0}, Link{50, 1'000, 1, 0}, Link{20, 12.5, 4, 0}, Link{10, 100'000, 4, 1'000}}) {
-    for (const int64_t bytes : {0, 2'048, 256 << 10}) EXPECT_EQ(probed(cable, bytes).burst_bytes, 0);
+    EXPECT_EQ(probed(cable).burst_bytes, 0);
   }
 }
 
@@ -101,22 +98,15 @@ TEST(LinkProbe, TakesAFewDozenLatencies_WhereTheyAreLong) {
   EXPECT_LT(end.now_us() / 40'000, 150);
 }
 
-TEST(LinkProbe, TakesBriefMessagesForPartsOfABurst_WhereTheCableHasOne) {
-  const Link found = probed({10, 125, 4, 0}, 4'096, 0, 0, 256 << 10);
-  EXPECT_NEAR(found.bytes_per_us, 125, 6);
-  EXPECT_NEAR(found.burst_bytes, 256 << 10, 16 << 10);
-  EXPECT_GT(found.burst_bytes_per_us, 10 * found.bytes_per_us);
-}
-
 TEST(LinkProbe, FindsTheSame_WhenTheOtherEndIsInterruptedInEverySecondExchange) {
-  EXPECT_EQ(probed({10, 100, 4, 0}, 0, 2'000).core_bytes_per_us, 0);
-  EXPECT_NEAR(probed({10, 100'000, 4, 1'000}, 0, 500).core_bytes_per_us, 1'000, 50);
+  EXPECT_EQ(probed({10, 100, 4, 0}, 2'000).core_bytes_per_us, 0);
+  EXPECT_NEAR(probed({10, 100'000, 4, 1'000}, 500).core_bytes_per_us, 1'000, 50);
 }
 
 TEST(LinkProbe, FindsTheSame_WhenTheOtherEndTakesTimeToPrepare) {
   for (const Link& cable : {Link{10, 100, 4, 0}, Link{10, 100'000, 4, 1'000}}) {
-    const Link found = probed(cable, 512 << 10, 0, 2'000);
-    EXPECT_NEAR(found.bytes_per_us, probed(cable, 512 << 10).bytes_per_us, 1);
+    const Link found = probed(cable, 0, 2'000);
+    EXPECT_NEAR(found.bytes_per_us, probed(cable).bytes_per_us, 1);
     EXPECT_NEAR(found.core_bytes_per_us, cable.core_bytes_per_us, 0.05 * cable.core_bytes_per_us);
     EXPECT_NEAR(found.latency_us, cable.latency_us, 0.1);
   }
