@@ -18,8 +18,8 @@
 #include "herd/launch/cores.h"
 #include "herd/launch/environment.h"
 #include "herd/storage/file_kind.h"
+#include "herd/topology/found.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/probe.h"
 #include "herd/topology/text.h"
 
 namespace herd::cli {

@@ -1,19 +1,16 @@
-#include "herd/comm/link_probe.h"
+#include "herd/measure/link_probe.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
-#include <utility>
 #include <vector>
 
-#include "herd/base/elapsed.h"
-#include "herd/comm/transfer.h"
+#include "herd/measure/figures.h"
+#include "herd/measure/lower_quartile.h"
 
-namespace herd::comm {
+namespace herd::measure {
 namespace {
 
-constexpr int kProbeTag = std::numeric_limits<int>::min() + 1;
 constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLastBytes = 4 << 20;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
@@ -36,11 +33,6 @@ struct Question {
 };
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
-
-double lower_quartile(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 4];
-}
 
 double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 
@@ -240,40 +232,6 @@ void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
   wire.send(std::as_writable_bytes(std::span(us)));
 }
 
-// Over the world's lanes, point to point.
-class GroupWire final : public ProbeWire {
- public:
-  GroupWire(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
-  void send(std::span<std::byte> bytes) override { send_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
-  void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
-  // The receive is posted first, as collectives do, and this thread moves both.
-  void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
-    Task receiving, sending;
-    fill_transfer(receiving, world_, TaskKind::kReceive, buffer(in), peer_, kProbeTag, options_);
-    fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kProbeTag, options_);
-    world_.engine().run_both(receiving, sending);
-  }
-  double now_us() override { return herd::now_us(); }
-
- private:
-  static Buffer buffer(std::span<std::byte> bytes) {
-    return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
-  }
-
-  GroupState& world_;
-  Rank peer_;
-  OpOptions options_ = {.name = "link probe"};
-};
-
-// The first rank of each host.
-std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
-  std::vector<Rank> first;
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] == static_cast<int>(first.size())) first.push_back(static_cast<Rank>(rank));
-  }
-  return first;
-}
-
 }  // namespace
 
 Link ask(ProbeWire& wire) { return Asker(wire).ask(); }
@@ -303,30 +261,4 @@ void answer(ProbeWire& wire) {
   }
 }
 
-std::optional<Link> probe_links(GroupState& world) {
-  const std::vector<Rank> first = first_ranks(world.hosts());
-  if (first.size() < 2) return std::nullopt;
-  std::vector<std::pair<Rank, Rank>> pairs;  // who asks, who answers
-  for (size_t host = 0; host + 1 < first.size(); host += 2) pairs.push_back({first[host], first[host + 1]});
-  if (first.size() % 2 != 0) pairs.push_back({first.back(), first[first.size() - 2]});
-  Link slowest;
-  for (const auto& [asks, answers] : pairs) {
-    if (world.rank() == answers) {
-      GroupWire wire(world, asks);
-      answer(wire);
-    }
-    if (world.rank() != asks) continue;
-    GroupWire wire(world, answers);
-    slowest = ask(wire);
-    if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
-  }
-  if (world.rank() != 0) return std::nullopt;
-  for (size_t i = 1; i < pairs.size(); ++i) {
-    Link said;
-    GroupWire(world, pairs[i].first).receive(bytes_of(said));
-    slowest = slower(slowest, said);
-  }
-  return slowest;
-}
-
-}  // namespace herd::comm
+}  // namespace herd::measure
