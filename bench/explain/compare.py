@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What herd predicts for collectives beside what it measures, algorithm by algorithm.
+"""The algorithm that herd chooses beside the fastest one, and what it predicts beside what it measures.
 
     python bench/explain/compare.py [--build build/release] [--ops all_reduce,...] [--bytes 4KiB,1MiB,64MiB]
         [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--per-host 1,2] [--only shm|wire] [--rounds 3]
@@ -8,11 +8,11 @@
 
 Ranks of one host over shared memory, in ordinary and in symmetric memory; and, as root, two hosts (network namespaces
 joined by a virtual cable that is limited to --wire; none: as fast as the machine copies) of 1 and 2 ranks. Each run is
-one of `herd bench`, whose predictions rest on what it measures by turns with the operation: rates and latencies of this
-host, and of the link. JSONL, then a table of medians of all rounds; "off" is the median of each round's own. "limit" is
-25 % from 1 MiB up where ranks do not outnumber cores, else 40 %. Status 1 where a median is further off, where a run
-failed, and where there was none. The second form measures nothing: its table is of lines that earlier calls wrote, also
-ones that were ended halfway.
+one of `herd bench`: first with the algorithm that it chooses on what its job measured when it began, then with each of
+the others that herd considers. JSONL, then a table of medians of all rounds. "of best" is the choice's time over that
+of the fastest, "off" is the prediction for the choice over its time. Status 1 where a choice takes more than 1.25 of
+the fastest, where a run failed, and where there was none. The second form measures nothing: its table is of lines that
+earlier calls wrote, also ones that were ended halfway.
 """
 import argparse
 import json
@@ -70,16 +70,24 @@ def lines_of(text):
 
 
 def bench(op, size, algorithm):
-    return [str(herd), "bench", op, "--bytes", size, "--algorithm", algorithm, "--seconds", args.seconds, "--json"]
+    named = ["--algorithm", algorithm] if algorithm else []
+    return [str(herd), "bench", op, "--bytes", size, *named, "--seconds", args.seconds, "--json"]
 
 
-def rows_of(where, text, command):
-    lines = lines_of(text)
-    if not lines:
-        failed.append(command)
-        print(f"nothing was measured by: {' '.join(command)}", file=sys.stderr)
-    for row in lines:
-        yield {"where": where, **row}
+def choice_and_others(where, names, run):
+    """A row for the choice, then one for each other algorithm. `run` gives a command and its output."""
+    chosen = None
+    for name in [None, *names]:
+        if name is not None and name == chosen:
+            continue
+        command, text = run(name)
+        lines = lines_of(text)
+        if not lines:
+            failed.append(command)
+            print(f"nothing was measured by: {' '.join(command)}", file=sys.stderr)
+        for row in lines:
+            chosen = chosen or row["algorithm"]
+            yield {"where": where, "chosen": name is None, **row}
 
 
 def shared_memory():
@@ -88,11 +96,12 @@ def shared_memory():
             for size in args.bytes.split(","):
                 for memory in ("--symmetric", "--ordinary-memory"):
                     asked = ["--ranks", ranks, *([memory] if memory != "--symmetric" else [])]
-                    for algorithm in candidates(op, size, *asked):
-                        more = ["--symmetric"] if memory == "--symmetric" else []
-                        ran = subprocess.run([*bench(op, size, algorithm), "--ranks", ranks, *more],
-                                             stdout=subprocess.PIPE, text=True)
-                        yield from rows_of("shm", ran.stdout, ran.args)
+                    more = ["--ranks", ranks, *(["--symmetric"] if memory == "--symmetric" else [])]
+
+                    def run(name):
+                        ran = subprocess.run([*bench(op, size, name), *more], stdout=subprocess.PIPE, text=True)
+                        return ran.args, ran.stdout
+                    yield from choice_and_others("shm", candidates(op, size, *asked), run)
 
 
 def wire():
@@ -100,21 +109,17 @@ def wire():
         for ranks in map(int, args.per_host.split(",")):
             for op in args.ops.split(","):
                 for size in args.bytes.split(","):
-                    for algorithm in candidates(op, size, "--ranks", str(2 * ranks), "--topology", f"hosts:2x{ranks}"):
+                    def run(name):
                         launch = [[str(herd), "run", "-n", str(ranks), "--nnodes", "2", "--node-rank", str(node),
-                                   "--rendezvous", f"{hosts.addresses[0]}:29400", "--", *bench(op, size, algorithm)]
+                                   "--rendezvous", f"{hosts.addresses[0]}:29400", "--", *bench(op, size, name)]
                                   for node in (0, 1)]
                         started = [hosts.start(node, command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
                                                text=True) for node, command in enumerate(launch)]
                         text = "\n".join(one.communicate(timeout=300)[0] for one in started)
-                        text = "\n".join(line.split("] ", 1)[-1] for line in text.splitlines())
-                        where = f"{'no limit' if args.wire == 'none' else args.wire}, 2 x {ranks}"
-                        yield from rows_of(where, text, launch[0])
-
-
-def limit_of(row):
-    crowded = row["ranks"] > os.cpu_count()
-    return 0.40 if crowded or row["bytes"] < 2**20 else 0.25
+                        return launch[0], "\n".join(line.split("] ", 1)[-1] for line in text.splitlines())
+                    where = f"{'no limit' if args.wire == 'none' else args.wire}, 2 x {ranks}"
+                    names = candidates(op, size, "--ranks", str(2 * ranks), "--topology", f"hosts:2x{ranks}")
+                    yield from choice_and_others(where, names, run)
 
 
 def recorded():
@@ -125,22 +130,34 @@ def recorded():
 def line_of(row):
     return (f"{row['where']:14} {row['op']:15} {row['ranks']:5} {row['memory']:>9} {size_text(row['bytes']):>8}  "
             f"{row['algorithm']:18} {us_text(row['predicted_us']):>10} {us_text(row['us_median']):>10} "
-            f"{100 * row['off']:+6.0f}% {100 * limit_of(row):5.0f}%{'' if row['within'] else ' *'}")
+            f"{100 * row['off']:+6.0f}%")
 
 
-def judged(runs):
+def median_of(runs):
     """One row for all runs of the same: the medians of what was predicted, of what was measured, and of how far off."""
     row = dict(runs[0])
     for key in ("predicted_us", "us_median"):
         row[key] = statistics.median(run[key] for run in runs)
     row["off"] = statistics.median(run["predicted_us"] / run["us_median"] - 1 for run in runs)
-    row["within"] = abs(row["off"]) <= limit_of(row)
     return row
 
 
+def choice_line(same):
+    """Of all rows of one request: the choice of most rounds beside the fastest."""
+    by_name = {}
+    for row in same:
+        by_name.setdefault(row["algorithm"], []).append(row)
+    chosen = statistics.mode(row["algorithm"] for row in same if row["chosen"])
+    medians = {name: median_of(rows) for name, rows in by_name.items()}
+    best = min(medians.values(), key=lambda row: row["us_median"])
+    over = medians[chosen]["us_median"] / best["us_median"]
+    return over, f"{line_of(medians[chosen])} {best['algorithm']:18} {over:7.2f}{'' if over <= kLimit else ' *'}"
+
+
+kLimit = 1.25  # of the choice over the fastest
 head = (f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "
-        f"{'measured':>10} {'off':>7} {'limit':>6}")
-asked = ("where", "op", "ranks", "memory", "bytes", "algorithm", "dtype", "redop", "root", "in_place")
+        f"{'measured':>10} {'off':>7}")
+asked = ("where", "op", "ranks", "memory", "bytes", "dtype", "redop", "root", "in_place")
 runs, failed = {}, []  # runs by what was asked
 if not args.rows:
     print(head)
@@ -154,14 +171,11 @@ with open(os.devnull if args.rows else args.out, "w") as out:
             runs.setdefault(tuple(row[key] for key in asked), []).append(row)
             print(json.dumps(row), file=out, flush=True)
             if not args.rows:
-                print(line_of(judged([row])), flush=True)
-rows = [judged(same) for same in runs.values()]
-single = [judged([row]) for same in runs.values() for row in same]
-counts = [len(same) for same in runs.values()]
-table = [head, *map(line_of, rows),
-         f"{sum(row['within'] for row in rows)} of {len(rows)} predictions within their limit, medians of "
-         f"{min(counts, default=0)} to {max(counts, default=0)} runs each; of single runs "
-         f"{sum(row['within'] for row in single)} of {len(single)}"]
+                print(line_of(median_of([row])), flush=True)
+choices = [choice_line(same) for same in runs.values() if any(row["chosen"] for row in same)]
+within = sum(over <= kLimit for over, _ in choices)
+table = [f"{head} {'fastest':18} {'of best':>7}", *(line for _, line in choices),
+         f"{within} of {len(choices)} choices within {kLimit} of the fastest"]
 print("\n".join(table))
 if args.page:
     page = pathlib.Path(args.page)
@@ -169,4 +183,4 @@ if args.page:
     before, rest = page.read_text().split(begin)
     page.write_text(before + begin + f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores:\n```\n" + "\n".join(table) +
                     "\n```\n" + end + rest.split(end)[1])
-sys.exit(0 if rows and not failed and all(row["within"] for row in rows) else 1)
+sys.exit(0 if choices and not failed and within == len(choices) else 1)

@@ -18,7 +18,6 @@
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/collective_options.h"
 #include "herd/cli/core_distance.h"
-#include "herd/cli/host_probe.h"
 #include "herd/cli/tune.h"
 #include "herd/collectives/choose.h"
 #include "herd/comm/context.h"
@@ -35,8 +34,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kWarmUps = 3;
-constexpr int kBoundSamples = 6;         // of each kind of store
-constexpr int kSamplesBetweenHosts = 2;  // a link saves up meanwhile what the next repetitions spend
+constexpr int kBoundSamples = 6;  // of each kind of store
 
 ReduceOp redop_of(const BenchOptions& options) {
   const DType dtype = parse_dtype(options.dtype);
@@ -103,15 +101,6 @@ void measure_beside(MemoryBound* bound, CoreDistance& distance, Beside& beside) 
 
 double bound_of(const Beside& beside) {
   return beside.cached.empty() ? 0 : 1 / std::min(median(beside.cached), median(beside.streamed)) / 1e3;
-}
-
-// Without the tenth that is longest: after a sample ranks wait for each other.
-double mean_but_longest(std::vector<double> us) {
-  std::sort(us.begin(), us.end());
-  us.resize(us.size() - us.size() / 10);
-  double sum = 0;
-  for (const double one : us) sum += one;
-  return sum / static_cast<double>(us.size());
 }
 
 void print_header() {
@@ -229,11 +218,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   if (bytes > 0) bound = std::make_unique<MemoryBound>(comm, kind.shape(comm.size()));
   CoreDistance distance(comm);
   Beside beside;
-  const bool one_host = comm::Access::group(comm).hosts().empty();
-  HostProbe host(comm, {bytes, dtype, kind.reduces ? std::optional(redop_of(options)) : std::nullopt,
-                        options.op != "send" && one.request().in_place, kind.rooted});
   std::vector<Span> spans;
-  std::vector<double> between_us;
   std::string algorithm = "point_to_point";
   double wrong = 0, spent_us = 0;
   int repetitions = kWarmUps, stride = 1;
@@ -249,11 +234,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
-    between_us.push_back(us_since(start));
-    if (i >= kWarmUps && i % stride == 0) {
-      measure_beside(bound.get(), distance, beside);
-      host.sample();
-    }
+    if (i >= kWarmUps && i % stride == 0) measure_beside(bound.get(), distance, beside);
     if (i != kWarmUps - 1) continue;
     // The first ones warm up; from here on all ranks agree how many there will be.
     measure_beside(bound.get(), distance, beside);
@@ -261,17 +242,14 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     std::vector<double> slowest = {std::max(spent_us / kWarmUps, 2.0)};
     comm.all_reduce(slowest, {.op = ReduceOp::kMax});
     repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
-    stride = std::max(1, (repetitions - kWarmUps) / (one_host ? kBoundSamples : kSamplesBetweenHosts));
+    stride = std::max(1, (repetitions - kWarmUps) / kBoundSamples);
     spans.clear();
-    between_us.clear();
   }
   const std::vector<double> us =
       times_of_all(comm, comm::on_one_machine(*comm::Access::context(comm).transport), spans);
-  for (size_t i = 0; i < us.size(); ++i) between_us[i] = std::max(0.0, between_us[i] - us[i]);
-  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns),
-                               mean_but_longest(std::move(between_us))};
+  std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns)};
   comm.all_reduce(std::span(facts).first(1));
-  comm.broadcast(std::span(facts).last(2), 0);
+  comm.broadcast(std::span(facts).last(1), 0);
   BenchResult result{options.op,
                      algorithm,
                      std::string(comm::Access::context(comm).transport->name()),
@@ -287,8 +265,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
   result.us_min = *std::min_element(us.begin(), us.end());
   result.us_median = median(us);
   if (options.op != "send" && comm.size() > 1) {
-    result.predicted_us =
-        predict_us(algorithm, one.request(), host.applied_to(parse_topology(comm.topology()), facts[1]), facts[2]);
+    result.predicted_us = predict_us(algorithm, one.request(), parse_topology(comm.topology()));
   }
   result.algbw_GBps = static_cast<double>(bytes) / result.us_median / 1e3;
   result.busbw_GBps = result.algbw_GBps * kind.bus_factor(comm.size());

@@ -41,7 +41,7 @@ struct BenchResult {
   int64_t bytes = 0, count = 0;  // of the whole message; elements
   int repetitions = 0;
   double us_min = 0, us_median = 0;
-  double predicted_us = 0;  // by the model, with what host_probe.h measures meanwhile; 0 where there is none
+  double predicted_us = 0;  // by the model, on what the job measured when it began; 0 where there is none
   double algbw_GBps = 0;    // bytes / us_median
   double busbw_GBps = 0;    // algbw times nccl-tests' factor of the operation
   double bound_GBps = 0;    // what algbw could be at most in memory; 0 for a barrier

@@ -9,7 +9,7 @@
 #include "herd/comm/context.h"
 #include "herd/kernels/copy.h"
 #include "herd/kernels/reduce.h"
-#include "herd/topology/probe.h"
+#include "herd/topology/found.h"
 
 namespace herd::cli {
 namespace {

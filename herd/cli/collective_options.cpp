@@ -6,12 +6,11 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/collectives/registry.h"
-#include "herd/comm/memory_probe.h"
 #include "herd/launch/cores.h"
+#include "herd/measure/memory_probe.h"
 #include "herd/schedule/names.h"
 #include "herd/topology/given.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/probe.h"
 
 namespace herd::cli {
 
@@ -37,7 +36,7 @@ namespace {
 Topology this_host_as_timed(int ranks) {
   const int cores = launch::host_cores(), timing = std::min(ranks, cores);
   Topology topology = one_host(ranks, cores);
-  if (timing > 1) topology.hosts[0] = with_memory(topology.hosts[0], comm::probe_memory(timing));
+  if (timing > 1) topology.hosts[0] = measure::with_memory(topology.hosts[0], measure::probe_memory(timing));
   return topology;
 }
 

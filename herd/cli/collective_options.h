@@ -28,7 +28,7 @@ struct CollectiveOptions {
 
 void add_collective_options(CLI::App& app, CollectiveOptions& options);
 
-// This host's memory is timed as a job does when it starts (some 4 ms; comm/memory_probe.h).
+// This host's memory is timed as a job does when it starts (some 4 ms; measure/memory_probe.h).
 // Throw kBadConfig or kCorruptFile, naming the option or the line.
 Topology topology_of(const CollectiveOptions& options);
 void check_segments(std::string_view op, int64_t segment_bytes);  // where no algorithm of the operation has segments

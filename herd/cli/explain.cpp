@@ -17,7 +17,7 @@
 namespace herd::cli {
 namespace {
 
-using Times = std::map<std::string_view, Measured>;  // by algorithm
+using Times = std::map<std::string_view, double>;  // measured microseconds, by algorithm
 
 Times measure_all(const ExplainOptions& options, const CollectiveRequest& request, const Choice& choice) {
   Times measured;
@@ -55,19 +55,16 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
     }
     if (request.segment_bytes > 0 && c.algorithm.segments) one["segment_bytes"] = request.segment_bytes;
     if (!c.why_not.empty()) one["why_not"] = c.why_not;
-    if (measured.contains(c.algorithm.name)) {
-      one["measured_us"] = measured.at(c.algorithm.name).us;
-      one["predicted_us"] = measured.at(c.algorithm.name).predicted_us;
-    }
+    if (measured.contains(c.algorithm.name)) one["measured_us"] = measured.at(c.algorithm.name);
     object["candidates"].push_back(std::move(one));
   }
   return object.dump() + "\n";
 }
 
 // How far the prediction was from the measurement.
-std::string off_by(const Measured& one) {
+std::string off_by(double predicted_us, double measured_us) {
   char text[32];
-  std::snprintf(text, sizeof text, "%+.0f %%", 100 * (one.predicted_us / one.us - 1));
+  std::snprintf(text, sizeof text, "%+.0f %%", 100 * (predicted_us / measured_us - 1));
   return text;
 }
 
@@ -103,11 +100,11 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
       continue;
     }
     const auto at = measured.find(c.algorithm.name);
-    const Measured* here = at == measured.end() ? nullptr : &at->second;
-    std::vector<std::string> row = {std::string(c.algorithm.name),
-                                    format_us(here != nullptr ? here->predicted_us : c.us)};
-    if (!measured.empty()) {
-      row.insert(row.end(), {here == nullptr ? "" : format_us(here->us), here == nullptr ? "" : off_by(*here)});
+    std::vector<std::string> row = {std::string(c.algorithm.name), format_us(c.us)};
+    if (at != measured.end()) {
+      row.insert(row.end(), {format_us(at->second), off_by(c.us, at->second)});
+    } else if (!measured.empty()) {
+      row.insert(row.end(), {"", ""});
     }
     row.insert(row.end(), {std::to_string(c.rounds), format_bytes(static_cast<double>(c.bytes_sent))});
     for (size_t far = 0; far < distances; ++far) {
@@ -124,8 +121,7 @@ std::string as_text(const CollectiveRequest& request, const Topology& topology, 
             names_with_segments(request.collective) + "; the others have none, and are as without --segment\n";
   }
   const bool remarks = !left_out.empty() || request.segment_bytes > 0;
-  return text + (remarks ? "\n" : "") + (measured.empty() ? "choice: " : "choice before these runs: ") + choice.reason +
-         "\n";
+  return text + (remarks ? "\n" : "") + "choice: " + choice.reason + "\n";
 }
 
 std::string all_workers_text(const CollectiveRequest& request, const Topology& topology) {

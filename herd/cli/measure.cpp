@@ -45,7 +45,7 @@ void check_measurable(const CollectiveRequest& request) {
                                     std::to_string((request.elements - left + each) * size_of(request.dtype)));
 }
 
-std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
+std::optional<double> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds) {
   std::vector<std::string> command = bench_arguments(request, algorithm, seconds);
   command.insert(command.begin(), std::filesystem::read_symlink("/proc/self/exe"));
   const auto [status, output] = run_program(command);
@@ -53,7 +53,7 @@ std::optional<Measured> measure(const CollectiveRequest& request, std::string_vi
   const auto row =
       brace == std::string::npos ? nlohmann::json() : nlohmann::json::parse(output.substr(brace), nullptr, false);
   if (status == 0 && row.is_object() && row.contains("us_median")) {
-    return Measured{row["us_median"].get<double>(), row.value("predicted_us", 0.0)};
+    return row["us_median"].get<double>();
   }
   std::fprintf(stderr, "%s was not measured: %s\n", std::string(algorithm).c_str(), output.c_str());
   return std::nullopt;

@@ -10,11 +10,6 @@
 
 namespace herd::cli {
 
-struct Measured {
-  double us = 0;            // median
-  double predicted_us = 0;  // by the model
-};
-
 // What `herd bench` is called with, after its name: the request as it is.
 std::vector<std::string> bench_arguments(const CollectiveRequest& request, std::string_view algorithm, double seconds);
 
@@ -22,7 +17,8 @@ std::vector<std::string> bench_arguments(const CollectiveRequest& request, std::
 // size without counts.
 void check_measurable(const CollectiveRequest& request);
 
-// On this host. REQUIRES check_measurable(request). Nothing where `herd bench` fails: what it said goes to stderr.
-std::optional<Measured> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds);
+// Median microseconds on this host. REQUIRES check_measurable(request). Nothing where `herd bench` fails: what it said
+// goes to stderr.
+std::optional<double> measure(const CollectiveRequest& request, std::string_view algorithm, double seconds);
 
 }  // namespace herd::cli

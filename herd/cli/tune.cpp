@@ -18,8 +18,8 @@
 #include "herd/launch/cores.h"
 #include "herd/launch/environment.h"
 #include "herd/storage/file_kind.h"
+#include "herd/topology/found.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/probe.h"
 #include "herd/topology/text.h"
 
 namespace herd::cli {
@@ -134,8 +134,7 @@ int run_tune(const TuneOptions& options) {
   }
   tune_file(options, one_host(options.ranks, launch::host_cores()),
             [](const CollectiveRequest& request, std::string_view algorithm, double seconds) {
-              const auto measured = measure(request, algorithm, seconds);
-              return measured ? std::optional(measured->us) : std::nullopt;
+              return measure(request, algorithm, seconds);
             });
   return 0;
 }

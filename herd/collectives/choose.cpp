@@ -231,10 +231,10 @@ void keep_most(Candidate& candidate, const Costs& costs) {
 // staged algorithms, which have some for every piece, too many to build: from where pieces no longer grow with the
 // message.
 void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
-                        const ChooseOptions& options, double between_us) {
+                        const ChooseOptions& options) {
   const std::string_view name = candidate.algorithm.name;
   const auto simulate = [&](const std::vector<Schedule>& all, const Topology& machines) {
-    const ScheduleTimes times = time_schedules(all, machines, {request.elements, between_us});
+    const ScheduleTimes times = time_schedules(all, machines, {request.elements});
     candidate.busiest = busiest_of(times);
     return times.end_us;
   };
@@ -263,9 +263,9 @@ void simulate_all_ranks(Candidate& candidate, const CollectiveRequest& request, 
 }
 
 void predict(Candidate& candidate, const CollectiveRequest& request, const Topology& topology,
-             const ChooseOptions& options, double between_us = kAsLongAsItTakes) {
+             const ChooseOptions& options) {
   const int n = request.num_ranks;
-  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options, between_us);
+  if (n <= kMaxSimulatedRanks) return simulate_all_ranks(candidate, request, topology, options);
   const std::vector<int> host_of = topology.host_of_ranks();
   const int64_t most = kMaxSimulatedBytes / size_of(request.dtype);
   const bool grows = candidate.algorithm.needs == Needs::kStage && request.elements > most;
@@ -319,15 +319,14 @@ void check_ranks(const CollectiveRequest& request, const Topology& topology) {
 
 }  // namespace
 
-double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology,
-                  double between_us) {
+double predict_us(std::string_view algorithm, const CollectiveRequest& asked, const Topology& topology) {
   check_ranks(asked, topology);
   const CollectiveRequest request = placed_on(asked, topology);
   for (const AlgorithmInfo& info : algorithms(request.collective)) {
     if (info.name != algorithm) continue;
     Candidate candidate{info, why_not(info, request)};
     if (!candidate.why_not.empty()) break;
-    predict(candidate, request, topology, {}, between_us);
+    predict(candidate, request, topology, {});
     return candidate.us;
   }
   build_schedule(algorithm, request);  // says why not

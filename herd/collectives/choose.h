@@ -54,9 +54,7 @@ CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology)
 // algorithms that have segments. Of two that are equally fast the first in the registry wins.
 Choice choose(const CollectiveRequest& request, const Topology& topology, ChooseOptions options = {});
 
-// What choose() predicts for one algorithm, microseconds; with so much between two operations (schedule/cost.h). Throws
-// kBadConfig where it can't serve the request.
-double predict_us(std::string_view algorithm, const CollectiveRequest& request, const Topology& topology,
-                  double between_us = kAsLongAsItTakes);
+// What choose() predicts for one algorithm, microseconds. Throws kBadConfig where it can't serve the request.
+double predict_us(std::string_view algorithm, const CollectiveRequest& request, const Topology& topology);
 
 }  // namespace herd

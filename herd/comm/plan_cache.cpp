@@ -10,8 +10,8 @@
 #include "herd/collectives/registry.h"
 #include "herd/comm/world_facts.h"
 #include "herd/schedule/names.h"
+#include "herd/topology/found.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/probe.h"
 
 namespace herd::comm {
 namespace {

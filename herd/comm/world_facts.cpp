@@ -10,11 +10,11 @@
 #include "herd/base/error.h"
 #include "herd/base/log.h"
 #include "herd/comm/core_share.h"
-#include "herd/comm/link_probe.h"
-#include "herd/comm/memory_probe.h"
 #include "herd/comm/transfer.h"
+#include "herd/comm/world_probes.h"
+#include "herd/measure/figures.h"
+#include "herd/topology/found.h"
 #include "herd/topology/given.h"
-#include "herd/topology/probe.h"
 #include "herd/topology/text.h"
 
 namespace herd::comm {
@@ -61,12 +61,12 @@ std::string read_own_topology(const std::string& name, GroupState& world) {
 
 void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts) {
   const std::optional<Link> probed = probe_links(world);
-  const std::optional<MemoryProbe> memory = probe_memory(world);
+  const std::optional<measure::MemoryProbe> memory = probe_memory(world);
   Said said;
   std::string text;
   if (world.rank() == 0) {
-    if (probed) facts.between = rounded(*probed);
-    if (memory) facts.host = with_memory(facts.host, *memory);
+    if (probed) facts.between = measure::rounded(*probed);
+    if (memory) facts.host = measure::with_memory(facts.host, *memory);
     facts.host.cores = cores_of_host(world.engine().transport());
     said = {facts.host, facts.between};
     try {

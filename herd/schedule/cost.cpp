@@ -23,7 +23,7 @@ struct Rates {  // of one host, for this message
 class Model {
  public:
   Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
-      : all_(all), topology_(topology), between_us_(options.between_us), meets_(verify_detail::match_steps(all)) {
+      : all_(all), topology_(topology), meets_(verify_detail::match_steps(all)) {
     const int n = static_cast<int>(all.size());
     const std::vector<int> hosts = topology.host_of_ranks();
     host_of_.assign(hosts.begin(), hosts.begin() + n);
@@ -82,14 +82,13 @@ class Model {
     }
   }
 
-  // As one of many like it: with nothing saved up, then with what the one before and the time after it leave, until
-  // that changes by no more than a hundredth.
+  // As one of many like it, between which as much time passes as in each: with nothing saved up, then with what the one
+  // before and the time after it leave, until that changes by no more than a hundredth.
   sim::Outcome run_repeatedly(double call_us) const {
     sim::Outcome outcome = engine_.run();
     std::vector<double> begins(outcome.saved.size(), 0);
     for (int i = 1; !bursts_.empty() && i < kRepetitions; ++i) {
-      const double took_us = outcome.end_us + call_us;
-      const double idle_us = call_us + (between_us_ < 0 ? took_us : between_us_);
+      const double idle_us = call_us + outcome.end_us + call_us;
       bool steady = true;
       for (const auto& [resource, link] : bursts_) {
         double& own = begins[static_cast<size_t>(resource)];
@@ -97,7 +96,7 @@ class Model {
         const double next = std::min(link.burst_bytes, left + link.bytes_per_us * idle_us);
         steady = steady && std::abs(next - own) <= link.burst_bytes / 100;
         // The less is left, the longer an operation takes, and as long is saved after it: half of the way is enough.
-        own = between_us_ < 0 ? (own + next) / 2 : next;
+        own = (own + next) / 2;
       }
       if (steady) break;
       outcome = engine_.run(begins);
@@ -379,7 +378,6 @@ class Model {
 
   std::span<const Schedule> all_;
   const Topology& topology_;
-  double between_us_;
   std::vector<std::vector<int>> meets_;
   sim::Engine engine_;
   std::vector<int> host_of_, core_of_;  // by rank; the core: -1 where it has one for itself

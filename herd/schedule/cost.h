@@ -8,7 +8,8 @@
 //   message, between   the sender's uplink, the receiver's, the tiers and the spine above them, or every link of its
 //                      route on a torus or mesh; then a copy out. Both ends' cores for message_us, and for its bytes
 //                      where the uplink says what a core passes (topology.h: Link).
-//                      An uplink that lets bursts pass (topology.h: Link) is in the state that repetitions leave it in
+//                      An uplink that lets bursts pass (topology.h: Link) is in the state that operations like this
+//                      one leave it in, where the gap between two lasts as long as one
 //   signal             the host's signal_us until the wait sees it, while the waiting rank may do something else
 // Where ranks outnumber a host's cores, neighbours share one and take turns on it, with turn_us between: who waits
 // gives it away. What a rank sends to other hosts is the network's work, and waits for no turn.   Threads: pure.
@@ -36,15 +37,9 @@ struct ScheduleTimes {
   std::vector<ResourceShare> resources;
 };
 
-// Between two operations passes as much time as in each: half of a job's time is theirs.
-inline constexpr double kAsLongAsItTakes = -1;
-
 struct CostOptions {
   // Elements of the message that decide whether the cache holds it; 0 = those of the schedules.
   int64_t footprint_elements = 0;
-  // Operations like this one follow each other, with so much between two: what an uplink that lets bursts pass has
-  // saved up is what it did not carry in them, and meanwhile.
-  double between_us = kAsLongAsItTakes;
 };
 
 // REQUIRES the ranks of `topology` to be those of `all_ranks`, and schedules that verify() passes: throws kBadConfig

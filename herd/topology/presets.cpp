@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "herd/base/error.h"
-#include "herd/topology/probe.h"
+#include "herd/topology/found.h"
 
 namespace herd {
 

@@ -34,8 +34,8 @@ TEST(Explain, ListsEveryAlgorithmAndTheChoice) {
   }
 }
 
-// As a job chooses, which times its host, too (comm/memory_probe.h); rates are rounded to one or 3.15 times a power of
-// ten, and no default is.
+// As a job chooses, which times its host, too (measure/memory_probe.h); rates are rounded to one or 3.15 times a power
+// of ten, and no default is.
 TEST(Explain, RestsOnThisHostsMemory) {
   if (launch::host_cores() < 2) GTEST_SKIP() << "ranks that share one core time nothing";
   const Host given, timed = topology_of({.op = "all_reduce", .ranks = 3}).hosts.at(0);

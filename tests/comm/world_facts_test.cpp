@@ -13,7 +13,7 @@
 #include "herd/collectives/choose.h"
 #include "herd/comm/context.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/topology/probe.h"
+#include "herd/topology/found.h"
 #include "herd/topology/text.h"
 
 namespace herd::comm {

@@ -1,5 +1,4 @@
-// How long messages take between hosts, measured when a world is made: the first ranks of hosts 2k and 2k + 1 time a
-// few of each other's, all such pairs at once; where hosts are odd in number, the last one then asks its neighbour.
+// How long messages take between two hosts, timed by one rank of each (comm/world_probes.h says which):
 //   short    the lower quartile of round trips of 8 bytes, halved
 //   message  the lower quartile of several bursts: both ends send as few short ones as make their cores, not the
 //            latency, take the time, and then receive as many. In longer bursts they would pass several at once
@@ -9,17 +8,15 @@
 //   burst    after 3 ms with little on the link as many short messages as it passes in 4 ms (a MiB at most): what came
 //            ahead of its rate, the greater of two; and how fast such messages pass then, alone
 //   both     such a message as both ends send one, until both have it: the lower quartile of 2 to 7, after a first
-// About 30 ms, where a rank has a core. Threads: the world's calling thread.
+// About 30 ms, where a rank has a core. Threads: one an end.
 #pragma once
 
 #include <cstddef>
-#include <optional>
 #include <span>
 
-#include "herd/comm/group_state.h"
-#include "herd/topology/probe.h"
+#include "herd/topology/topology.h"
 
-namespace herd::comm {
+namespace herd::measure {
 
 // What a probe needs of the way to the other end.
 class ProbeWire {
@@ -32,13 +29,8 @@ class ProbeWire {
   virtual double now_us() = 0;
 };
 
-// The two ends. `message_bytes` > 0: as messages of so many bytes pass. Below 64 KiB they are timed by themselves (on a
-// link that lets bursts pass, as a part of one); else the longest has a MiB, or twice as much as they have.
-Link ask(ProbeWire& wire, int64_t message_bytes = 0);
+// The two ends. The one that asks knows the link then, not rounded. Both throw what the wire throws.
+Link ask(ProbeWire& wire);
 void answer(ProbeWire& wire);
 
-// Collective over the world, before its other operations, or while it has none. On rank 0 the slowest of all links, not
-// rounded; nothing on other ranks, and where there is one host. Throws the group's error.
-std::optional<Link> probe_links(GroupState& world, int64_t message_bytes = 0);
-
-}  // namespace herd::comm
+}  // namespace herd::measure

@@ -1,15 +1,13 @@
-// From what a job measured among its ranks to the topology it chooses algorithms on. Measured figures are rounded so
-// coarsely that two runs on the same machines agree: choices, so bits, must not follow noise. Rank 0 rounds and tells
-// the others. Threads: pure.
+// From times to the figures of a topology that algorithms are chosen on. Figures are rounded so coarsely that two runs
+// on the same machines agree: choices, so bits, must not follow noise. Threads: pure.
 #pragma once
 
 #include <cstdint>
-#include <string>
 #include <vector>
 
 #include "herd/topology/topology.h"
 
-namespace herd {
+namespace herd::measure {
 
 // The nearest (by ratio) of 1, 1.25, 1.6, 2, 2.5, 3.15, 4, 5, 6.3, 8 times a power of ten (ISO 3, R 10): at most 13 %
 // off; 0 for what is not above 0.
@@ -54,17 +52,4 @@ struct MemoryProbe {
 // links: the cores of a virtual machine move, and what they share with it.
 Host with_memory(Host host, const MemoryProbe& probe);
 
-// "AMD EPYC, 2 cores": what a file of measured times is true of.
-std::string machine_name();
-
-// This machine's cores and last-level cache, by hwloc; rates are Host's defaults.
-Host this_host(int ranks);
-
-// The host as its ranks find it, whose signals and messages wait for turns where ranks outnumber cores.
-Host by_turns(Host host);
-
-// `hosts` says where each rank runs, by any numbers; `host` what each of them is like (its
-// ranks are counted here, and take turns on its cores); `between` their uplinks.
-Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between);
-
-}  // namespace herd
+}  // namespace herd::measure

@@ -10,7 +10,7 @@
 #include <mutex>
 #include <vector>
 
-#include "herd/comm/link_probe.h"
+#include "herd/measure/link_probe.h"
 #include "herd/topology/topology.h"
 
 namespace herd::testing_support {
@@ -20,7 +20,7 @@ class SimulatedCable {
   explicit SimulatedCable(const Link& link, double burst_bytes = 0)
       : link_(link), burst_us_(burst_bytes / link.bytes_per_us) {}
 
-  class End final : public comm::ProbeWire {
+  class End final : public measure::ProbeWire {
    public:
     End(SimulatedCable& cable, int side) : cable_(cable), side_(side) {}
 

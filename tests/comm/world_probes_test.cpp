@@ -1,4 +1,4 @@
-#include "herd/comm/memory_probe.h"
+#include "herd/comm/world_probes.h"
 
 #include <gtest/gtest.h>
 #include <sched.h>
@@ -17,9 +17,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::optional<MemoryProbe> probed(Communicator& comm) { return probe_memory(Access::group(comm)); }
+std::optional<measure::MemoryProbe> probed(Communicator& comm) { return probe_memory(Access::group(comm)); }
 
-TEST(MemoryProbing, TellsRankZeroWhatTheRanksOfItsHostTake) {
+TEST(WorldMemory, TellsRankZeroWhatTheRanksOfItsHostTake) {
   for (const std::vector<int>& hosts : {std::vector<int>{}, std::vector{0, 1, 0, 1}, std::vector{0, 0, 0, 1}}) {
     run_inproc(
         4,
@@ -42,7 +42,7 @@ TEST(MemoryProbing, TellsRankZeroWhatTheRanksOfItsHostTake) {
   }
 }
 
-TEST(MemoryProbing, TakesNoTurnsOfTheSystem_WhenItsRanksShareACore) {
+TEST(WorldMemory, TakesNoTurnsOfTheSystem_WhenItsRanksShareACore) {
   run_inproc(2, [](Communicator& comm) {
     cpu_set_t one, before;
     CPU_ZERO(&one);
@@ -63,7 +63,7 @@ TEST(MemoryProbing, TakesNoTurnsOfTheSystem_WhenItsRanksShareACore) {
   });
 }
 
-TEST(MemoryProbing, EveryRankAndGroupChoosesOnTheSameHost) {
+TEST(WorldMemory, EveryRankAndGroupChoosesOnTheSameHost) {
   run_inproc(4, [](Communicator& comm) {
     const Host host = Access::context(comm).facts->host;
     std::vector<double> all(16);

@@ -1,20 +1,17 @@
-#include "herd/comm/link_probe.h"
+#include "herd/measure/link_probe.h"
 
 #include <algorithm>
 #include <array>
 #include <limits>
-#include <memory>
-#include <utility>
 #include <vector>
 
-#include "herd/base/elapsed.h"
-#include "herd/comm/transfer.h"
+#include "herd/measure/figures.h"
+#include "herd/measure/lower_quartile.h"
 
-namespace herd::comm {
+namespace herd::measure {
 namespace {
 
-constexpr int kProbeTag = std::numeric_limits<int>::min() + 1;
-constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLeastLastBytes = 1 << 20, kLastBytes = 4 << 20;
+constexpr int64_t kShortBytes = 8, kFirstBytes = 64 << 10, kLastBytes = 4 << 20;
 constexpr size_t kMinPings = 4, kMaxPings = 60;
 constexpr double kPingsUs = 3000, kLongUs = 4000;
 constexpr double kExchangesUs = 2000, kMaxExchanges = 7;
@@ -36,11 +33,6 @@ struct Question {
 };
 
 std::span<std::byte> bytes_of(auto& value) { return std::as_writable_bytes(std::span(&value, 1)); }
-
-double lower_quartile(std::vector<double> values) {
-  std::sort(values.begin(), values.end());
-  return values[values.size() / 4];
-}
 
 double least(const std::vector<double>& values) { return *std::min_element(values.begin(), values.end()); }
 
@@ -73,15 +65,15 @@ std::vector<double> bursts_us(ProbeWire& wire, int64_t messages, int64_t times) 
   return us;
 }
 
-// Of messages of so many bytes, each sent as one comes; one time each. Long ones end with a word from the other end
-// that it has its message, too: of two ways one is done first, and finds its next message there earlier by as much.
+// Of messages of so many bytes, each sent as one comes; one time each. They end with a word from the other end that it
+// has its message, too: of two ways one is done first, and finds its next message there earlier by as much.
 std::vector<double> exchanges_us(ProbeWire& wire, int64_t bytes, int64_t times) {
   std::vector<std::byte> out(static_cast<size_t>(bytes)), in(out.size());
   std::vector<double> us;
   for (int64_t i = 0; i < times; ++i) {
     const double begin = wire.now_us();
     wire.exchange(out, in);
-    if (bytes >= kFirstBytes) burst(wire, 1);
+    burst(wire, 1);
     us.push_back(wire.now_us() - begin);
   }
   return us;
@@ -92,17 +84,12 @@ class Asker {
  public:
   explicit Asker(ProbeWire& wire) : wire_(wire) {}
 
-  Link ask(int64_t message_bytes) {
+  Link ask() {
     LinkProbe probe;
     pings_us(kShortBytes, kMinPings);  // they make the connection
     look(pings_us(kShortBytes, kMaxPings), probe);
-    const bool brief = message_bytes > 0 && message_bytes < kFirstBytes;
-    long_messages(probe, message_bytes > 0 ? std::clamp(2 * message_bytes, kLeastLastBytes, kLastBytes) : kLastBytes);
-    Link link = burst_of(link_of(probe), probe);
-    if (brief) {
-      short_messages(probe, std::max(message_bytes, 2 * kShortBytes), link.burst_bytes);
-      link = as_brief(link, link_of(probe));
-    }
+    long_messages(probe);
+    const Link link = burst_of(link_of(probe), probe);
     question({Ask::kEnd});
     return link;
   }
@@ -117,14 +104,6 @@ class Asker {
   }
 
   void question(Question question) { wire_.send(bytes_of(question)); }
-
-  // The link for brief messages, which pass as `own`: those of a link that lets bursts pass are parts of one.
-  static Link as_brief(Link link, const Link& own) {
-    if (link.burst_bytes == 0) return own;
-    link.burst_bytes_per_us = std::max(link.bytes_per_us, own.bytes_per_us);
-    link.core_bytes_per_us = own.core_bytes_per_us;
-    return link;
-  }
 
   std::vector<double> stream_us(int64_t pieces, double latency_us) {
     question({Ask::kStream, kPieceBytes, pieces});
@@ -190,29 +169,7 @@ class Asker {
     }
   }
 
-  // Where the link lets bursts pass, no more of them than a part of one, and after a rest.
-  void short_messages(LinkProbe& probe, int64_t bytes, double burst_bytes) {
-    const bool in_burst = burst_bytes > 0;
-    const auto part = static_cast<size_t>(burst_bytes) / 4 / static_cast<size_t>(bytes);
-    const size_t times = in_burst ? std::clamp(part, kMinPings, kMaxPings) : kMaxPings;
-    // What few bytes add is little beside what other programs add: the least of each. Not of the exchanges, which tell
-    // whether a limited link lets so many pass again and again.
-    const auto ping = [&](int64_t each) {
-      if (in_burst) rest();
-      return least(pings_us(each, times));
-    };
-    const auto exchange = [&](int64_t each) {
-      if (in_burst) rest();
-      question({Ask::kExchanges, each, static_cast<int64_t>(times)});
-      const std::vector<double> us = exchanges_us(wire_, each, static_cast<int64_t>(times));
-      return in_burst ? least(us) : lower_quartile(us);
-    };
-    probe.long_bytes = bytes - kShortBytes;
-    probe.long_us = probe.short_us + std::max(1e-3, ping(bytes) - ping(kShortBytes));
-    probe.both_us = probe.short_us + std::max(0.0, exchange(bytes) - exchange(kShortBytes));
-  }
-
-  void long_messages(LinkProbe& probe, int64_t last_bytes) {
+  void long_messages(LinkProbe& probe) {
     std::array<double, 2> took = {0, 0};  // us: the whole message, its second half
     int64_t bytes = kFirstBytes;
     double half_us = 0;
@@ -226,7 +183,7 @@ class Asker {
       took[0] -= 2 * probe.short_us;  // until it heard that its receiver was ready, and the first byte was there
       took[1] = second_half_us(took[0], took[1]);
       half_us = tries == 0 ? took[1] : std::min(half_us, took[1]);
-      tries = took[0] >= kLongUs || bytes >= last_bytes ? tries + 1 : 0;
+      tries = took[0] >= kLongUs || bytes >= kLastBytes ? tries + 1 : 0;
     }
     // The first waits until both ends are ready, and may pass a limited link in a burst.
     const auto times = 1 + static_cast<int64_t>(std::clamp(kExchangesUs / half_us, 2.0, kMaxExchanges));
@@ -275,47 +232,9 @@ void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
   wire.send(std::as_writable_bytes(std::span(us)));
 }
 
-// Over the world's lanes, point to point.
-class GroupWire final : public ProbeWire {
- public:
-  GroupWire(GroupState& world, Rank peer) : world_(world), peer_(peer) {}
-  void send(std::span<std::byte> bytes) override { send_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
-  void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kProbeTag, options_); }
-  // A long message's receive is posted first, as collectives do, and this thread moves both.
-  void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
-    if (static_cast<int64_t>(in.size()) < kFirstBytes) {
-      send(out);
-      return receive(in);
-    }
-    Task receiving, sending;
-    fill_transfer(receiving, world_, TaskKind::kReceive, buffer(in), peer_, kProbeTag, options_);
-    fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kProbeTag, options_);
-    world_.engine().run_both(receiving, sending);
-  }
-  double now_us() override { return herd::now_us(); }
-
- private:
-  static Buffer buffer(std::span<std::byte> bytes) {
-    return {bytes.data(), static_cast<int64_t>(bytes.size()), DType::kU8};
-  }
-
-  GroupState& world_;
-  Rank peer_;
-  OpOptions options_ = {.name = "link probe"};
-};
-
-// The first rank of each host.
-std::vector<Rank> first_ranks(const std::vector<int>& hosts) {
-  std::vector<Rank> first;
-  for (size_t rank = 0; rank < hosts.size(); ++rank) {
-    if (hosts[rank] == static_cast<int>(first.size())) first.push_back(static_cast<Rank>(rank));
-  }
-  return first;
-}
-
 }  // namespace
 
-Link ask(ProbeWire& wire, int64_t message_bytes) { return Asker(wire).ask(message_bytes); }
+Link ask(ProbeWire& wire) { return Asker(wire).ask(); }
 
 void answer(ProbeWire& wire) {
   for (Question question;;) {
@@ -342,30 +261,4 @@ void answer(ProbeWire& wire) {
   }
 }
 
-std::optional<Link> probe_links(GroupState& world, int64_t message_bytes) {
-  const std::vector<Rank> first = first_ranks(world.hosts());
-  if (first.size() < 2) return std::nullopt;
-  std::vector<std::pair<Rank, Rank>> pairs;  // who asks, who answers
-  for (size_t host = 0; host + 1 < first.size(); host += 2) pairs.push_back({first[host], first[host + 1]});
-  if (first.size() % 2 != 0) pairs.push_back({first.back(), first[first.size() - 2]});
-  Link slowest;
-  for (const auto& [asks, answers] : pairs) {
-    if (world.rank() == answers) {
-      GroupWire wire(world, asks);
-      answer(wire);
-    }
-    if (world.rank() != asks) continue;
-    GroupWire wire(world, answers);
-    slowest = ask(wire, message_bytes);
-    if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
-  }
-  if (world.rank() != 0) return std::nullopt;
-  for (size_t i = 1; i < pairs.size(); ++i) {
-    Link said;
-    GroupWire(world, pairs[i].first).receive(bytes_of(said));
-    slowest = slower(slowest, said);
-  }
-  return slowest;
-}
-
-}  // namespace herd::comm
+}  // namespace herd::measure

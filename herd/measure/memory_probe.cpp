@@ -1,0 +1,68 @@
+#include "herd/measure/memory_probe.h"
+
+#include <algorithm>
+#include <chrono>
+#include <latch>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "herd/base/elapsed.h"
+#include "herd/kernels/copy.h"
+#include "herd/measure/lower_quartile.h"
+
+namespace herd::measure {
+namespace {
+
+constexpr int64_t kBytes = 1 << 20;
+constexpr size_t kWarmUps = 2, kLeastRounds = 3, kRounds = 8;
+constexpr std::chrono::milliseconds kEnough{5};
+
+}  // namespace
+
+CopyTimes time_copies() {
+  using kernels::StoreKind;
+  std::vector<std::byte> source(kBytes, std::byte{0x5a}), target(kBytes), far(kBytes);  // zeros move faster
+  std::vector<double> cached, past_cache;
+  const auto timed = [](std::byte* to, const std::byte* from, StoreKind store) {
+    const auto begin = std::chrono::steady_clock::now();
+    kernels::copy(to, from, kBytes, store);
+    return us_since(begin);
+  };
+  const auto until = std::chrono::steady_clock::now() + kEnough;
+  for (size_t round = 0; round < kWarmUps + kRounds; ++round) {
+    if (cached.size() >= kLeastRounds && std::chrono::steady_clock::now() > until) break;
+    const double own = timed(target.data(), source.data(), StoreKind::kCached);
+    const double away = timed(far.data(), target.data(), StoreKind::kStream);
+    const double back = timed(target.data(), far.data(), StoreKind::kCached);
+    if (round < kWarmUps) continue;
+    cached.push_back(own);
+    past_cache.push_back(away + back);
+  }
+  return {lower_quartile(cached), lower_quartile(past_cache)};
+}
+
+CopyTimes least_of(const CopyTimes& a, const CopyTimes& b) {
+  return {std::min(a.cached, b.cached), std::min(a.past_cache, b.past_cache)};
+}
+
+MemoryProbe memory_probe_of(size_t ranks, const CopyTimes& alone, const CopyTimes& all) {
+  return {static_cast<int>(ranks), kBytes, alone.cached, all.cached, alone.past_cache, all.past_cache};
+}
+
+MemoryProbe probe_memory(int threads) {
+  const CopyTimes alone = time_copies();
+  std::vector<CopyTimes> each(static_cast<size_t>(threads));
+  std::latch together(threads);
+  std::vector<std::jthread> running;
+  for (CopyTimes& own : each) {
+    running.emplace_back([&together, &own] {
+      together.arrive_and_wait();
+      own = time_copies();
+    });
+  }
+  running.clear();  // waits for them
+  return memory_probe_of(each.size(), alone, std::accumulate(each.begin() + 1, each.end(), each[0], least_of));
+}
+
+}  // namespace herd::measure
