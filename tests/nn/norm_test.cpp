@@ -45,7 +45,7 @@ TEST(RmsNorm, AndItsGradientsEqualTorchsWithinRounding_InEveryType) {
       Parameter& gain = g.group->find("gain");
       const at::Tensor x = wave({rows, width}, 0.9).to(type).requires_grad_(), dy = wave({rows, width}, 1.7).to(type);
       const Gradients torchs = exact_gradients(x.detach(), gain.value(), dy);
-      const at::Tensor y = norm(NormKind::kRmsNorm, x, gain, nullptr);
+      const at::Tensor y = norm({NormKind::kRmsNorm}, x, gain, nullptr);
       gain.value().mutable_grad() = at::Tensor();
       y.backward(dy);
       const auto expect_close = [&](const at::Tensor& own, const at::Tensor& torch, const char* what) {
@@ -72,7 +72,7 @@ TEST(Norm, OfAnyKindKeepsItsInputAndItsNumbersOfARow_AndMakesNoFp32Copies) {
       const auto bytes = static_cast<int64_t>(x.nbytes()), numbers = kRows * (kind == NormKind::kRmsNorm ? 4 : 8);
       const int64_t before = DeviceMemory::live_bytes();
       DeviceMemory::reset_peak();
-      at::Tensor y = norm(kind, x, gain, kind == NormKind::kRmsNorm ? nullptr : &bias);
+      at::Tensor y = norm({kind}, x, gain, kind == NormKind::kRmsNorm ? nullptr : &bias);
       EXPECT_LE(DeviceMemory::live_bytes() - before, bytes + numbers) << "kept";
       EXPECT_LE(DeviceMemory::peak_bytes() - before, bytes + numbers + bytes / 8) << "forward";
       const at::Tensor dy = wave({kRows, kWidth}, 1.7).to(type);
