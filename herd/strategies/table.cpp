@@ -219,15 +219,41 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
 
 std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage, 0); }
 
-bool is_proved(const Program& step, const spec::Layout& layout) {
+bool is_proved_itself(const Program& step, const spec::Layout& layout) {
   return layout.world_size <= kProvedWorld &&
          step.ops.size() * static_cast<size_t>(layout.world_size) <= kMostProvedOps;
+}
+
+Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
+  const auto two = [](int size) { return std::min(size, 2); };
+  int tensor = layout.tp;
+  for (int divisor = 2; divisor * divisor <= layout.tp && tensor == layout.tp; ++divisor) {
+    if (layout.tp % divisor == 0) tensor = divisor;
+  }
+  const int stages = std::min(layout.pp, 3);
+  Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
+  out.run.mesh.pp = stages;
+  out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
+  const int64_t micro_batches = std::min(layout.micro_batches, stages + 2);
+  out.run.train.micro_batch = layout.micro_batch;
+  out.run.train.batch = micro_batches * layout.micro_batch * two(layout.dp) * two(layout.fsdp);
+  if (run.model.frozen == "none")  // whose patterns may name any layer
+    out.run.model.layers = std::min<int64_t>(run.model.layers, std::max(2 * stages, 4));
+  out.run.memory = {};
+  return out;
+}
+
+std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout, const Program& step) {
+  if (is_proved_itself(step, layout)) return "";
+  const Quotient quotient = quotient_of(run, layout);
+  return std::to_string(quotient.ranks) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
+         summary(spec::resolve_mesh(quotient.run, quotient.ranks)) + ")";
 }
 
 std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
                                      const spec::Layout& layout, const std::vector<int>& ranks) {
   std::vector<Program> steps = {compile_step(run, model, layout, ranks.at(0))};
-  if (is_proved(steps[0], layout)) {
+  if (is_proved_itself(steps[0], layout)) {
     const std::vector<Program> all = compile_and_verify(run, model, layout);
     steps.clear();
     for (const int rank : ranks) steps.push_back(all[static_cast<size_t>(rank)]);
@@ -235,6 +261,9 @@ std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::Model
   }
   for (size_t i = 1; i < ranks.size(); ++i) steps.push_back(compile_step(run, model, layout, ranks[i]));
   check_budgets(steps, run);
+  const Quotient quotient = quotient_of(run, layout);
+  const spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
+  compile_and_verify(quotient.run, spec::program_table(quotient.run, small.micro_batch), small);
   return steps;
 }
 

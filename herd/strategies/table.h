@@ -56,11 +56,24 @@ std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const
 // one.
 std::vector<int> ranks_of_stages(const spec::Layout& layout);
 
-// Whether a run's programs are proved before it starts: in worlds of up to kProvedWorld, and steps of up to
-// kMostProvedOps ops over all ranks, since a longer proof takes longer than people wait.
+// A run is proved before it starts: itself in worlds of up to kProvedWorld ranks and steps of up to kMostProvedOps ops
+// over all of them, since a longer proof takes longer than people wait; else its quotient.
 inline constexpr int kProvedWorld = 16;
 inline constexpr size_t kMostProvedOps = 16000;
-bool is_proved(const program::Program& step, const spec::Layout& layout);
+bool is_proved_itself(const program::Program& step, const spec::Layout& layout);
+
+// What stands for a large run in its proof: the same strategies on the same kinds of axes, each of two ranks (of tensor
+// parallelism as many as the smallest divisor of it, of a pipeline a first, a middle and a last stage), two
+// micro-batches more than stages and two layers a stage, where the run has more. What rewrites do depends on whether
+// there are others on an axis, before and after a micro-batch, a layer or a stage, not on how many.
+struct Quotient {
+  spec::RunFile run;
+  int ranks = 1;
+};
+Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout);
+
+// "8 of 512 ranks (2 ranks = ...)" where the quotient was proved, empty where the run itself was.
+std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step);
 
 // Throws kOverBudget where a step exceeds memory.device_budget or host_budget, with the table of the one that needs
 // most, and the least budget that all of them can run with, in KiB.

@@ -199,10 +199,8 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   const std::vector<int> simulated = planner::with_their_stages(here, s.layout);
   const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
-  if (!strategies::is_proved(programs[0], s.layout)) {
-    s.say("the step is not proved: more than " + std::to_string(strategies::kProvedWorld) + " ranks, or " +
-          std::to_string(strategies::kMostProvedOps) + " ops over all of them");
-  }
+  if (const std::string instead = strategies::proved_instead(run, s.layout, programs[0]); !instead.empty())
+    s.say("the step is proved on " + instead);
 
   s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor, comm.rank()));
   s.optimizer = make_optimizer(run.optimizer);

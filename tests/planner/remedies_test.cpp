@@ -44,7 +44,7 @@ TEST(Remedies, AskForMoreRanks_OnlyWhereTheyMay) {
   const auto remedies = what_would_fit(run, 2, cluster, search);
   ASSERT_FALSE(remedies.empty());
   EXPECT_GT(remedies[0].ranks, 2);
-  EXPECT_FALSE(remedies[0].not_built.empty());
+  EXPECT_TRUE(remedies[0].not_built.empty());
 }
 
 }  // namespace
