@@ -15,11 +15,11 @@ namespace {
 
 constexpr char kConvertHelp[] =
     R"help(SOURCE is a checkpoint (or a run's folder: its newest whole one), or a folder of Hugging Face's transformers with
-the config.json of a GPT-2 and its *.safetensors. What is written holds weights alone: for inference, for another
+the config.json of a GPT-2 or a Llama and its *.safetensors. What is written holds weights alone: for inference, for another
 program, or to start a training from (model.weights), not to resume one. A 16-bit weight is rounded to nearest.
 Checksums of a herd checkpoint are compared while it is read; --out appears when it is whole, or not at all.
 The tokenizer goes along: the files of SOURCE that transformers knows, and generation_config.json; of a model that was
-trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. GPT-2's own tokenizer
+trained on text from herd tokenize its tokenizer.model, for transformers as tokenizer.json as well. A tokenizer of theirs
 is kept and not read: herd generate --ids takes and prints ids.
   herd checkpoint convert runs/mine --to gpt2 --out gpt2-mine
   python -c "from transformers import GPT2LMHeadModel as M; print(M.from_pretrained('gpt2-mine'))"
@@ -46,7 +46,7 @@ convert::Companions tokenizer_of_data(const convert::WeightSource& source, conve
   const MappedFile model(path);
   convert::Companions files;
   files[convert::kSentencePiece].assign(reinterpret_cast<const char*>(model.bytes().data()), model.bytes().size());
-  if (to == convert::Format::kGpt2) {
+  if (to != convert::Format::kHerd) {
     files["tokenizer.json"] = transformers_tokenizer(tokenizer);
     files["tokenizer_config.json"] = transformers_tokenizer_config();
   }
@@ -63,7 +63,7 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
   }
   const auto& m = result.run.model;
   return options.out.string() + ": " +
-         (options.to == convert::Format::kGpt2 ? "config.json and model.safetensors" : "checkpoint") + " of " + m.kind +
+         (options.to == convert::Format::kHerd ? "checkpoint" : "config.json and model.safetensors") + " of " + m.kind +
          " with " + std::to_string(m.layers) + " layers of width " + std::to_string(m.width) + ", " +
          std::to_string(result.parameters) + " weights in " + std::string(dtype_name(options.dtype)) + " (" +
          format_bytes(static_cast<double>(result.bytes)) + "); no optimizer states, " + listed(result.companions) +
@@ -77,12 +77,13 @@ void add_checkpoint_convert_command(CLI::App& app) {
   };
   auto options = std::make_shared<convert::ConvertOptions>();
   auto words = std::make_shared<Words>();
-  CLI::App* command = app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2) or precision");
+  CLI::App* command =
+      app.add_subcommand("convert", "Weights in another format (Hugging Face's GPT-2 and Llama) or precision");
   command->add_option("SOURCE", options->source, "a checkpoint, a run's folder, or a folder with config.json")
       ->required();
   command->add_option("--out", options->out, "the folder to write")->required();
-  command->add_option("--to", words->to, "herd = a checkpoint; gpt2 = config.json and model.safetensors")
-      ->check(CLI::IsMember({"herd", "gpt2"}))
+  command->add_option("--to", words->to, "herd = a checkpoint; gpt2, llama = config.json and model.safetensors")
+      ->check(CLI::IsMember({"herd", "gpt2", "llama"}))
       ->capture_default_str();
   command->add_option("--dtype", words->dtype, "of the weights written")
       ->check(CLI::IsMember({"fp32", "bf16", "fp16"}))
@@ -90,7 +91,9 @@ void add_checkpoint_convert_command(CLI::App& app) {
   command->add_flag("--overwrite", words->overwrite, "replace a checkpoint that stands at --out");
   command->footer(kConvertHelp);
   command->callback([options, words] {
-    options->to = words->to == "gpt2" ? convert::Format::kGpt2 : convert::Format::kHerd;
+    options->to = words->to == "gpt2"    ? convert::Format::kGpt2
+                  : words->to == "llama" ? convert::Format::kLlama
+                                         : convert::Format::kHerd;
     options->dtype = parse_dtype(words->dtype);
     if (words->overwrite) options->replace = Replace::kModels;
     std::fputs(convert_checkpoint(*options).c_str(), stdout);

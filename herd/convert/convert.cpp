@@ -3,6 +3,7 @@
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/gpt2_names.h"
+#include "herd/convert/llama_names.h"
 #include "herd/convert/stream_internal.h"
 #include "herd/storage/checkpoint_writer.h"
 #include "herd/storage/shard_writer.h"
@@ -56,10 +57,11 @@ Converted convert(const ConvertOptions& options, FileSystem& files) {
                                       ", whose weights would be lost\n  fix: --out of another folder");
   }
   AtomicFolder folder(options.out, options.replace, files);
-  if (options.to == Format::kGpt2)
-    write_gpt2_folder(folder.working_path(), *source, options.dtype, options.progress, files);
-  else
+  if (options.to == Format::kHerd)
     write_checkpoint(folder.working_path(), *source, options.dtype, options.progress, files);
+  else
+    write_transformers_folder(folder.working_path(), options.to == Format::kGpt2 ? gpt2_format() : llama_format(),
+                              *source, options.dtype, options.progress, files);
   const Companions companions = companions_of(*source, options);
   write_companions(folder.working_path(), companions, files);
   folder.commit();

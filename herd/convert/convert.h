@@ -1,8 +1,8 @@
-// Weights from one format and precision to another, as a stream: a herd checkpoint or a Hugging Face GPT-2 folder in,
-// either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable. The tokenizer and
-// the generation config of the source go along (companions.h): a model speaks in the ids of what it was trained with.
-// Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold, and for a model
-// that the format can't state. Threads: any, on different folders.
+// Weights from one format and precision to another, as a stream: a herd checkpoint or a folder of Hugging Face's
+// transformers in, either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable.
+// The tokenizer and the generation config of the source go along (companions.h): a model speaks in the ids of what it
+// was trained with. Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold,
+// and for a model that the format can't state. Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 #include "herd/base/dtype.h"
 #include "herd/convert/companions.h"
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/transformers_folder.h"
 #include "herd/storage/atomic_folder.h"
 
 namespace herd::convert {
@@ -18,7 +18,7 @@ namespace herd::convert {
 // The note of a checkpoint that holds weights alone, so that it can't be resumed from: "holds" -> "weights".
 inline constexpr char kHoldsNote[] = "holds", kHoldsWeights[] = "weights";
 
-enum class Format { kHerd, kGpt2 };
+enum class Format { kHerd, kGpt2, kLlama };
 
 struct ConvertOptions {
   std::filesystem::path source, out;

@@ -1,15 +1,13 @@
 #include "herd/convert/gpt2_names.h"
 
-#include <nlohmann/json.hpp>
+#include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/convert/transformers_config_internal.h"
 
 namespace herd::convert {
 namespace {
 
-using Json = nlohmann::json;
-
-constexpr double kEpsilon = 1e-5;
 constexpr int64_t kPublishedEnd = 50256;  // begins and ends a text where config.json says nothing
 
 constexpr struct {
@@ -21,73 +19,12 @@ constexpr struct {
 
 // Members that change what the model computes, and the value that herd's has.
 const Json& expected_members() {
-  static const Json members = {{"layer_norm_epsilon", kEpsilon},
-                               {"scale_attn_weights", true},
-                               {"scale_attn_by_inverse_layer_idx", false},
-                               {"add_cross_attention", false}};
+  static const Json members = {
+      {"scale_attn_weights", true}, {"scale_attn_by_inverse_layer_idx", false}, {"add_cross_attention", false}};
   return members;
 }
 
-constexpr int64_t kMost = int64_t{1} << 40;  // of any size in a config; the run file's rules are tighter
-
-// A whole number from `least` to kMost; `otherwise` where it is missing or null.
-int64_t number_of(const Json& json, const char* name, const std::string& file, int64_t otherwise = 0,
-                  int64_t least = 1) {
-  const auto found = json.find(name);
-  if ((found == json.end() || found->is_null()) && otherwise > 0) return otherwise;
-  if (found == json.end() || !found->is_number_integer() || found->get<int64_t>() < least ||
-      found->get<int64_t>() > kMost) {
-    throw Error(Code::kCorruptFile, file + ": \"" + name + "\" must be a whole number from " + std::to_string(least) +
-                                        " to 2^40" +
-                                        "\n  fix: the config.json that save_pretrained() wrote beside the weights");
-  }
-  return found->get<int64_t>();
-}
-
-int64_t token_id(const Json& json, const char* name, const std::string& file) {
-  if (json.is_number_integer() && json.get<int64_t>() >= 0) return json.get<int64_t>();
-  throw Error(Code::kCorruptFile, file + ": \"" + name + "\" is " + json.dump() +
-                                      ", but must be a token id of at least 0, a list of them, or null"
-                                      "\n  fix: \"" +
-                                      name + "\": null, or the ids of the tokenizer");
-}
-
-// A number, a list, or null for none; `otherwise` where the member is not there.
-std::vector<int64_t> token_ids(const Json& json, const char* name, const std::string& file, const Json& otherwise) {
-  const auto found = json.find(name);
-  const Json& value = found == json.end() ? otherwise : *found;
-  std::vector<int64_t> ids;
-  if (value.is_null()) return ids;
-  if (!value.is_array()) return {token_id(value, name, file)};
-  for (const Json& one : value) ids.push_back(token_id(one, name, file));
-  return ids;
-}
-
-TextEnds ends_of(const Json& json, const std::string& file, const Json& otherwise) {
-  const std::vector<int64_t> begin = token_ids(json, "bos_token_id", file, otherwise);
-  return {begin.empty() ? std::nullopt : std::optional(begin[0]), token_ids(json, "eos_token_id", file, otherwise)};
-}
-
-Json parse_object(std::string_view text, const std::string& file) {
-  Json json = Json::parse(text, nullptr, /*allow_exceptions=*/false);
-  if (json.is_object()) return json;
-  throw Error(Code::kCorruptFile, file + ": not a JSON object\n  fix: take another copy of the file");
-}
-
-void check_type(const Json& json, const std::string& file) {
-  const auto type = json.find("model_type");
-  if (type != json.end() && *type == "gpt2") return;
-  const auto built = json.find("architectures");
-  throw Error(Code::kBadConfig,
-              file + ": " +
-                  (type == json.end() ? "it names no \"model_type\"" : "it is of a model of type " + type->dump()) +
-                  (built == json.end() ? "" : " (" + built->dump() + ")") +
-                  ", but herd reads \"gpt2\" alone\n  fix: the folder of a GPT-2, with the config.json that "
-                  "save_pretrained() wrote");
-}
-
 void check_equations(const Json& json, const std::string& file) {
-  check_type(json, file);
   for (const auto& [name, expected] : expected_members().items()) {
     const auto found = json.find(name);
     if (found == json.end() || *found == expected) continue;  // the default of the format is what herd has
@@ -99,15 +36,6 @@ void check_equations(const Json& json, const std::string& file) {
     throw Error(Code::kBadConfig, file + ": \"activation_function\" is " + activation.dump() +
                                       ", herd's gpt has \"gelu_new\"\n  fix: a model of GPT-2's kind");
   }
-}
-
-void set_ends(nlohmann::ordered_json& json, const TextEnds& ends) {
-  const auto& [begin, end] = ends;
-  json["bos_token_id"] = nullptr;
-  json["eos_token_id"] = nullptr;
-  if (begin) json["bos_token_id"] = *begin;
-  if (end.size() == 1) json["eos_token_id"] = end[0];
-  if (end.size() > 1) json["eos_token_id"] = end;
 }
 
 }  // namespace
@@ -137,7 +65,7 @@ void require_gpt2(const spec::RunFile::Model& model) {
     refuse("model.head_width", std::to_string(model.head_width), "width / heads");
 }
 
-std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype) {
+std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype) {
   const auto& m = config.model;
   nlohmann::ordered_json json = {{"architectures", {"GPT2LMHeadModel"}},
                                  {"model_type", "gpt2"},
@@ -150,7 +78,7 @@ std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype)
                                  {"n_head", m.heads},
                                  {"n_inner", m.ffn == 0 ? 4 * m.width : m.ffn},
                                  {"activation_function", "gelu_new"},
-                                 {"layer_norm_epsilon", kEpsilon},
+                                 {"layer_norm_epsilon", m.norm_eps},
                                  {"scale_attn_weights", true},
                                  {"resid_pdrop", m.dropout},
                                  {"embd_pdrop", m.dropout},
@@ -161,11 +89,10 @@ std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype)
   return json.dump(2) + "\n";
 }
 
-Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
-  const Json json = parse_object(text, file);
-  try {
+TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file) {
+  return parse_config(text, file, [&](const Json& json) {
     check_equations(json, file);
-    Gpt2Config config;
+    TransformersConfig config;
     auto& m = config.model;
     m.layers = number_of(json, "n_layer", file);
     m.width = number_of(json, "n_embd", file);
@@ -174,23 +101,41 @@ Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file) {
     m.context = number_of(json, "n_positions", file);
     m.ffn = number_of(json, "n_inner", file, 4 * m.width);
     m.tie_embeddings = json.value("tie_word_embeddings", true);
+    m.norm_eps = json.value("layer_norm_epsilon", 1e-5);
     m.dropout = json.value("resid_pdrop", 0.1);
     config.ends = ends_of(json, file, kPublishedEnd);
     return config;
-  } catch (const Json::exception& error) {
-    throw Error(Code::kCorruptFile, file + ": " + error.what() + "\n  fix: take another copy of the file");
-  }
+  });
 }
 
-TextEnds parse_generation_config(std::string_view text, const std::string& file) {
-  return ends_of(parse_object(text, file), file, nullptr);
+namespace {
+
+std::vector<TheirTensor> gpt2_tensors(const Weight& weight, const spec::RunFile::Model&) {
+  const Gpt2Name theirs = gpt2_name(weight.name);
+  std::vector<int64_t> shape = weight.shape;
+  if (theirs.transposed) std::reverse(shape.begin(), shape.end());
+  return {{theirs.name, shape, theirs.transposed}};
 }
 
-std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file) {
-  if (parse_generation_config(generation_config, file) == ends) return generation_config;
-  nlohmann::ordered_json json = nlohmann::ordered_json::parse(generation_config);
-  set_ends(json, ends);
-  return json.dump(2) + "\n";
+bool is_causal_mask(std::string_view name) {
+  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+}
+
+}  // namespace
+
+const TransformersFormat& gpt2_format() {
+  static const TransformersFormat format{.type = "gpt2",
+                                         .model = "GPT-2",
+                                         .prefix = "transformer.",
+                                         .prefix_if_tied = false,  // as the published files
+                                         .embedding = "wte.weight",
+                                         .head = "lm_head.weight",
+                                         .tensors = gpt2_tensors,
+                                         .is_derived = is_causal_mask,
+                                         .require = require_gpt2,
+                                         .format_config = format_gpt2_config,
+                                         .parse_config = parse_gpt2_config};
+  return format;
 }
 
 }  // namespace herd::convert

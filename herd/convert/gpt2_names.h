@@ -1,5 +1,5 @@
 // GPT-2 as Hugging Face's transformers keeps it: names, layouts and config.json. The model is herd's kind = "gpt" with
-// LayerNorm: the same equations (pre-norm blocks, tanh gelu, LayerNorm epsilon 1e-5, softmax(q k^T / sqrt(d))), so the
+// LayerNorm: the same equations (pre-norm blocks, tanh gelu, softmax(q k^T / sqrt(d))), so the
 // same logits. Linear layers are kept as (in, out), herd has (out, in); the embeddings are the same.
 //   herd                    Hugging Face                 herd                   Hugging Face
 //   wte.weight  wpe.weight  the same                     h.N.ln_1.*  h.N.ln_2.* the same
@@ -12,8 +12,7 @@
 #include <string>
 #include <string_view>
 
-#include "herd/convert/text_ends.h"
-#include "herd/spec/run_file.h"
+#include "herd/convert/transformers_format.h"
 
 namespace herd::convert {
 
@@ -28,19 +27,11 @@ Gpt2Name gpt2_name(std::string_view herd_name);  // of a parameter of a "gpt" mo
 // heads than heads, heads that are not width / heads wide.
 void require_gpt2(const spec::RunFile::Model& model);
 
-struct Gpt2Config {
-  spec::RunFile::Model model = {};
-  TextEnds ends = text_ends_of_herd();
-};
-
-std::string format_gpt2_config(const Gpt2Config& config, std::string_view dtype);  // config.json; "float32"
+std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype);  // config.json; "float32"
 // Throws kCorruptFile if `text` is no JSON object or a number is missing; kBadConfig naming the member and its value
 // for a model that computes something else. bos_token_id and eos_token_id are taken as transformers takes them: a
 // number, null for none, a list where any ends a text; beyond the vocabulary too, where they never come.
-Gpt2Config parse_gpt2_config(std::string_view text, const std::string& file);
-// generation_config.json, which transformers generates by in place of config.json where it is there.
-TextEnds parse_generation_config(std::string_view text, const std::string& file);
-// The same text where it names these ends already, else with them.
-std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file);
+TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file);
+const TransformersFormat& gpt2_format();
 
 }  // namespace herd::convert

@@ -8,7 +8,7 @@
 #include <cstdint>
 #include <filesystem>
 
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/transformers_folder.h"
 #include "herd/storage/atomic_folder.h"
 #include "herd/storage/shard_writer.h"
 

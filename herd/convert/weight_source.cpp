@@ -3,7 +3,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/transformers_folder.h"
 #include "herd/spec/model_table.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
@@ -72,7 +72,7 @@ class CheckpointWeights final : public WeightSource {
 std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "snapshots", none)) {
-    if (is_gpt2_folder(entry.path())) return entry.path();
+    if (is_transformers_folder(entry.path())) return entry.path();
   }
   return {};
 }
@@ -110,7 +110,7 @@ std::vector<Weight> weights_of(const spec::RunFile& run) {
 
 std::filesystem::path find_weights(const std::filesystem::path& path) {
   if (!std::filesystem::is_directory(path)) refuse_no_folder(path);
-  if (is_gpt2_folder(path)) return path;
+  if (is_transformers_folder(path)) return path;
   try {
     return resolve_checkpoint(path);
   } catch (const Error& error) {
@@ -121,7 +121,7 @@ std::filesystem::path find_weights(const std::filesystem::path& path) {
 
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path) {
   const std::filesystem::path folder = find_weights(path);
-  if (is_gpt2_folder(folder)) return open_gpt2_folder(folder);
+  if (is_transformers_folder(folder)) return open_transformers_folder(folder);
   return std::make_unique<CheckpointWeights>(folder);
 }
 

@@ -1,5 +1,5 @@
-// The weights of a model, wherever they are kept, as a stream of fp32: a herd checkpoint, or a folder in Hugging Face's
-// format for GPT-2. Only the block that is asked for is in memory; its file is mapped.
+// The weights of a model, wherever they are kept, as a stream of fp32: a herd checkpoint, or a folder of Hugging
+// Face's transformers. Only the block that is asked for is in memory; its file is mapped.
 // Throws kBadConfig (a model or type that can't be converted), kCorruptFile and kStorage (as CheckpointReader and
 // SafetensorsFile; a herd checkpoint's checksums are compared before a byte is used). Threads: one at a time.
 #pragma once

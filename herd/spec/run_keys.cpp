@@ -75,7 +75,7 @@ std::vector<Key> make_keys() {
       integer("model", "rope_original_context", HERD_FIELD(model.rope_original_context), 1,
               "of llama3: context of the first training", kMostTokens),
       text("model", "weights", HERD_FIELD(model.weights), {},
-           "a checkpoint, a run's folder or a GPT-2 folder of transformers whose weights the"
+           "a checkpoint, a run's folder or a GPT-2 or Llama folder of transformers whose weights the"
            " run starts from, in any precision; keys of [model] that are left out are those of the weights; none = "
            "what the seed gives"),
       text("model", "frozen", HERD_FIELD(model.frozen), {},

@@ -303,5 +303,86 @@ TEST(Convert, RefusesWhatHasNoWeights) {
   EXPECT_FALSE(fs::exists(root / "out"));
 }
 
+std::vector<std::string> llama(const std::string& tie) {
+  return {"model.kind=llama", "model.kv_heads=1", "model.head_width=16", "model.tie_embeddings=" + tie};
+}
+
+TEST(ConvertLlama, ThereAndBackGivesTheSameBits_OfAnyTypeInOneFileOrSeveral) {
+  for (const char* tie : {"true", "false"}) {
+    for (const DType dtype : {DType::kF32, DType::kBF16}) {
+      TemporaryFolder root;
+      const auto run = small_run(llama(tie));
+      const auto checkpoint = save_model(root / "runs", run);
+      const auto to_llama = [&](const fs::path& source, const fs::path& out) {
+        convert({.source = source, .out = out, .to = Format::kLlama, .dtype = dtype}, unsynced_files());
+      };
+      to_llama(checkpoint, root / "llama");
+      const SafetensorsFile file(root / "llama/model.safetensors");
+      EXPECT_EQ(file.tensors().size(), 2u + 2 * 9 + (run.model.tie_embeddings ? 0 : 1));
+      ASSERT_NE(file.find("model.layers.1.self_attn.k_proj.weight"), nullptr);
+      EXPECT_EQ(file.find("model.layers.1.self_attn.k_proj.weight")->shape, (std::vector<int64_t>{16, 36}));
+      EXPECT_EQ(file.find("lm_head.weight") != nullptr, !run.model.tie_embeddings);
+      if (dtype == DType::kF32) {  // q, k and v are the rows of one matrix
+        const auto all = floats_of(checkpoint, "h.1.attn.qkv.weight");
+        const auto k = floats_in(file, "model.layers.1.self_attn.k_proj.weight");
+        EXPECT_TRUE(std::equal(k.begin(), k.end(), all.begin() + 48 * 36));
+      }
+      fs::copy(root / "llama", root / "cut");
+      const auto in_two = [](bool first) {
+        return [first](const std::string& name) { return (name.find(".k_proj") != name.npos) == first ? name : ""; };
+      };
+      rename_tensors(root / "cut", in_two(true), {}, "model-00001-of-00002.safetensors");
+      rename_tensors(root / "cut", in_two(false), "model.layers.0.self_attn.rotary_emb.inv_freq",
+                     "model-00002-of-00002.safetensors");
+      fs::remove(root / "cut/model.safetensors");
+      for (const char* from : {"llama", "cut"}) {
+        const auto back = root / (std::string("back_") + from);
+        EXPECT_EQ(convert({.source = root / from, .out = back, .dtype = dtype}, unsynced_files()).run.model, run.model);
+        to_llama(back, root / (std::string("again_") + from));
+        EXPECT_EQ(contents_of(root / (std::string("again_") + from)), contents_of(root / "llama"));
+        if (dtype == DType::kF32) {
+          for (const Weight& weight : weights_of(run))
+            EXPECT_EQ(bytes_of(back, weight.name), bytes_of(checkpoint, weight.name)) << weight.name;
+        }
+      }
+    }
+  }
+}
+
+TEST(ConvertLlama, NamesWhatIsMissingExtraOrInAFileThatIsNotThere) {
+  TemporaryFolder root;
+  const auto checkpoint = save_model(root / "runs", small_run(llama("false")));
+  const auto broken = [&](const auto& name, const std::string& extra = {}) {
+    fs::remove_all(root / "llama");
+    convert({.source = checkpoint, .out = root / "llama", .to = Format::kLlama}, unsynced_files());
+    rename_tensors(root / "llama", name, extra);
+    return convert({.source = root / "llama", .out = root / "out"}, unsynced_files());
+  };
+  const auto without_k = [](const std::string& name) { return name.find("1.self_attn.k") != name.npos ? "" : name; };
+  EXPECT_ERROR(broken(without_k), Code::kBadConfig, "lacks \"layers.1.self_attn.k_proj.weight\"", "fix: all files");
+  write_text(root / "llama/model.safetensors.index.json",
+             R"({"weight_map": {"model.layers.1.self_attn.k_proj.weight": "model-00002-of-00002.safetensors"}})");
+  EXPECT_ERROR(convert({.source = root / "llama", .out = root / "out"}), Code::kBadConfig,
+               "says is in model-00002-of-00002.safetensors", "fix: that file, in the same folder");
+  fs::remove(root / "llama/model.safetensors");
+  write_text(root / "llama/pytorch_model-00001-of-00002.bin", "");
+  EXPECT_ERROR(convert({.source = root / "llama", .out = root / "out"}), Code::kBadConfig,
+               "pytorch_model-00001-of-00002.bin, and other formats of weights are not read",
+               "safe_serialization=True");
+  EXPECT_ERROR(broken(same, "model.layers.0.self_attn.q_proj.bias"), Code::kBadConfig,
+               "holds \"layers.0.self_attn.q_proj.bias\", which Llama of its config.json does not have", "fix:");
+  EXPECT_ERROR(broken(same, "layers.2.input_layernorm.weight"), Code::kBadConfig,
+               "\"layers.2.input_layernorm.weight\"");
+  EXPECT_ERROR(broken([](const std::string& name) {
+                 return name == "model.layers.0.self_attn.q_proj.weight"   ? "model.layers.0.self_attn.k_proj.weight"
+                        : name == "model.layers.0.self_attn.k_proj.weight" ? "model.layers.0.self_attn.q_proj.weight"
+                                                                           : name;
+               }),
+               Code::kBadConfig, "is F32 16 x 36, config.json asks for 48 x 36", "fix:");
+  EXPECT_ERROR(convert({.source = checkpoint, .out = root / "out", .to = Format::kGpt2}, unsynced_files()),
+               Code::kBadConfig, "model.kind = \"llama\"", "fix:");
+  EXPECT_FALSE(fs::exists(root / "out"));
+}
+
 }  // namespace
 }  // namespace herd::convert

@@ -29,8 +29,9 @@ TEST(Gpt2Names, AreThoseOfThePublishedWeights) {
 }
 
 TEST(Gpt2Config, GivesBackTheModel) {
-  Gpt2Config config{.model = small_run({"model.tie_embeddings=false", "model.dropout=0.25"}).model, .ends = {5, {6}}};
-  const Gpt2Config back = parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json");
+  TransformersConfig config{.model = small_run({"model.tie_embeddings=false", "model.dropout=0.25"}).model,
+                            .ends = {5, {6}}};
+  const TransformersConfig back = parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json");
   EXPECT_EQ(back.ends, config.ends);
   config.model.kv_heads = config.model.head_width = 0;  // what the run file's rules fill in
   EXPECT_EQ(back.model, config.model);
@@ -52,7 +53,7 @@ TEST(Gpt2Config, TakesEndsOfTextAsTransformersDoes) {
       {nullptr, {}}, {0, {0}}, {50256, {50256}}, {{7, 100, 50256}, {7, 100, 50256}}, {nlohmann::json::array(), {}}};
   for (const auto& [value, ids] : cases) {
     json["eos_token_id"] = value;
-    const Gpt2Config config = parse_gpt2_config(json.dump(), "config.json");
+    const TransformersConfig config = parse_gpt2_config(json.dump(), "config.json");
     EXPECT_EQ(config.ends.end, ids) << value;
     EXPECT_EQ(parse_gpt2_config(format_gpt2_config(config, "float32"), "config.json").ends, config.ends) << value;
   }
@@ -87,7 +88,6 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
   const auto text = nlohmann::json::parse(format_gpt2_config({.model = small_run().model}, "float32"));
   const std::pair<const char*, nlohmann::json> changes[] = {{"activation_function", "relu"},
                                                             {"activation_function", 3},
-                                                            {"layer_norm_epsilon", 1e-6},
                                                             {"scale_attn_weights", false},
                                                             {"scale_attn_by_inverse_layer_idx", true}};
   for (const auto& [name, value] : changes) {
@@ -97,14 +97,15 @@ TEST(Gpt2Config, RefusesWhatComputesSomethingElse_NamingMemberAndValue) {
                  value.dump(), "fix:");
   }
   auto other = text;
-  other["model_type"] = "llama";
-  other["architectures"] = {"LlamaForCausalLM"};
+  other["model_type"] = "mistral";
+  other["architectures"] = {"MistralForCausalLM"};
   EXPECT_ERROR(
-      parse_gpt2_config(other.dump(), "config.json"), Code::kBadConfig,
-      "config.json: it is of a model of type \"llama\" ([\"LlamaForCausalLM\"]), but herd reads \"gpt2\" alone",
-      "fix: the folder of a GPT-2");
+      transformers_format(other.dump(), "config.json"), Code::kBadConfig,
+      "config.json: it is of a model of type \"mistral\" ([\"MistralForCausalLM\"]), but herd reads \"gpt2\" and "
+      "\"llama\" alone",
+      "fix: the folder of a GPT-2 or a Llama");
   other.erase("model_type");
-  EXPECT_ERROR(parse_gpt2_config(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
+  EXPECT_ERROR(transformers_format(other.dump(), "config.json"), Code::kBadConfig, "names no \"model_type\"", "fix:");
   for (const auto& [name, value] : {std::pair<const char*, nlohmann::json>("n_layer", 0),
                                     {"vocab_size", "many"},
                                     {"n_embd", int64_t{1} << 62},

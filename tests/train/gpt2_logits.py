@@ -124,4 +124,5 @@ def main(action, by, folder, tied="true"):
         logits.float().numpy().tofile(f"{folder}/logits.bin")
 
 
-main(*sys.argv[1:])
+if __name__ == "__main__":
+    main(*sys.argv[1:])

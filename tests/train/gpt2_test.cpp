@@ -6,69 +6,19 @@
 
 #include <iterator>
 
-#include "command.h"
-#include "herd/convert/weight_source.h"
+#include "against_python.h"
 #include "herd/data/tokenizer.h"
-#include "herd/models/decoder.h"
-#include "herd/nn/run_block.h"
-#include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
-#include "herd/train/model_tensors.h"
-#include "herd/train/take_weights.h"
-#include "tests/support/python_with_torch.h"
 
 namespace herd::train {
 namespace {
 
 using testing::HasSubstr;
 
-constexpr double kTolerance = 1e-5;  // relative to the largest logit
-constexpr int64_t kRows = 3, kLength = 11;
-
-at::Tensor some_ids(int64_t vocabulary) { return at::arange(kRows * kLength, at::kLong).mul(17).remainder(vocabulary); }
-
-at::Tensor herd_logits(const fs::path& weights) {
-  const auto source = convert::open_weights(weights);
-  const spec::RunFile& run = source->run();
-  const models::Model model = models::make_model(run.model);
-  std::vector<NamedTensor> tensors = whole_weights(model);
-  take_weights(*source, tensors);
-  nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
-  for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});
-  return x[0].contiguous();
-}
-
-class Gpt2 : public testing::TestWithParam<std::tuple<const char*, const char*>> {
+class Gpt2 : public AgainstPython, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
  protected:
-  void SetUp() override {
-    const std::string python = python_with_torch(), by = std::get<0>(GetParam());
-    if (python.empty()) GTEST_SKIP() << "no python with torch and numpy (.venv, HERD_PYTHON or python3)";
-    const std::string found = python + " -c 'from importlib.util import find_spec as f; exit(not f(\"" + by + "\"))'";
-    if (std::system(found.c_str()) != 0) GTEST_SKIP() << "no " << by;
-  }
-  static int python(const std::string& arguments) {
-    const std::string script = std::getenv("HERD_SOURCE_DIR") + std::string("/tests/train/gpt2_logits.py");
-    return WEXITSTATUS(std::system((python_with_torch() + " " + script + " " + arguments + " 2>&1").c_str()));
-  }
-  static Ended herd(const RunFolder& folder, std::vector<std::string> words) {
-    words.insert(words.begin(), fs::path(std::getenv("HERD_BINARY_DIR")) / "herd");
-    Command command(words, folder.root / "herd.output");
-    const int status = command.wait();
-    return {status, command.output()};
-  }
-  // Compares the logits of a folder, as Python reads it, with those of a checkpoint.
-  static void expect_same_logits(const std::string& by, const fs::path& folder, const fs::path& checkpoint) {
-    const at::Tensor mine = herd_logits(checkpoint), ids = some_ids(mine.size(2));
-    std::ofstream(folder / "ids.bin", std::ios::binary)
-        .write(static_cast<const char*>(ids.const_data_ptr()), static_cast<std::streamsize>(ids.nbytes()));
-    ASSERT_EQ(python("logits " + by + " " + folder.string()), 0);
-    std::string theirs = slurp(folder / "logits.bin");
-    ASSERT_EQ(theirs.size(), mine.nbytes());
-    const at::Tensor expected = at::from_blob(theirs.data(), mine.sizes(), at::kFloat);
-    const double largest = expected.abs().max().item<double>();
-    EXPECT_GT(largest, 0.1);
-    EXPECT_LT((mine - expected).abs().max().item<double>(), kTolerance * largest);
-  }
+  Gpt2() : AgainstPython("gpt2_logits.py") {}
+  void SetUp() override { need(std::get<0>(GetParam())); }
 };
 
 TEST_P(Gpt2, GivesHerdsLogits_WhenExported) {

@@ -1,4 +1,4 @@
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/transformers_folder.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -10,9 +10,8 @@
 #include "herd/base/printable.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/companions.h"
-#include "herd/convert/gpt2_files_internal.h"
-#include "herd/convert/gpt2_names.h"
 #include "herd/convert/stream_internal.h"
+#include "herd/convert/transformers_files_internal.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/file_kind.h"
 #include "herd/storage/mapped_file.h"
@@ -23,16 +22,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr char kConfig[] = "config.json", kEmbedding[] = "wte.weight", kHead[] = "lm_head.weight";
+constexpr char kConfig[] = "config.json";
 
 std::string shape_text(const std::vector<int64_t>& shape) {
   std::string text;
   for (const int64_t size : shape) text += (text.empty() ? "" : " x ") + std::to_string(size);
   return text;
-}
-
-bool is_causal_mask(std::string_view name) {
-  return name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
 }
 
 std::string exact(float value) {
@@ -46,13 +41,15 @@ std::string read_text(const fs::path& path) {
   return std::string(file.text());
 }
 
-using Place = Gpt2Files::Place;
+using Place = TransformersFiles::Place;
 
-class Gpt2Weights final : public WeightSource {
+class TransformersWeights final : public WeightSource {
  public:
-  explicit Gpt2Weights(const fs::path& folder) : WeightSource(folder) {
+  explicit TransformersWeights(const fs::path& folder) : WeightSource(folder) {
     const fs::path config_path = folder / kConfig, generation_path = folder / kGenerationConfig;
-    Gpt2Config config = parse_gpt2_config(read_text(config_path), config_path.string());
+    const std::string text = read_text(config_path);
+    format_ = &transformers_format(text, config_path.string());
+    TransformersConfig config = format_->parse_config(text, config_path.string());
     if (is_taken(generation_path))
       config.ends = parse_generation_config(read_text(generation_path), generation_path.string());
     run_.model = config.model;
@@ -60,36 +57,51 @@ class Gpt2Weights final : public WeightSource {
     facts_.config = spec::to_toml(run_);
     facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
     note(config.ends, facts_.notes);
-    files_.open(folder);
+    files_.open(folder, format_->prefix);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
     check_others();
   }
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
-    const Place& place = files_.at(gpt2_name(weight.name).name);
-    const auto bytes = place.file->bytes(*place.entry);
-    const int64_t width = weight.transposed ? weight.rows() : weight.columns(), element = size_of(weight.dtype);
-    const auto run = static_cast<size_t>(columns.size());
-    for (int64_t row = rows.begin; row < rows.end; ++row) {
-      const auto from = static_cast<size_t>((row * width + columns.begin) * element);
-      to_float(weight.dtype, bytes.subspan(from, run * static_cast<size_t>(element)),
-               out.subspan(static_cast<size_t>(row - rows.begin) * run, run));
+    int64_t first = 0;  // of the rows that the tensor has
+    for (const TheirTensor& theirs : format_->tensors(weight, run_.model)) {
+      const int64_t count = theirs.shape.size() < 2 ? 1 : theirs.shape[0];
+      const IndexRange own{std::max(rows.begin, first), std::min(rows.end, first + count)};
+      if (own.begin < own.end)
+        read_rows(files_.at(theirs.name), theirs.shape.back(), {own.begin - first, own.end - first}, columns,
+                  out.subspan(static_cast<size_t>((own.begin - rows.begin) * columns.size())));
+      first += count;
     }
   }
 
  private:
+  static void read_rows(const Place& place, int64_t width, IndexRange rows, IndexRange columns, std::span<float> out) {
+    const auto bytes = place.file->bytes(*place.entry);
+    const DType dtype = *dtype_of_tensor(place.entry->type);
+    const int64_t element = size_of(dtype);
+    const auto run = static_cast<size_t>(columns.size());
+    for (int64_t row = rows.begin; row < rows.end; ++row) {
+      const auto from = static_cast<size_t>((row * width + columns.begin) * element);
+      to_float(dtype, bytes.subspan(from, run * static_cast<size_t>(element)),
+               out.subspan(static_cast<size_t>(row - rows.begin) * run, run));
+    }
+  }
+
   void claim(Weight& weight) {
-    const Gpt2Name theirs = gpt2_name(weight.name);
+    for (const TheirTensor& theirs : format_->tensors(weight, run_.model)) claim(weight, theirs);
+  }
+
+  void claim(Weight& weight, const TheirTensor& theirs) {
     const Place& place = files_.at(theirs.name);
     const TensorEntry& entry = *place.entry;
-    std::vector<int64_t> shape = weight.shape;
-    if (theirs.transposed) std::reverse(shape.begin(), shape.end());
+    const std::vector<int64_t>& shape = theirs.shape;
     const auto dtype = dtype_of_tensor(entry.type);
     if (entry.shape != shape || !dtype || !is_weight_type(*dtype)) {
       throw Error(Code::kBadConfig, place.file->path().string() + ": \"" + entry.name + "\" is " + entry.type + " " +
                                         shape_text(entry.shape) + ", config.json asks for " + shape_text(shape) +
-                                        " in F32, BF16 or F16");
+                                        " in F32, BF16 or F16" +
+                                        "\n  fix: the config.json that belongs to these weights");
     }
     weight.transposed = theirs.transposed;
     weight.dtype = *dtype;
@@ -99,33 +111,36 @@ class Gpt2Weights final : public WeightSource {
   // Tensors that are no weight of the model: masks, which follow from it, and a tied model's head, if it is the same.
   void check_others() {
     for (const auto& [name, where] : files_.tensors()) {
-      if (claimed_.contains(name) || is_causal_mask(name)) continue;
-      if (name == kHead && run_.model.tie_embeddings) {
+      if (claimed_.contains(name) || format_->is_derived(name)) continue;
+      if (name == format_->head && run_.model.tie_embeddings) {
         check_tied_head(where);
         continue;
       }
-      throw Error(Code::kBadConfig, where.file->path().string() + " holds \"" + name +
-                                        "\", which GPT-2 of its config.json does not have");
+      throw Error(Code::kBadConfig, where.file->path().string() + " holds \"" + name + "\", which " +
+                                        std::string(format_->model) +
+                                        " of its config.json does not have\n  fix: the folder as it was published, or "
+                                        "that tensor left out");
     }
   }
 
   void check_tied_head(const Place& head) {
-    const Place& embedding = files_.at(kEmbedding);
+    const std::string own(format_->embedding);
+    const Place& embedding = files_.at(own);
     const std::string what = head.file->path().string() +
-                             ": config.json ties the output layer to the embedding, but \"" + std::string(kHead) +
-                             "\" ";
+                             ": config.json ties the output layer to the embedding, but \"" +
+                             std::string(format_->head) + "\" ";
     const std::string fix = "\n  fix: \"tie_word_embeddings\": false in " + (path_ / kConfig).string() +
                             " to take it as it is, or weights without it to use the embedding";
     const auto type = dtype_of_tensor(head.entry->type);
     if (head.entry->shape != embedding.entry->shape || !type || !is_weight_type(*type)) {
       throw Error(Code::kBadConfig, what + "is " + head.entry->type + " " + shape_text(head.entry->shape) +
-                                        ", which can't be \"" + kEmbedding + "\", " + embedding.entry->type + " " +
+                                        ", which can't be \"" + own + "\", " + embedding.entry->type + " " +
                                         shape_text(embedding.entry->shape) + fix);
     }
     const auto difference = first_difference(head, embedding);
     if (!difference) return;
     const int64_t width = head.entry->shape.back();
-    throw Error(Code::kBadConfig, what + "differs from \"" + kEmbedding + "\" in row " +
+    throw Error(Code::kBadConfig, what + "differs from \"" + own + "\" in row " +
                                       std::to_string(difference->index / width) + ", column " +
                                       std::to_string(difference->index % width) + ": " + exact(difference->a) +
                                       " and " + exact(difference->b) + fix);
@@ -159,7 +174,8 @@ class Gpt2Weights final : public WeightSource {
     return std::nullopt;
   }
 
-  Gpt2Files files_;
+  const TransformersFormat* format_ = nullptr;
+  TransformersFiles files_;
   std::set<std::string> claimed_;
 };
 
@@ -169,33 +185,38 @@ std::string_view torch_name(DType dtype) {
 
 }  // namespace
 
-bool is_gpt2_folder(const fs::path& folder) { return is_taken(folder / kConfig) && !is_taken(folder / kManifestName); }
+bool is_transformers_folder(const fs::path& folder) {
+  return is_taken(folder / kConfig) && !is_taken(folder / kManifestName);
+}
 
-std::unique_ptr<WeightSource> open_gpt2_folder(const fs::path& folder) { return std::make_unique<Gpt2Weights>(folder); }
+std::unique_ptr<WeightSource> open_transformers_folder(const fs::path& folder) {
+  return std::make_unique<TransformersWeights>(folder);
+}
 
-void write_gpt2_folder(const fs::path& folder, WeightSource& source, DType dtype, const Progress& progress,
-                       FileSystem& files) {
-  require_gpt2(source.run().model);
-  const bool tied = source.run().model.tie_embeddings;
+void write_transformers_folder(const fs::path& folder, const TransformersFormat& format, WeightSource& source,
+                               DType dtype, const Progress& progress, FileSystem& files) {
+  const spec::RunFile::Model& model = source.run().model;
+  format.require(model);
+  const bool prefixed = !model.tie_embeddings || format.prefix_if_tied;
   std::vector<TensorEntry> entries;
   for (const Weight& weight : source.weights()) {
-    Gpt2Name theirs = gpt2_name(weight.name);
-    std::vector<int64_t> shape = weight.shape;
-    if (theirs.transposed) std::reverse(shape.begin(), shape.end());
-    if (!tied && weight.name != "head.weight") theirs.name.insert(0, kGpt2Prefix);  // so that lm_head stands outside
-    entries.push_back({theirs.name, std::string(tensor_type_of(dtype)), shape});
+    for (TheirTensor& theirs : format.tensors(weight, model)) {
+      if (prefixed && theirs.name != format.head) theirs.name.insert(0, format.prefix);
+      entries.push_back({std::move(theirs.name), std::string(tensor_type_of(dtype)), std::move(theirs.shape)});
+    }
   }
   SafetensorsWriter writer(folder / "model.safetensors", entries, {{"format", "pt"}}, files);
   const int64_t all = std::max<int64_t>(1, writer.entries().empty() ? 1 : writer.entries().back().end);
   for (const Weight& weight : source.weights()) {
-    stream_weight(source, weight, gpt2_name(weight.name).transposed, dtype, [&](std::span<const std::byte> bytes) {
-      writer.append(bytes);
-      if (progress) progress(std::min(all, writer.size()), all);
-    });
+    stream_weight(source, weight, format.tensors(weight, model)[0].transposed, dtype,
+                  [&](std::span<const std::byte> bytes) {
+                    writer.append(bytes);
+                    if (progress) progress(std::min(all, writer.size()), all);
+                  });
   }
   writer.commit();
-  const Gpt2Config config{source.run().model, text_ends_of(source.facts().notes, text_ends_of_herd())};
-  write_file_atomically(folder / kConfig, format_gpt2_config(config, torch_name(dtype)), files);
+  const TransformersConfig config{model, text_ends_of(source.facts().notes, text_ends_of_herd())};
+  write_file_atomically(folder / kConfig, format.format_config(config, torch_name(dtype)), files);
 }
 
 }  // namespace herd::convert

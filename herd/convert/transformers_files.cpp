@@ -5,8 +5,8 @@
 
 #include "herd/base/error.h"
 #include "herd/base/printable.h"
-#include "herd/convert/gpt2_files_internal.h"
-#include "herd/convert/gpt2_folder.h"
+#include "herd/convert/transformers_files_internal.h"
+#include "herd/convert/transformers_folder.h"
 #include "herd/storage/file_kind.h"
 
 namespace herd::convert {
@@ -16,10 +16,6 @@ namespace fs = std::filesystem;
 namespace {
 
 constexpr char kIndex[] = "model.safetensors.index.json";
-
-std::string without_prefix(const std::string& name) {
-  return name.starts_with(kGpt2Prefix) ? name.substr(sizeof kGpt2Prefix - 1) : name;
-}
 
 // What a clone without git-lfs has in place of a large file.
 void refuse_pointer(const fs::path& path) {
@@ -46,8 +42,9 @@ std::string names_in(const fs::path& folder) {
   return text;
 }
 
-void Gpt2Files::open(const fs::path& folder) {
+void TransformersFiles::open(const fs::path& folder, std::string_view prefix) {
   folder_ = folder;
+  prefix_ = prefix;
   for (const fs::path& path : entries_of(folder)) {
     if (path.extension() != ".safetensors") continue;
     refuse_pointer(path);
@@ -70,7 +67,11 @@ void Gpt2Files::open(const fs::path& folder) {
   }
 }
 
-const Gpt2Files::Place& Gpt2Files::at(const std::string& name) const {
+std::string TransformersFiles::without_prefix(const std::string& name) const {
+  return name.starts_with(prefix_) ? name.substr(prefix_.size()) : name;
+}
+
+const TransformersFiles::Place& TransformersFiles::at(const std::string& name) const {
   if (const auto found = tensors_.find(name); found != tensors_.end()) return found->second;
   const std::string file = file_of_index(name);
   throw Error(Code::kBadConfig, folder_.string() + " lacks \"" + name + "\", which its config.json states" +
@@ -80,7 +81,7 @@ const Gpt2Files::Place& Gpt2Files::at(const std::string& name) const {
 }
 
 // Which of several files holds a tensor, as the index beside them says; empty if it does not.
-std::string Gpt2Files::file_of_index(const std::string& name) const {
+std::string TransformersFiles::file_of_index(const std::string& name) const {
   std::ifstream in(folder_ / kIndex);
   const auto index = nlohmann::json::parse(in, nullptr, false);
   if (!index.is_object() || !index.contains("weight_map") || !index["weight_map"].is_object()) return {};

@@ -1,0 +1,101 @@
+"""Llama in Hugging Face's format, in plain PyTorch or by transformers.
+
+  python llama_logits.py make BY FOLDER TIED DTYPE   writes a folder with random weights, in several files with an index
+  python llama_logits.py logits BY FOLDER            reads FOLDER and ids.bin in it (int64, rows of 11), writes logits.bin
+                                                     (fp32) and greedy.txt: the first row and 12 more tokens
+
+BY is "torch" (this file's own reading of the format, with the model of tests/models/llama_parity.py) or "transformers".
+"""
+import glob
+import json
+import os
+import sys
+
+import numpy
+import torch
+
+from gpt2_logits import LENGTH, read_safetensors, write_safetensors
+
+sys.path.append(os.path.dirname(os.path.abspath(__file__)) + "/../models")
+from llama_parity import Plain
+
+ROPE = dict(rope_type="llama3", factor=4.0, low_freq_factor=1.0, high_freq_factor=4.0, original_max_position_embeddings=16)
+SHAPE = dict(vocab_size=97, hidden_size=48, intermediate_size=80, num_hidden_layers=3, num_attention_heads=4,
+             num_key_value_heads=2, head_dim=12, max_position_embeddings=32, rms_norm_eps=1e-6)
+NAMES = {"input_layernorm": "ln_1", "post_attention_layernorm": "ln_2", "self_attn.o_proj": "attn.proj",
+         "mlp.gate_proj": "mlp.gate", "mlp.up_proj": "mlp.up", "mlp.down_proj": "mlp.down"}
+
+
+def make_plain(folder, tied):
+    width, ffn, head = SHAPE["hidden_size"], SHAPE["intermediate_size"], SHAPE["head_dim"]
+    q, kv = SHAPE["num_attention_heads"] * head, SHAPE["num_key_value_heads"] * head
+    shapes = {"model.embed_tokens": (SHAPE["vocab_size"], width), "model.norm": (width,)}
+    if not tied:
+        shapes["lm_head"] = (SHAPE["vocab_size"], width)
+    for layer in range(SHAPE["num_hidden_layers"]):
+        for name, shape in {"input_layernorm": (width,), "post_attention_layernorm": (width,),
+                            "self_attn.q_proj": (q, width), "self_attn.k_proj": (kv, width),
+                            "self_attn.v_proj": (kv, width), "self_attn.o_proj": (width, q), "mlp.gate_proj": (ffn, width),
+                            "mlp.up_proj": (ffn, width), "mlp.down_proj": (width, ffn)}.items():
+            shapes[f"model.layers.{layer}.{name}"] = shape
+    weights = {name + ".weight": torch.randn(shape) * 0.2 for name, shape in shapes.items()}
+    names, place = sorted(weights), {}
+    for number, part in enumerate((names[:7], names[7:]), 1):
+        file = f"model-0000{number}-of-00002.safetensors"
+        write_safetensors(f"{folder}/{file}", {name: weights[name] for name in part})
+        place.update({name: file for name in part})
+    json.dump({"weight_map": place}, open(f"{folder}/model.safetensors.index.json", "w"))
+    config = dict(SHAPE, model_type="llama", hidden_act="silu", tie_word_embeddings=tied, rope_theta=50.0, rope_scaling=ROPE)
+    json.dump(config, open(f"{folder}/config.json", "w"))
+
+
+def read_plain(folder):
+    config = json.load(open(f"{folder}/config.json"))
+    assert config["model_type"] == "llama" and config["hidden_act"] == "silu"
+    rope = config.get("rope_parameters") or dict(config["rope_scaling"] or {"rope_type": "default"}, rope_theta=config["rope_theta"])
+    theirs = {}
+    for path in glob.glob(f"{folder}/*.safetensors"):
+        theirs.update(read_safetensors(path))
+    weights = {"wte.weight": theirs["model.embed_tokens.weight"], "ln_f.weight": theirs["model.norm.weight"]}
+    if not config["tie_word_embeddings"]:
+        weights["head.weight"] = theirs["lm_head.weight"]
+    for layer in range(config["num_hidden_layers"]):
+        prefix = f"model.layers.{layer}."
+        for name, mine in NAMES.items():
+            weights[f"h.{layer}.{mine}.weight"] = theirs[f"{prefix}{name}.weight"]
+        weights[f"h.{layer}.attn.qkv.weight"] = torch.cat([theirs[f"{prefix}self_attn.{p}_proj.weight"] for p in "qkv"])
+    return Plain(dict(layers=config["num_hidden_layers"], heads=config["num_attention_heads"],
+                      kv_heads=config["num_key_value_heads"], head_width=config["head_dim"], eps=config["rms_norm_eps"],
+                      tied=config["tie_word_embeddings"], rope=rope), weights).logits
+
+
+def read_by_transformers(folder):
+    from transformers import LlamaForCausalLM
+    model, info = LlamaForCausalLM.from_pretrained(folder, output_loading_info=True, dtype=torch.float32)
+    assert not (info["missing_keys"] or info["unexpected_keys"] or info["mismatched_keys"]), info
+    return lambda ids: model.eval()(ids).logits
+
+
+def main(action, by, folder, tied="true", dtype="float32"):
+    torch.set_num_threads(1)
+    torch.manual_seed(5)
+    if action == "make" and by == "torch":
+        make_plain(folder, tied == "true")
+    elif action == "make":
+        from transformers import LlamaConfig, LlamaForCausalLM
+        config = LlamaConfig(**SHAPE, tie_word_embeddings=tied == "true", initializer_range=0.2,
+                             rope_parameters=dict(ROPE, rope_theta=50.0))
+        LlamaForCausalLM(config).to(getattr(torch, dtype)).save_pretrained(folder, max_shard_size="30KB")
+    else:
+        logits_of = read_plain(folder) if by == "torch" else read_by_transformers(folder)
+        ids = torch.from_numpy(numpy.fromfile(f"{folder}/ids.bin", dtype=numpy.int64)).view(-1, LENGTH)
+        with torch.no_grad():
+            logits_of(ids).float().numpy().tofile(f"{folder}/logits.bin")
+            text = ids[:1]
+            for _ in range(12):
+                text = torch.cat([text, logits_of(text)[:, -1:].argmax(-1)], -1)
+        open(f"{folder}/greedy.txt", "w").write(" ".join(map(str, text[0].tolist())) + "\n")
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,92 @@
+// Llama out to Hugging Face's format and in from it: the same logits and greedy tokens as plain PyTorch, and as
+// transformers where that is installed; an import and an export give the same bits.
+#include <gmock/gmock.h>
+
+#include "against_python.h"
+#include "herd/storage/checkpoint_folder.h"
+#include "herd/storage/safetensors.h"
+
+namespace herd::train {
+namespace {
+
+class Llama : public AgainstPython, public testing::WithParamInterface<std::tuple<const char*, const char*>> {
+ protected:
+  Llama() : AgainstPython("llama_logits.py") {}
+  void SetUp() override { need(std::get<0>(GetParam())); }
+};
+
+std::string first_ids(int64_t vocabulary) {
+  std::string ids;
+  for (int64_t i = 0; i < kLength; ++i) ids += (i ? "," : "") + std::to_string(some_ids(vocabulary)[i].item<int64_t>());
+  return ids;
+}
+
+// Each tensor of all *.safetensors of a folder: its type, and its bytes.
+std::map<std::string, std::pair<std::string, std::string>> tensors_in(const fs::path& folder) {
+  std::map<std::string, std::pair<std::string, std::string>> all;
+  for (const auto& entry : fs::directory_iterator(folder)) {
+    if (entry.path().extension() != ".safetensors") continue;
+    const SafetensorsFile file(entry.path());
+    for (const TensorEntry& tensor : file.tensors()) {
+      const auto bytes = file.bytes(tensor);
+      all[tensor.name] = {tensor.type, std::string(reinterpret_cast<const char*>(bytes.data()), bytes.size())};
+    }
+  }
+  return all;
+}
+
+TEST_P(Llama, GivesHerdsLogitsAndTokens_WhenExported) {
+  const auto& [by, tied] = GetParam();
+  RunFolder folder;
+  const Ended run =
+      folder.train("run", 2,
+                   {"train.steps=3", "strategy.zero=3", "optimizer.lr=0.05", "train.eval_every=0", "model.kind=llama",
+                    "model.heads=4", "model.kv_heads=2", "model.context=32", "model.norm_eps=1e-6",
+                    "model.rope_scaling=linear", "model.rope_factor=2", std::string("model.tie_embeddings=") + tied});
+  ASSERT_EQ(run.status, 0) << run.output;
+  const Ended done =
+      herd(folder, {"checkpoint", "convert", folder.root / "run", "--to", "llama", "--out", folder.root / "llama"});
+  ASSERT_EQ(done.status, 0) << done.output;
+  const fs::path checkpoint = folder.root / "run/checkpoints" / checkpoint_folder_name(3);
+  expect_same_logits(by, folder.root / "llama", checkpoint);
+  const Ended text =
+      herd(folder, {"generate", checkpoint, "--ids", first_ids(300), "--tokens", "12", "--temperature", "0"});
+  EXPECT_EQ(text.output, slurp(folder.root / "llama/greedy.txt").substr(0, text.output.size() - 1) + "\n");
+}
+
+TEST_P(Llama, GivesTheSameLogitsTokensAndBits_WhenImported) {
+  const auto& [by, tied] = GetParam();
+  for (const std::string dtype : {"float32", "bfloat16"}) {
+    if (dtype == "bfloat16" && by == std::string("torch")) continue;
+    RunFolder folder;
+    const fs::path theirs = folder.root / "llama", mine = folder.root / "herd", again = folder.root / "again";
+    fs::create_directory(theirs);
+    ASSERT_EQ(python(std::string("make ") + by + " " + theirs.string() + " " + tied + " " + dtype), 0);
+    ASSERT_TRUE(fs::exists(theirs / "model.safetensors.index.json"));
+    const std::string precision = dtype == "bfloat16" ? "bf16" : "fp32";
+    ASSERT_EQ(herd(folder, {"checkpoint", "convert", theirs, "--to", "herd", "--out", mine}).status, 0);
+    const Ended back =
+        herd(folder, {"checkpoint", "convert", mine, "--to", "llama", "--dtype", precision, "--out", again});
+    ASSERT_EQ(back.status, 0) << back.output;
+    EXPECT_EQ(tensors_in(again), tensors_in(theirs));
+    expect_same_logits(by, theirs, mine);
+    for (const fs::path& weights : {mine, theirs}) {
+      const Ended text =
+          herd(folder, {"generate", weights, "--ids", first_ids(97), "--tokens", "12", "--temperature", "0"});
+      EXPECT_EQ(text.status, 0) << text.output;
+      EXPECT_EQ(text.output.substr(0, text.output.size() - 1),
+                slurp(theirs / "greedy.txt").substr(0, text.output.size() - 1));
+      EXPECT_GT(text.output.size(), first_ids(97).size() + 1);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(By, Llama,
+                         testing::Combine(testing::Values("torch", "transformers"), testing::Values("true", "false")),
+                         [](const auto& one) {
+                           return std::string(std::get<0>(one.param)) +
+                                  (std::get<1>(one.param) == std::string("true") ? "_Tied" : "_Untied");
+                         });
+
+}  // namespace
+}  // namespace herd::train
