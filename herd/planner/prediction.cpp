@@ -5,6 +5,7 @@
 #include <numeric>
 #include <vector>
 
+#include "herd/planner/extrapolated_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
@@ -119,6 +120,9 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const std::string why = why_no_program(run, layout);
   if (!why.empty()) {
+    if (strategies::why_not_compiled(run, layout).empty()) {
+      if (auto longer = on_line(run, ranks, cluster)) return std::move(*longer);
+    }
     ChosenCost::Memory memory;
     Prediction out = predict_by_equations(run, ranks, cluster, memory);
     out.why_equations = why;

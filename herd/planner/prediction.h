@@ -1,6 +1,7 @@
 // What one run is predicted to need and take: on each rank's memory tiers, in arithmetic, in traffic, in time.
-// Two ways: the run's Program is built and simulated, as herd train does it; or, where no Program can be built for what
-// the run file asks (or it would be too long), by equations over the same layer table and the same prices.
+// Two ways: the run's Program is built and simulated, as herd train does it (of a step that would be too long, two of
+// fewer micro-batches); or, where no Program can be built for what the run file asks, by equations over the same layer
+// table and the same prices.
 // Threads: pure.
 #pragma once
 
@@ -49,6 +50,10 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
 
 // Throws kBadConfig for a mesh that does not cover the ranks, and where neither way knows what the run asks for.
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
+
+// The same for searches: from two programs of few micro-batches where the step has many, since its time, traffic and
+// bytes lie on the line through theirs. It has no timeline then.
+Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
 // Only by equations: microseconds of work where `memory` already has the prices of the layout's groups.
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,

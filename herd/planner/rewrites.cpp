@@ -12,10 +12,9 @@
 namespace herd::planner {
 namespace {
 
-constexpr double kAlike = 1.01;           // steps are, within this factor
-constexpr size_t kMostShown = 4;          // of what fits
-constexpr size_t kSimulatedOps = 100000;  // of a search, which takes a second or two then
-constexpr int64_t kMostAhead = 8;         // passes that gathers are tried to run ahead
+constexpr double kAlike = 1.01;    // steps are, within this factor
+constexpr size_t kMostShown = 4;   // of what fits
+constexpr int64_t kMostAhead = 8;  // passes that gathers are tried to run ahead
 
 // A way to run it, before its time is known.
 struct Candidate {
@@ -23,8 +22,6 @@ struct Candidate {
   std::vector<std::string> changes;
   spec::Layout layout;
   int64_t device = 0, host = 0;  // bytes, with no weights gathered ahead where that is herd's choice
-  size_t ops = 0;
-  double about_us = 0;  // by equations
 };
 
 bool gathers_ahead(const spec::RunFile& run, const spec::Layout& layout) {
@@ -56,7 +53,9 @@ class Candidates {
     if (all.empty()) return out;
     out.today = predicted(all[0].run, all[0].layout).prediction;
     std::vector<Rewrite> fitting;
-    for (const Candidate* one : worth_simulating(all)) fitting.push_back(predicted(one->run, one->layout));
+    for (const Candidate& one : all) {
+      if (fits(one, budget_)) fitting.push_back(predicted(one.run, one.layout));
+    }
     out.fitting = proved(cheapest_first(std::move(fitting)));
     if (out.fitting.empty()) {
       const auto least = std::min_element(all.begin(), all.end(),
@@ -106,27 +105,6 @@ class Candidates {
       const program::Program step = strategies::compile_step(changed, model, out.layout, rank);
       out.device = std::max(out.device, budget_peak(step, program::Tier::kDevice).bytes);
       out.host = std::max(out.host, budget_peak(step, program::Tier::kHost).bytes);
-      out.ops = std::max(out.ops, step.ops.size());
-    }
-    return out;
-  }
-
-  // All that fit; of long steps those that are quickest by equations.
-  std::vector<const Candidate*> worth_simulating(const std::vector<Candidate>& all) const {
-    std::vector<std::pair<double, const Candidate*>> fitting;
-    ChosenCost::Memory prices;
-    for (const Candidate& one : all) {
-      if (!fits(one, budget_)) continue;
-      const Cluster cluster = with_micro_batch(cluster_, run_, own_, one.layout);
-      fitting.emplace_back(predict_by_equations(one.run, ranks_, cluster, prices).step_us, &one);
-    }
-    std::stable_sort(fitting.begin(), fitting.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
-    std::vector<const Candidate*> out;
-    size_t ops = 0;
-    for (const auto& [us, one] : fitting) {
-      ops += one->ops * static_cast<size_t>(cluster_.device.own ? 1 : cluster_.topology.hosts[0].ranks);
-      if (out.size() >= 3 && ops > kSimulatedOps) break;
-      out.push_back(one);
     }
     return out;
   }
@@ -134,7 +112,7 @@ class Candidates {
   Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
     spec::RunFile settled = with_gathers(changed, ranks_, cluster, budget_);
-    Prediction prediction = predict(settled, ranks_, cluster);
+    Prediction prediction = predict_extrapolated(settled, ranks_, cluster);
     return {differences(run_, changed), std::move(settled), std::move(prediction)};
   }
 
@@ -225,7 +203,7 @@ class Gathers {
   void settle(int64_t& (*number)(spec::RunFile&), int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
       number(run_) = value;
-      return predict(run_, ranks_, cluster_).step_us;
+      return predict_extrapolated(run_, ranks_, cluster_).step_us;
     };
     most = largest(most, [&](int64_t value) {
       number(run_) = value;

@@ -283,6 +283,37 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
   }
 }
 
+// A step of many micro-batches goes on as it began: two short programs say of it what the long one does.
+TEST(Predict, ExtrapolatesWhatTheWholeProgramGives) {
+  const auto expect_same = [](const std::vector<std::string>& keys, int ranks, const Cluster& cluster) {
+    std::vector<std::string> all = {"model.layers=4", "train.micro_batch=1",
+                                    "train.batch=" + std::to_string(13 * ranks)};
+    all.insert(all.end(), keys.begin(), keys.end());
+    const spec::RunFile run = known("gpt2", all);
+    const Prediction whole = predict(run, ranks, cluster), line = predict_extrapolated(run, ranks, cluster);
+    std::string text = std::to_string(ranks) + " ranks";
+    for (const std::string& key : all) text += " " + key;
+    EXPECT_TRUE(whole.simulation) << text;
+    EXPECT_FALSE(line.simulation) << text;
+    EXPECT_EQ(line.layout.micro_batches, whole.layout.micro_batches) << text;
+    EXPECT_NEAR(line.step_us, whole.step_us, 1e-3 * whole.step_us) << text;
+    EXPECT_NEAR(line.device.total(), whole.device.total(), 1e-9 * whole.device.total()) << text;
+    EXPECT_NEAR(line.device_bound, whole.device_bound, 1e-9 * whole.device_bound) << text;
+    EXPECT_DOUBLE_EQ(line.flops, whole.flops) << text;
+    EXPECT_NEAR(line.sent_bytes(), whole.sent_bytes(), 1e-9 * whole.sent_bytes()) << text;
+  };
+  for (const Cluster& cluster : {devices(), small_server(2)}) {
+    for (const char* recompute : {"strategy.recompute=none", "strategy.recompute=sqrt"}) {
+      expect_same({recompute}, 1, cluster);
+      for (const char* zero : {"0", "1", "2", "3"})
+        expect_same({recompute, std::string("strategy.zero=") + zero}, 2, cluster);
+    }
+  }
+  for (const char* order : {"1f1b", "gpipe"}) {
+    expect_same({std::string("strategy.pipeline=") + order, "mesh.pp=2", "train.batch=24"}, 2, devices());
+  }
+}
+
 TEST(Predict, SaysWhyItUsesEquations) {
   const std::vector<std::string> bubbles = {"mesh.cp=2", "train.batch=8"};
   const Prediction p = predict(known("gpt2", bubbles), 4, devices());

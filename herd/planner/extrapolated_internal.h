@@ -1,0 +1,14 @@
+// A step of many micro-batches, from two programs of few: once a pipeline is full, a step goes on as it began.
+#pragma once
+
+#include <optional>
+
+#include "herd/planner/prediction.h"
+
+namespace herd::planner {
+
+// On the line through the predictions of 2 + 2 pp micro-batches and of pp more. Nothing where the run has no more than
+// these, or they have no program.
+std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster);
+
+}  // namespace herd::planner
