@@ -49,6 +49,7 @@ void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, c
     const bool is_shard = path.extension() == ".safetensors";
     if (is_shard && !manifest.files.contains(path.filename().string())) files.remove(path);
   }
+  remove_stale_temporaries(folder, files);  // also of processes that still lived when this save began
   write_manifest(folder, manifest, files);
 }
 

@@ -25,12 +25,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const std::string_view text(reinterpret_cast<const char*>(data), size);
   allow_refusal([&] { parse_generation_config(text, "generation_config.json"); });
   allow_refusal([&] {
-    const Gpt2Config config = parse_gpt2_config(text, "config.json");
+    const TransformersConfig config = parse_gpt2_config(text, "config.json");
     herd::spec::RunFile run;
     run.model = config.model;
     herd::spec::parse_run_text(herd::spec::to_toml(run), "config.json");
     require_gpt2(config.model);
-    const Gpt2Config again = parse_gpt2_config(format_gpt2_config(config, "float32"), "again.json");
+    const TransformersConfig again = parse_gpt2_config(format_gpt2_config(config, "float32"), "again.json");
     if (!(again.model == config.model) || !(again.ends == config.ends)) std::abort();
   });
   return 0;
