@@ -12,8 +12,7 @@ BlockShape TableBuilder::part(const std::string& name, Split split) const {
   return block;
 }
 
-// Looks up the tokens whose rows this rank has. Keeps which ones
-// these are, at most all, and the rows' numbers.
+// Looks up the tokens whose rows this rank has. Keeps which ones these are, at most all, and the rows' numbers.
 BlockShape TableBuilder::cut_embedding() const {
   BlockShape block = part("embedding", Split::kCut);
   const int64_t rd = block.output_bytes;
