@@ -1,6 +1,7 @@
 #include "herd/train/owned_folder.h"
 
 #include "herd/base/log.h"
+#include "herd/storage/temporary_name.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/shared_folder.h"
 
@@ -40,6 +41,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
 }
 
 void OwnedFolder::take_over() {
+  remove_stale_temporaries(path_);  // of a process that was killed while it wrote a file of the run
   if (!start_.sets_aside) return;
   const fs::path aside = set_aside(path_);
   start_.sets_aside = false;
