@@ -40,10 +40,10 @@ class Model {
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
   int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
-  bool runs(int rank, int block) const;               // where the pipeline's stages say so
-  std::set<int> groups_of(int rank) const;            // of the blocks that it runs
-  std::vector<int> inputs_of(int block) const;        // activations
-  std::vector<int> readers_of(int activation) const;  // blocks
+  bool runs(int rank, int block) const;                      // where the pipeline's stages say so
+  std::set<int> groups_of(int rank) const;                   // of the blocks that it runs
+  const std::vector<int>& inputs_of(int block) const;        // activations
+  const std::vector<int>& readers_of(int activation) const;  // blocks
   spec::Split split_of(int block) const;
   bool is_cut(int group) const;                             // among ranks of the tensor axis
   bool trains(int rank) const;                              // any of them
@@ -53,6 +53,8 @@ class Model {
 
  private:
   const Expectation& expected_;
+  std::vector<std::vector<int>> inputs_, readers_;  // by block, by activation
+  std::set<int> cut_;                               // groups
 };
 
 // Symbols that an op of one rank writes, in the order of op.writes. Not for collectives, messages and releases.

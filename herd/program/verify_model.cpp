@@ -4,7 +4,15 @@
 
 namespace herd::program {
 
-Model::Model(const Expectation& expected) : expected_(expected) {}
+Model::Model(const Expectation& expected) : expected_(expected), readers_(static_cast<size_t>(num_blocks()) + 1) {
+  for (int b = 0; b < num_blocks(); ++b) {
+    const auto block = static_cast<size_t>(b);
+    inputs_.push_back(expected.block_inputs.empty() ? std::vector<int>{b} : expected.block_inputs[block]);
+    for (const int input : inputs_.back()) readers_.at(static_cast<size_t>(input)).push_back(b);
+    if (split_of(b) == spec::Split::kCut)
+      cut_.insert(expected.block_groups[block].begin(), expected.block_groups[block].end());
+  }
+}
 
 std::set<int> Model::groups_of(int rank) const {
   std::set<int> out;
@@ -20,18 +28,12 @@ bool Model::runs(int rank, int block) const {
          expected_.block_stage[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
 }
 
-std::vector<int> Model::inputs_of(int block) const {
-  if (expected_.block_inputs.empty()) return {block};
-  return expected_.block_inputs[static_cast<size_t>(block)];
-}
+const std::vector<int>& Model::inputs_of(int block) const { return inputs_[static_cast<size_t>(block)]; }
 
-std::vector<int> Model::readers_of(int activation) const {
-  std::vector<int> out;
-  for (int b = 0; b < num_blocks(); ++b) {
-    const std::vector<int> inputs = inputs_of(b);
-    if (std::find(inputs.begin(), inputs.end(), activation) != inputs.end()) out.push_back(b);
-  }
-  return out;
+const std::vector<int>& Model::readers_of(int activation) const {
+  static const std::vector<int> nobody;
+  const bool known = activation >= 0 && activation < static_cast<int>(readers_.size());
+  return known ? readers_[static_cast<size_t>(activation)] : nobody;
 }
 
 spec::Split Model::split_of(int block) const {
@@ -39,14 +41,7 @@ spec::Split Model::split_of(int block) const {
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
-bool Model::is_cut(int group) const {
-  for (int b = 0; b < num_blocks(); ++b) {
-    const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
-    const bool reads = std::find(groups.begin(), groups.end(), group) != groups.end();
-    if (reads && split_of(b) == spec::Split::kCut) return true;
-  }
-  return false;
-}
+bool Model::is_cut(int group) const { return cut_.contains(group); }
 
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);

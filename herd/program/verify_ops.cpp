@@ -209,7 +209,7 @@ class LocalOp {
   }
 
   Symbol added_activation(const Value& value, bool fits) {
-    const std::vector<int> inputs = model_.inputs_of(c_.op.block);
+    const std::vector<int>& inputs = model_.inputs_of(c_.op.block);
     Symbol symbol = placed(made(value.kind, c_.op.block, fits));
     if (std::find(inputs.begin(), inputs.end(), value.index) == inputs.end())
       wrong("writes " + value_name(value) + ", which is no gradient of what its block reads");

@@ -88,46 +88,6 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
-// The same rows on the same axes, few ranks on each.
-TEST(Strategies, ProveALargeRunOnItsQuotient) {
-  const auto rows = [](const spec::RunFile& run, const spec::Layout& layout) {
-    std::vector<std::string> names;
-    for (const Row& row : strategy_rows(run, spec::program_table(run, layout.micro_batch), layout))
-      names.push_back(row.strategy->name());
-    return names;
-  };
-  int index = 0;
-  for (const int tp : {1, 2, 6, 9}) {
-    for (const int pp : {1, 2, 8}) {
-      for (const auto& [dp, fsdp] : {std::pair(1, 1), {16, 1}, {4, 8}}) {
-        for (const int zero : {0, 1, 2, 3}) {
-          const int ranks = tp * pp * dp * fsdp;
-          if (++index % 13 != 0 || ranks <= kProvedWorld) continue;
-          spec::RunFile run = two_layers(dp * fsdp * 40, 1, true);
-          run.model.layers = 48, run.model.heads = 18, run.model.width = 36, run.model.ffn = 72;
-          run.model.kv_heads = 18, run.model.head_width = 2;
-          run.mesh = {.dp = dp, .fsdp = fsdp, .tp = tp, .pp = pp};
-          run.strategy.zero = dp * fsdp > 1 ? zero : 0;
-          run.strategy.recompute = index % 2 == 0 ? "every:3" : "none";
-          run.strategy.pipeline = index % 2 == 0 ? "1f1b" : "zero_bubble_h1";
-          const spec::Layout layout = spec::resolve(run, ranks);
-          const Quotient quotient = quotient_of(run, layout);
-          const spec::Layout small = spec::resolve(quotient.run, quotient.ranks);
-          ASSERT_EQ(layout.mesh.axes.size(), small.mesh.axes.size()) << ranks;
-          for (size_t a = 0; a < layout.mesh.axes.size(); ++a)
-            EXPECT_EQ(layout.mesh.axes[a].name.substr(0, 2), small.mesh.axes[a].name.substr(0, 2));
-          EXPECT_LE(quotient.ranks, 3 * 2 * 2 * 3);
-          std::vector<std::string> large_rows = rows(run, layout), small_rows = rows(quotient.run, small);
-          large_rows.erase(large_rows.begin()), small_rows.erase(small_rows.begin());  // how many micro-batches
-          EXPECT_EQ(large_rows, small_rows);
-          const auto steps = programs_of_run(run, spec::program_table(run, 1), layout, {0});
-          EXPECT_THAT(proved_instead(run, layout, steps[0]), testing::HasSubstr("stand for " + std::to_string(ranks)));
-        }
-      }
-    }
-  }
-}
-
 TEST(Strategies, WriteTheGoldenStep) {
   const spec::RunFile run = two_layers(4, 1, true);
   testing_support::expect_golden("tests/strategies/golden/data_parallel_dp2_mb2_tied.txt",
