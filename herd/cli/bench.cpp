@@ -34,6 +34,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kWarmUps = 3;
+constexpr int kMostRepetitions = 20000;
 constexpr int kBoundSamples = 6;  // of each kind of store
 
 ReduceOp redop_of(const BenchOptions& options) {
@@ -235,14 +236,23 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
     if (i >= kWarmUps && i % stride == 0) measure_beside(bound.get(), distance, beside);
-    if (i != kWarmUps - 1) continue;
-    // The first ones warm up; from here on all ranks agree how many there will be.
+    if (i != repetitions - 1) continue;
+    // The first ones warm up. From there on all ranks agree how many more the time that is left takes, and again at
+    // the end of these, since the first ones may have been slow.
+    const bool warm = i >= kWarmUps;
+    std::vector<double> spent = {spent_us};
+    comm.all_reduce(spent, {.op = ReduceOp::kMax});
+    const int done = warm ? i + 1 - kWarmUps : 0;
+    const double each = std::max(spent[0] / (warm ? done : kWarmUps), 2.0);
+    const double left = options.seconds * 1e6 - (warm ? spent[0] : 0);
+    if (warm && (left < 0.1 * options.seconds * 1e6 || done >= kMostRepetitions)) break;
+    const int more = static_cast<int>(std::clamp(left / each, warm ? 1.0 : 7.0, 1.0 * (kMostRepetitions - done)));
+    repetitions = i + 1 + more;
+    if (warm) continue;
     measure_beside(bound.get(), distance, beside);
     beside = {};
-    std::vector<double> slowest = {std::max(spent_us / kWarmUps, 2.0)};
-    comm.all_reduce(slowest, {.op = ReduceOp::kMax});
-    repetitions = kWarmUps + static_cast<int>(std::clamp(options.seconds * 1e6 / slowest[0], 7.0, 20000.0));
-    stride = std::max(1, (repetitions - kWarmUps) / kBoundSamples);
+    stride = std::max(1, more / kBoundSamples);
+    spent_us = 0;
     spans.clear();
   }
   const std::vector<double> us =

@@ -1,14 +1,13 @@
 #include "herd/storage/temporary_name.h"
 
-#include <signal.h>
 #include <unistd.h>
 
 #include <atomic>
-#include <cerrno>
 #include <charconv>
 #include <climits>
 #include <string>
 
+#include "herd/base/process_state.h"
 #include "herd/storage/atomic_folder.h"
 #include "herd/storage/file_kind.h"
 
@@ -25,8 +24,7 @@ std::string stale_temporary_of(const std::string& file) {
   if (first.ec != std::errc() || first.ptr == end || *first.ptr != '.' || pid <= 0 || pid > INT_MAX) return "";
   const auto second = std::from_chars(first.ptr + 1, end, count);
   if (second.ec != std::errc() || second.ptr != end) return "";
-  const bool alive = ::kill(static_cast<pid_t>(pid), 0) == 0 || errno == EPERM;
-  return alive ? "" : file.substr(0, mark);
+  return is_running(static_cast<int>(pid)) ? "" : file.substr(0, mark);
 }
 
 }  // namespace

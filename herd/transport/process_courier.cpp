@@ -13,9 +13,9 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
-#include <fstream>
 
 #include "herd/base/error.h"
+#include "herd/base/process_state.h"
 
 namespace herd::transport {
 namespace {
@@ -31,15 +31,6 @@ struct Frame {
 int milliseconds_until(SteadyTime deadline) {
   const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
   return static_cast<int>(std::clamp<int64_t>(left, 0, 3600'000));
-}
-
-// The letter that the system gives a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' if unknown.
-char process_letter(int pid) {
-  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
-  std::string line;
-  std::getline(file, line);
-  const size_t end = line.rfind(')');
-  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 
 }  // namespace

@@ -95,6 +95,19 @@ TEST(AtomicFile, AKillAtAnyCallKeepsOldOrNew_AndTheNextProcessCleansUp) {
   }
 }
 
+// As in a container whose first process waits for nobody: its number stays known to the system.
+TEST(AtomicFile, WhatAKilledProcessLeft_IsStaleThoughNobodyHasWaitedForIt) {
+  TemporaryFolder folder;
+  const pid_t child = ::fork();
+  if (child == 0) ::_exit(0);
+  siginfo_t ended{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(child), &ended, WEXITED | WNOWAIT), 0);
+  write_text(folder / ("x.tmp." + std::to_string(child) + ".0"), "half");
+  remove_stale_temporaries(folder.path());
+  EXPECT_EQ(files_in(folder.path()), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+}
+
 TEST(AtomicFile, ARealLimitOnFileSizeIsReportedLikeAFullDisk) {
   TemporaryFolder folder;
   write_text(folder / "x", "old");

@@ -128,7 +128,9 @@ print("connections", count)
 
 
 def resident_mb(pid):
-    return int(re.search(r"VmRSS:\s*(\d+) kB", pathlib.Path(f"/proc/{pid}/status").read_text())[1]) / 1024
+    """0 for a process that has ended."""
+    status = pathlib.Path(f"/proc/{pid}/status").read_text()
+    return int((re.search(r"VmRSS:\s*(\d+) kB", status) or [0, 0])[1]) / 1024
 
 
 def strangers(hosts):

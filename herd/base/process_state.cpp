@@ -1,0 +1,25 @@
+#include "herd/base/process_state.h"
+
+#include <signal.h>
+
+#include <cerrno>
+#include <fstream>
+#include <string>
+
+namespace herd {
+
+char process_letter(int pid) {
+  std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
+  std::string line;
+  std::getline(file, line);
+  const size_t end = line.rfind(')');
+  return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
+}
+
+bool is_running(int pid) {
+  const bool known = ::kill(pid, 0) == 0 || errno == EPERM;
+  const char letter = known ? process_letter(pid) : 'X';
+  return letter != 'Z' && letter != 'X';
+}
+
+}  // namespace herd
