@@ -10,26 +10,23 @@ namespace {
 
 void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
   const auto& strategy = run.strategy;
-  if (strategy.offload == "window") {
-    throw Error(Code::kBadConfig,
-                "no equation here covers strategy.offload = \"window\"\n  fix: strategy.offload = \"states\"");
-  }
-  if (strategy.compression != "none") {
-    throw Error(Code::kBadConfig, "no equation here covers strategy.compression = \"" + strategy.compression +
-                                      "\"\n  fix: strategy.compression = \"none\"");
-  }
-  if (layout.ep > 1) {
-    throw Error(Code::kBadConfig, "no equation here covers mesh.ep = " + std::to_string(layout.ep) +
-                                      ": no model here has experts\n  fix: mesh.ep = 1");
-  }
-  if (layout.pp > 1 && strategy.pipeline == "interleaved") {
-    throw Error(Code::kBadConfig,
-                "no equation here covers strategy.pipeline = \"interleaved\": the run file does not say how many "
-                "chunks a stage has\n  fix: strategy.pipeline = \"1f1b\"");
-  }
+  const auto refuse = [](const std::string& what, const std::string& fix) {
+    throw Error(Code::kBadConfig, "no equation here covers " + what + "\n  fix: " + fix);
+  };
+  if (strategy.offload == "window") refuse("strategy.offload = \"window\"", "strategy.offload = \"states\"");
+  if (strategy.compression != "none")
+    refuse("strategy.compression = \"" + strategy.compression + "\"", "strategy.compression = \"none\"");
+  if (layout.ep > 1) refuse("mesh.ep = " + std::to_string(layout.ep) + ": no model here has experts", "mesh.ep = 1");
+  if (!has_known_order(run, layout))
+    refuse("strategy.pipeline = \"" + strategy.pipeline + "\": they know the orders of one stage a rank",
+           "strategy.pipeline = \"1f1b\"");
 }
 
 }  // namespace
+
+bool has_known_order(const spec::RunFile& run, const spec::Layout& layout) {
+  return layout.pp == 1 || (layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty());
+}
 
 CutModel::CutModel(const spec::RunFile& of, const spec::Layout& cut, const Cluster& cluster)
     : run(of),

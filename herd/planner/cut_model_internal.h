@@ -28,6 +28,9 @@ struct Visits {
   std::set<int> kept = {};          // groups that ZeRO-3 keeps whole
 };
 
+// Whether equations know the order of the run's pipeline, if it has one.
+bool has_known_order(const spec::RunFile& run, const spec::Layout& layout);
+
 // Borrows the run and the layout.
 class CutModel {
  public:

@@ -29,7 +29,9 @@ class Line {
 
 std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const int few = 2 + 2 * layout.pp, more = few + layout.pp;
+  // Orders may go by groups of pp micro-batches: the line lies through steps with as many beyond whole groups.
+  const int least = 2 + 2 * layout.pp;
+  const int few = least + (layout.micro_batches - least % layout.pp + layout.pp) % layout.pp, more = few + layout.pp;
   if (layout.micro_batches <= more) return std::nullopt;
   const spec::RunFile longer = with_micro_batches(run, layout, more);
   if (!why_no_program(longer, spec::resolve_mesh(longer, ranks)).empty()) return std::nullopt;

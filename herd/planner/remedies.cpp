@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/planner/cut_model_internal.h"
 #include "herd/planner/differences_internal.h"
 
 namespace herd::planner {
@@ -117,7 +118,7 @@ bool Budget::holds(const Prediction& prediction) const {
 }
 
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction) {
-  if (!prediction.simulated) return 1;
+  if (!prediction.simulated || !has_known_order(run, prediction.layout)) return 1;
   ChosenCost::Memory memory;
   return prediction.step_us / predict_by_equations(run, ranks, cluster, memory).step_us;
 }

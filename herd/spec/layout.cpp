@@ -76,7 +76,7 @@ void fill_mesh(Layout& layout, bool tied) {
     layout.data = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
   layout.stage = layout.mesh.find("pp");
   layout.tensor = layout.mesh.find("tp");
-  if (!tied || layout.stage == kNoAxis) return;
+  if (!tied || layout.stage == kNoAxis || layout.pipeline.folded) return;
   layout.tied =
       layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));
 }
@@ -121,6 +121,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   layout.pp = static_cast<int>(mesh.pp);
   layout.cp = static_cast<int>(mesh.cp);
   layout.ep = static_cast<int>(mesh.ep);
+  if (layout.pp > 1) layout.pipeline = pipeline_form(run);
   const int64_t experts_over = int64_t{layout.dp} * layout.fsdp * layout.cp;
   if (experts_over % layout.ep != 0) {
     throw Error(Code::kBadConfig, "mesh.ep must divide dp * fsdp * cp: " + std::to_string(experts_over) + " % " +

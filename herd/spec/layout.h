@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <string>
 
+#include "herd/spec/pipeline_form.h"
 #include "herd/spec/run_file.h"
 #include "herd/topology/mesh.h"
 
@@ -17,7 +18,7 @@ struct Layout {
   int data = kNoAxis;    // of `mesh`: ranks along it work on samples of their own
   int stage = kNoAxis;   // of `mesh`: ranks along it are the stages of one pipeline
   int tensor = kNoAxis;  // of `mesh`: ranks along it share the work on each sample
-  int tied = kNoAxis;    // of `mesh`: the first and the last stage, where both hold a tied embedding
+  int tied = kNoAxis;    // of `mesh`: the ranks of the first and the last stage, where both hold a tied embedding
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max
@@ -25,6 +26,7 @@ struct Layout {
                                              // says which
   int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
   int64_t tokens = 0;     // per optimizer step, over all ranks
+  PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
 };
 

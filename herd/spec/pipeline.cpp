@@ -21,7 +21,7 @@ void check(int stages, int micro_batches, int stage, int chunks) {
 }  // namespace
 
 Pipeline parse_pipeline(std::string_view name) {
-  const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble_h1"};
+  const std::vector<std::string> names = {"gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"};
   const auto at = std::find(names.begin(), names.end(), name);
   if (at == names.end()) {
     throw Error(Code::kBadConfig, "no pipeline is named \"" + std::string(name) + "\"\n  fix: did you mean \"" +
@@ -38,6 +38,10 @@ double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks)
       return (p - 1) / (chunks * m + p - 1);
     case Pipeline::kZeroBubble:
       return (p - 1) / (3 * m + p - 1);
+    case Pipeline::kZeroBubbleV: {
+      const double gap = std::max({3 * (p - m), 2 * p - 2 - m, 0.0});
+      return gap / (6 * m + gap);
+    }
     default:
       return (p - 1) / (m + p - 1);
   }
@@ -46,6 +50,7 @@ double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks)
 double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks) {
   check(stages, micro_batches, stage, chunks);
   if (kind == Pipeline::kGpipe) return micro_batches;
+  if (kind == Pipeline::kZeroBubbleV) return std::min(micro_batches, stages);
   const double waiting = std::min(micro_batches, stages - stage);
   if (kind != Pipeline::kInterleaved || stage > 0) return waiting;
   return waiting * (1 + (stages - 1.0) / (static_cast<double>(stages) * chunks));

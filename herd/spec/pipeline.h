@@ -7,19 +7,23 @@
 
 namespace herd::spec {
 
-enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble };
-Pipeline parse_pipeline(std::string_view name);  // "gpipe", "1f1b", "interleaved", "zero_bubble_h1"; throws kBadConfig
+enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBubbleV };
+// "gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"; throws kBadConfig
+Pipeline parse_pipeline(std::string_view name);
 
 // Share of the step that a stage is idle.
 //   gpipe, 1f1b   (p-1) / (m+p-1)
 //   interleaved   (p-1) / (v*m+p-1)    v chunks of layers a stage
 //   zero_bubble_h1   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
+//   zero_bubble_v    g / (6m+g), g = max(3(p-m), 2p-2-m, 0), from a rank's first pass to its last: none for m >= 2p-2
 // Sources, in this order: Huang et al. 2019, arXiv:1811.06965, section 2, and Narayanan et al. 2019 (PipeDream);
-// Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Qi et al. 2023, arXiv:2401.10241, section 2.3, equal thirds.
+// Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Qi et al. 2023, arXiv:2401.10241, section 2.3, equal thirds;
+// of zero_bubble_v, Qi et al. 2024, arXiv:2405.15362, section 3, and what strategies/pipeline_orders.cpp writes.
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
 
 // Micro-batches whose activations a stage holds at its worst.
-//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, p-stage) (1 + (p-1)/(p*v)) on the first stage
+//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, p-stage) (1 + (p-1)/(p*v)) on the first stage;
+//   zero_bubble_v min(m, p), of both of its stages
 double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks = 1);
 
 }  // namespace herd::spec

@@ -112,8 +112,9 @@ class Setter {
     std::vector<std::string> names;
     for (const auto choice : key_.choices) {
       names.emplace_back(choice);
-      if (choice == value && choice != "every:K") return;
+      if (choice == value && choice != "every:K" && choice != "file:PATH") return;
       if (choice == "every:K" && value.starts_with("every:")) return check_interval(value);
+      if (choice == "file:PATH" && value.starts_with("file:") && value.size() > 5) return;
     }
     refuse(where_, "must be one of " + range_text(key_) + ", got " + shown(node_),
            "did you mean \"" + nearest_name(value, names) + "\"?");

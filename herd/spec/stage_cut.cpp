@@ -84,9 +84,10 @@ std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
     layer_of.push_back(layers.size() - 1);
   }
   if (stages < 1 || static_cast<size_t>(stages) > layers.size()) {
-    throw Error(Code::kBadConfig, "mesh.pp must not exceed the blocks of the model: " + std::to_string(stages) + " > " +
-                                      std::to_string(layers.size()) +
-                                      "\n  fix: mesh.pp = " + std::to_string(layers.size()));
+    throw Error(Code::kBadConfig,
+                "the stages of a pipeline, mesh.pp times those of a rank, must not exceed the blocks of the model: " +
+                    std::to_string(stages) + " > " + std::to_string(layers.size()) +
+                    "\n  fix: " + std::to_string(layers.size()) + " stages or fewer");
   }
   const std::vector<int> of_layers = Cuts(layers, static_cast<size_t>(stages)).best();
   std::vector<int> out;

@@ -32,11 +32,6 @@ const std::vector<Built>& built() {
 }  // namespace
 
 void refuse_unbuilt(const RunFile& run) {
-  if (run.mesh.pp > 1 && run.strategy.pipeline == "interleaved") {
-    throw Error(Code::kBadConfig,
-                "strategy.pipeline = \"interleaved\" is not in this version\n  fix: "
-                "strategy.pipeline = \"1f1b\", \"zero_bubble_h1\" or \"gpipe\"");
-  }
   for (const Built& entry : built()) {
     for (const Key& key : run_keys()) {
       if (key.full_name() != entry.key) continue;

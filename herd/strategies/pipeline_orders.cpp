@@ -1,6 +1,7 @@
 #include "herd/strategies/pipeline_orders.h"
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include "herd/base/error.h"
@@ -8,62 +9,141 @@
 namespace herd::strategies {
 namespace {
 
+using spec::Pass;
+using spec::PipelineOrder;
+using spec::Turn;
+using Turns = std::vector<Turn>;
+
 // `ahead` forwards before the first backward, then one of each in turn.
-std::vector<Turn> forwards_ahead(int ahead, int micro_batches) {
-  std::vector<Turn> turns;
-  for (int m = 0; m < ahead; ++m) turns.push_back({Pass::kForward, m});
-  for (int m = 0; m < micro_batches; ++m) {
-    if (ahead + m < micro_batches) turns.push_back({Pass::kForward, ahead + m});
-    turns.push_back({Pass::kBackward, m});
+Turns in_turn(const Turns& forwards, const Turns& backwards, int ahead) {
+  const auto warm = static_cast<size_t>(std::min(ahead, static_cast<int>(forwards.size())));
+  Turns turns(forwards.begin(), forwards.begin() + static_cast<long>(warm));
+  for (size_t i = 0; i < backwards.size(); ++i) {
+    if (warm + i < forwards.size()) turns.push_back(forwards[warm + i]);
+    turns.push_back(backwards[i]);
   }
   return turns;
 }
 
-// The gradients of weights `behind` backwards after those of inputs.
-std::vector<Turn> weights_behind(const std::vector<Turn>& turns, int behind, int micro_batches) {
-  std::vector<Turn> out;
+Turns passes(Pass pass, int micro_batches) {
+  Turns turns;
+  for (int m = 0; m < micro_batches; ++m) turns.push_back({pass, m});
+  return turns;
+}
+
+Turns gpipe(const PipelineOrder& order, int) {
+  const int m = order.micro_batches;
+  return in_turn(passes(Pass::kForward, m), passes(Pass::kBackward, m), m);
+}
+
+Turns one_forward_one_backward(const PipelineOrder& order, int rank) {
+  const int m = order.micro_batches;
+  return in_turn(passes(Pass::kForward, m), passes(Pass::kBackward, m), order.ranks - 1 - rank);
+}
+
+// The gradients of weights of the first stage follow those of inputs by so many micro-batches as stages come before.
+Turns zero_bubble_h1(const PipelineOrder& order, int rank) {
+  Turns turns;
   int weights = 0;
-  for (const Turn& turn : turns) {
-    out.push_back(turn);
-    if (turn.pass == Pass::kBackward && turn.micro_batch >= behind) out.push_back({Pass::kWeights, weights++});
+  for (const Turn& turn : one_forward_one_backward(order, rank)) {
+    turns.push_back(turn);
+    if (turn.pass == Pass::kBackward && turn.micro_batch >= rank) turns.push_back({Pass::kWeights, weights++});
   }
-  while (weights < micro_batches) out.push_back({Pass::kWeights, weights++});
-  return out;
+  while (weights < order.micro_batches) turns.push_back({Pass::kWeights, weights++});
+  return turns;
 }
 
-std::vector<Turn> gpipe(int, int, int micro_batches) { return forwards_ahead(micro_batches, micro_batches); }
-
-std::vector<Turn> one_forward_one_backward(int stages, int stage, int micro_batches) {
-  return forwards_ahead(std::min(stages - 1 - stage, micro_batches), micro_batches);
+// Groups of micro-batches are as many as have p or more, and alike: with fewer than p in the last one, as p of each
+// group would leave there, ranks wait for each other in a circle.
+Turns interleaved(const PipelineOrder& order, int rank) {
+  const int p = order.ranks, v = order.stages_per_rank, m = order.micro_batches;
+  const int groups = std::max(1, m / p), largest = (m + groups - 1) / groups;
+  Turns forwards, backwards;
+  for (int group = 0, first = 0; group < groups; ++group) {
+    const int size = m / groups + (group < m % groups ? 1 : 0);
+    for (int chunk = 0; chunk < v; ++chunk) {
+      for (int i = first; i < first + size; ++i) {
+        forwards.push_back({Pass::kForward, i, chunk});
+        backwards.push_back({Pass::kBackward, i, v - 1 - chunk});
+      }
+    }
+    first += size;
+  }
+  return in_turn(forwards, backwards, 2 * (p - 1 - rank) + (v - 1) * largest);
 }
 
-std::vector<Turn> zero_bubble_h1(int stages, int stage, int micro_batches) {
-  return weights_behind(one_forward_one_backward(stages, stage, micro_batches), stage, micro_batches);
+// The passes of one rank, each the next micro-batch of its kind and stage while there is one.
+class Passes {
+ public:
+  explicit Passes(int micro_batches) : micro_batches_(micro_batches) {}
+  void add(const std::vector<std::pair<Pass, int>>& round, int times = 1) {
+    for (; times > 0; --times) {
+      for (const auto& [pass, chunk] : round) {
+        if (is_left(pass, chunk)) turns_.push_back({pass, next_[{pass, chunk}]++, chunk});
+      }
+    }
+  }
+  bool is_left(Pass pass, int chunk) { return next_[{pass, chunk}] < micro_batches_; }
+  Turns turns() && { return std::move(turns_); }
+
+ private:
+  const int micro_batches_;
+  std::map<std::pair<Pass, int>, int> next_;
+  Turns turns_;
+};
+
+// Forwards on the way there until the first comes back; then these and those of the way back in turn until the first
+// backward, whose weights follow at once; then a forward and both halves of a backward of each way in turn; then
+// backwards, and the weights that are left where the others wait for these.
+Turns zero_bubble_v(const PipelineOrder& order, int rank) {
+  const auto F = Pass::kForward, B = Pass::kBackward, W = Pass::kWeights;
+  const int there = 0, back = 1, follow = order.ranks - rank;
+  Passes passes(order.micro_batches);
+  passes.add({{F, there}}, 2 * follow - 1);
+  passes.add({{F, back}, {F, there}}, rank);
+  passes.add({{F, back}, {B, back}, {W, back}}, follow);
+  while (passes.is_left(F, back)) passes.add({{F, there}, {B, there}, {W, there}, {F, back}, {B, back}, {W, back}});
+  passes.add({{B, there}, {B, back}}, rank);
+  passes.add({{B, there}, {W, there}}, follow);
+  while (passes.is_left(B, there) || passes.is_left(B, back)) passes.add({{B, there}, {B, back}});
+  while (passes.is_left(W, there) || passes.is_left(W, back)) passes.add({{W, back}, {W, there}});
+  return std::move(passes).turns();
 }
 
-using Order = std::vector<Turn> (*)(int stages, int stage, int micro_batches);
-constexpr std::pair<std::string_view, Order> kOrders[] = {
-    {"gpipe", gpipe}, {"1f1b", one_forward_one_backward}, {"zero_bubble_h1", zero_bubble_h1}};
+using Order = Turns (*)(const PipelineOrder& order, int rank);
+constexpr std::pair<std::string_view, Order> kOrders[] = {{"gpipe", gpipe},
+                                                          {"1f1b", one_forward_one_backward},
+                                                          {"interleaved", interleaved},
+                                                          {"zero_bubble_h1", zero_bubble_h1},
+                                                          {"zero_bubble_v", zero_bubble_v}};
+
+void require_same(const std::string& file, const char* what, int has, int needed, const std::string& fix) {
+  if (has == needed) return;
+  throw Error(Code::kBadConfig, file + ": an order of " + std::to_string(has) + " " + what + ", but the run has " +
+                                    std::to_string(needed) + "\n  fix: " + fix);
+}
 
 }  // namespace
 
-const std::vector<std::string>& pipeline_orders() {
-  static const std::vector<std::string> names = [] {
-    std::vector<std::string> out;
-    for (const auto& [name, order] : kOrders) out.emplace_back(name);
-    return out;
-  }();
-  return names;
+PipelineOrder pipeline_order(std::string_view name, const spec::PipelineForm& form, int ranks, int micro_batches) {
+  for (const auto& [known, turns] : kOrders) {
+    if (known != name) continue;
+    PipelineOrder order{ranks, form.stages_per_rank, micro_batches, form.folded, {}};
+    for (int rank = 0; rank < ranks; ++rank) order.turns.push_back(turns(order, rank));
+    return order;
+  }
+  throw Error(Code::kBadConfig, "strategy.pipeline = \"" + std::string(name) +
+                                    "\" has no order of micro-batches here\n  fix: strategy.pipeline = \"1f1b\"");
 }
 
-bool splits_backward(std::string_view order) { return order == "zero_bubble_h1"; }
-
-std::vector<Turn> pipeline_order(std::string_view order, int stages, int stage, int micro_batches) {
-  for (const auto& [name, turns] : kOrders) {
-    if (name == order) return turns(stages, stage, micro_batches);
-  }
-  throw Error(Code::kBadConfig, "strategy.pipeline = \"" + std::string(order) +
-                                    "\" has no order of micro-batches here\n  fix: strategy.pipeline = \"1f1b\"");
+PipelineOrder pipeline_order(const spec::RunFile& run, const spec::Layout& layout) {
+  const std::string file = spec::order_file_of(run);
+  if (file.empty()) return pipeline_order(run.strategy.pipeline, layout.pipeline, layout.pp, layout.micro_batches);
+  PipelineOrder order = spec::load_pipeline_order(file);
+  require_same(file, "ranks", order.ranks, layout.pp, "mesh.pp = " + std::to_string(order.ranks));
+  require_same(file, "micro-batches", order.micro_batches, layout.micro_batches,
+               "train.batch and train.micro_batch that make " + std::to_string(order.micro_batches));
+  return order;
 }
 
 }  // namespace herd::strategies

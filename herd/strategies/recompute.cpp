@@ -68,15 +68,19 @@ program::Program Recompute::rewrite(program::Program step) const {
     if (layer > 0 && layer < layers_.back() && keeps_graph) forwards[op.micro_batch].emplace(op.block, op);
   }
   std::vector<int> segment;
-  for (const auto& [block, op] : forwards.empty() ? std::map<int, Op>{} : forwards.begin()->second) {
-    const int first = layers_[static_cast<size_t>(segment.empty() ? block : segment.front())];
-    if (layers_[static_cast<size_t>(block)] >= first + every_) {
-      segments[segment.back()] = segment;
-      segment.clear();
+  const auto end_segment = [&] {
+    if (!segment.empty()) segments[segment.back()] = segment;
+    segment.clear();
+  };
+  const auto layer_of = [&](int block) { return layers_[static_cast<size_t>(block)]; };
+  if (!forwards.empty()) {
+    for (const auto& [block, op] : forwards.begin()->second) {
+      const bool follows = segment.empty() || layer_of(block) <= layer_of(segment.back()) + 1;  // in the same stage
+      if (!follows || (!segment.empty() && layer_of(block) >= layer_of(segment.front()) + every_)) end_segment();
+      segment.push_back(block);
     }
-    segment.push_back(block);
   }
-  if (!segment.empty()) segments[segment.back()] = segment;
+  end_segment();
   const auto keeps_nothing = [&](const Value& graph) { return step.values.at(graph).bytes == 0; };
   std::vector<Op> ops;
   for (Op& op : step.ops) {

@@ -1,19 +1,19 @@
-// What the stages of a pipeline hold.   Threads: pure.
+// What the ranks along a pipeline's axis hold.   Threads: pure.
 #pragma once
 
 #include <set>
 #include <vector>
 
-#include "herd/spec/model_table.h"
+#include "herd/spec/pipeline_form.h"
 
 namespace herd::strategies {
 
 struct Stages {
-  std::vector<int> of_blocks;          // the stage of each block (spec/stage_cut.h)
-  std::vector<std::set<int>> counted;  // by stage: its parameter groups, but for those that an earlier stage holds, too
-  std::vector<int> shared;             // groups that several stages hold, ascending
+  std::vector<int> of_blocks;          // the rank of each block
+  std::vector<std::set<int>> counted;  // by rank: its parameter groups, but for those that one before it holds, too
+  std::vector<int> shared;             // groups that several ranks hold, ascending
 };
 
-Stages stages_of(const spec::ModelTable& model, int stages);
+Stages stages_of(const spec::ModelTable& model, int ranks, const spec::PipelineForm& form = {});
 
 }  // namespace herd::strategies

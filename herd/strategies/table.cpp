@@ -48,7 +48,7 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
   expected.mesh = layout.mesh;
   expected.data = layout.data;
   expected.stage_axis = layout.stage;
-  expected.block_stage = spec::stage_of_blocks(model, layout.pp);
+  expected.block_stage = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
 }
 
@@ -123,11 +123,13 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   std::vector<int> layers;
   for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
   add(std::make_unique<MicroBatches>(layout.micro_batches));
-  const Stages stages = stages_of(model, layout.pp);
+  const Stages stages = stages_of(model, layout.pp, layout.pipeline);
   if (layout.pp > 1) {
-    if (splits_backward(run.strategy.pipeline)) add(std::make_unique<SplitBackward>(model));
+    spec::PipelineOrder order = pipeline_order(run, layout);
+    if (order.splits_backward()) add(std::make_unique<SplitBackward>(model));
     proof.staged = true;
-    add(std::make_unique<Pipeline>(layout.stage, stages.of_blocks, run.strategy.pipeline));
+    std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, order.stages());
+    add(std::make_unique<Pipeline>(layout.stage, std::move(stage_of_blocks), std::move(order), run.strategy.pipeline));
   }
   // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
   const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
@@ -179,8 +181,6 @@ std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layou
   for (const auto& [key, size] : axes) {
     if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
   }
-  if (layout.pp > 1 && std::ranges::count(pipeline_orders(), strategy.pipeline) == 0)
-    return "strategy.pipeline = \"" + strategy.pipeline + "\" has no rewrite";
   if (strategy.offload != "none" && strategy.offload != "states")
     return "strategy.offload = \"" + strategy.offload + "\" has no rewrite";
   if (strategy.compression != "none") return "strategy.compression = \"" + strategy.compression + "\" has no rewrite";
@@ -230,15 +230,18 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
   for (int divisor = 2; divisor * divisor <= layout.tp && tensor == layout.tp; ++divisor) {
     if (layout.tp % divisor == 0) tensor = divisor;
   }
-  const int stages = std::min(layout.pp, 3);
+  // An order in a file is of these stages and micro-batches alone.
+  const bool whole = !spec::order_file_of(run).empty();
+  const int stages = whole ? layout.pp : std::min(layout.pp, 3);
   Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
   out.run.mesh.pp = stages;
   out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
-  const int64_t micro_batches = std::min(layout.micro_batches, stages + 2);
+  const int64_t micro_batches = whole ? layout.micro_batches : std::min(layout.micro_batches, stages + 2);
   out.run.train.micro_batch = layout.micro_batch;
   out.run.train.batch = micro_batches * layout.micro_batch * two(layout.dp) * two(layout.fsdp);
   if (run.model.frozen == "none")  // whose patterns may name any layer
-    out.run.model.layers = std::min<int64_t>(run.model.layers, std::max(2 * stages, 4));
+    out.run.model.layers =
+        std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
   out.run.memory = {};
   return out;
 }

@@ -25,22 +25,30 @@ std::string Zero2::name() const { return "zero2"; }
 program::Program Zero2::rewrite(program::Program step) const {
   for (auto& [value, info] : step.values) info.pooled = info.pooled || is_whole_gradient(value);
   std::erase_if(step.ops, [&](const Op& op) { return op.kind == OpKind::kReduceScatter && op.axis == axis_; });
-  std::map<std::pair<Value, int>, size_t> completes;  // gradient, micro-batch -> the op that adds to it last
+  // Ops that add to a gradient one after the other, all of one micro-batch; with several stages a rank another may come
+  // between them, which ends the first ones.
+  std::map<Value, std::set<size_t>> begins, ends;
+  std::map<Value, size_t> last;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     for (const Value& value : step.ops[i].writes) {
-      if (is_whole_gradient(value)) completes[{value, step.ops[i].micro_batch}] = i;
+      if (!is_whole_gradient(value)) continue;
+      const auto before = last.find(value);
+      const bool begun = before != last.end() && step.ops[before->second].micro_batch == step.ops[i].micro_batch;
+      if (begun) ends[value].erase(before->second);
+      if (!begun) begins[value].insert(i);
+      ends[value].insert(i);
+      last[value] = i;
     }
   }
-  std::set<std::pair<Value, int>> begun;  // gradient, micro-batch
-  std::set<int> held;                     // groups whose shards hold a part of the sum already
+  std::set<int> held;  // groups whose shards hold a part of the sum already
   std::vector<Op> ops;
   for (size_t i = 0; i < step.ops.size(); ++i) {
     Op& op = step.ops[i];
     std::vector<Value> complete;
     for (const Value& value : op.writes) {
       if (!is_whole_gradient(value)) continue;
-      if (begun.insert({value, op.micro_batch}).second) std::erase(op.reads, value);  // each micro-batch starts anew
-      if (completes.at({value, op.micro_batch}) == i) complete.push_back(value);
+      if (begins.at(value).contains(i)) std::erase(op.reads, value);  // starts anew
+      if (ends.at(value).contains(i)) complete.push_back(value);
     }
     ops.push_back(std::move(op));
     for (const bool adds : {false, true}) {  // an op adds to all of its shards, or to none

@@ -12,6 +12,7 @@
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline.h"
+#include "herd/strategies/pipeline_orders.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/stages.h"
@@ -114,7 +115,10 @@ Compiled compile(const Combination& c) {
   out.expected.proof.shard_axis = shards;
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
-    if (c.pp > 1) step = strategies::Pipeline(layout.stage, stages.of_blocks, c.order).rewrite(std::move(step));
+    if (c.pp > 1)
+      step = strategies::Pipeline(layout.stage, stages.of_blocks,
+                                  strategies::pipeline_order(c.order, {}, c.pp, c.micro_batches), c.order)
+                 .rewrite(std::move(step));
     if (c.recompute > 0) step = strategies::Recompute(c.recompute, layers).rewrite(std::move(step));
     if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);

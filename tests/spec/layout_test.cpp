@@ -83,10 +83,6 @@ TEST(Layout, RefusesWhatThisVersionLacks) {
   run.mesh.cp = 2;
   EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
   EXPECT_NO_THROW(resolve_mesh(run, 2));
-  run.mesh = {.pp = 2};
-  EXPECT_NO_THROW(resolve(run, 2));
-  run.strategy.pipeline = "interleaved";
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "\"interleaved\" is not in this version", "\"1f1b\"");
 }
 
 TEST(Layout, RefusesSharedMemoryBetweenHosts) {

@@ -179,7 +179,9 @@ TEST(Mutants, OfThePipelineAreFound) {
                                                                                           {"1f1b", 2, 3},
                                                                                           {"1f1b", 3, 2},
                                                                                           {"zero_bubble_h1", 0, 3},
-                                                                                          {"zero_bubble_h1", 2, 2}}) {
+                                                                                          {"zero_bubble_h1", 2, 2},
+                                                                                          {"interleaved", 0, 2},
+                                                                                          {"zero_bubble_v", 1, 2}}) {
     const int dp = zero > 0 ? 2 : 1;
     spec::RunFile run = run_of(3, dp, zero, zero == 3 ? "full" : "none", true);
     run.mesh.pp = stages;

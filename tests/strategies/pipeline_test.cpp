@@ -13,7 +13,6 @@
 #include "herd/program/text.h"
 #include "herd/spec/pipeline.h"
 #include "herd/spec/stage_cut.h"
-#include "herd/strategies/pipeline_orders.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 
@@ -55,28 +54,9 @@ TEST(StageCut, MakesTheSlowestStageAsFastAsCanBe_ThenTheOthersAlike) {
   EXPECT_ANY_THROW(spec::stage_of_blocks(chain({3, 1}), 3));
 }
 
-std::string letters(const std::vector<Turn>& turns) {
-  std::string out;
-  for (const Turn& turn : turns) out += "fbw"[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch);
-  return out;
-}
-
-TEST(PipelineOrder, IsThatOfThePapers) {
-  EXPECT_EQ(letters(pipeline_order("1f1b", 3, 0, 4)), "f0f1f2b0f3b1b2b3");
-  EXPECT_EQ(letters(pipeline_order("1f1b", 3, 1, 4)), "f0f1b0f2b1f3b2b3");
-  EXPECT_EQ(letters(pipeline_order("1f1b", 3, 2, 4)), "f0b0f1b1f2b2f3b3");
-  EXPECT_EQ(letters(pipeline_order("1f1b", 4, 0, 2)), "f0f1b0b1");
-  EXPECT_EQ(letters(pipeline_order("gpipe", 3, 1, 3)), "f0f1f2b0b1b2");
-  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 0, 4)), "f0f1f2b0w0f3b1w1b2w2b3w3");
-  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 1, 4)), "f0f1b0f2b1w0f3b2w1b3w2w3");
-  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 3, 2, 4)), "f0b0f1b1f2b2w0f3b3w1w2w3");
-  EXPECT_EQ(letters(pipeline_order("zero_bubble_h1", 4, 3, 1)), "f0b0w0");
-  EXPECT_ANY_THROW(pipeline_order("zigzag", 3, 1, 3));
-}
-
 TEST(Pipeline, Proves_WithEveryOrderStageAndTechnique) {
   int index = 0;
-  for (const char* order : {"1f1b", "gpipe", "zero_bubble_h1"}) {
+  for (const char* order : {"1f1b", "gpipe", "zero_bubble_h1", "interleaved", "zero_bubble_v"}) {
     for (const int stages : {2, 3, 4, 6}) {
       for (const int64_t micro_batches : {1, 2, 3, 7}) {
         for (const int dp : {1, 2, 4}) {
@@ -85,7 +65,9 @@ TEST(Pipeline, Proves_WithEveryOrderStageAndTechnique) {
               for (const bool tied : {false, true}) {
                 if (dp * stages > 16 || (dp == 1 && zero > 0)) continue;
                 if (++index % (std::getenv("HERD_FULL_TESTS") != nullptr ? 1 : 19) != 0) continue;
-                spec::RunFile run = pipeline_run(stages, micro_batches, order, dp, tied);
+                const bool several = std::string(order) == "interleaved" || std::string(order) == "zero_bubble_v";
+                spec::RunFile run = pipeline_run(stages, micro_batches, order, dp, tied, several ? 3 * stages - 2 : 4);
+                if (std::string(order) == "interleaved") run.strategy.stages_per_rank = 2 + index % 2;
                 run.strategy.recompute = recompute;
                 run.strategy.zero = zero;
                 run.strategy.keep_whole = zero == 3 ? index % 3 : 0;

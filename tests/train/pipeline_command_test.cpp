@@ -47,11 +47,13 @@ TEST(PipelineCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
     const auto overrides = with(kRun, {tied});
     ASSERT_EQ(folder.train("one" + tied, 1, overrides).status, 0);
     const auto expected = metrics_of(folder.root / ("one" + tied));
-    const std::pair<Layout, Layout> moves[] = {{{2, {"mesh.pp=2"}}, {1}},
-                                               {{1}, {3, {"mesh.pp=3", "strategy.pipeline=gpipe"}}},
-                                               {{4, {"mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}},
-                                                {3, {"mesh.pp=3", "strategy.pipeline=zero_bubble_h1"}}},
-                                               {{2, {"strategy.zero=3"}}, {4, {"mesh.pp=2", "strategy.zero=3"}}}};
+    const std::pair<Layout, Layout> moves[] = {
+        {{2, {"mesh.pp=2"}}, {1}},
+        {{1}, {3, {"mesh.pp=3", "strategy.pipeline=gpipe"}}},
+        {{4, {"mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}},
+         {3, {"mesh.pp=3", "strategy.pipeline=zero_bubble_h1"}}},
+        {{2, {"mesh.pp=2", "strategy.pipeline=zero_bubble_v"}}, {2, {"mesh.pp=2", "strategy.pipeline=interleaved"}}},
+        {{2, {"strategy.zero=3"}}, {4, {"mesh.pp=2", "strategy.zero=3"}}}};
     int index = 0;
     for (const auto& [from, to] : moves) {
       const std::string name = "move" + std::to_string(index++) + tied;
@@ -74,7 +76,9 @@ TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
                                          {"gpipe", "none"},
                                          {"1f1b", "full"},
                                          {"zero_bubble_h1", "none"},
-                                         {"zero_bubble_h1", "full"}}) {
+                                         {"zero_bubble_h1", "full"},
+                                         {"zero_bubble_v", "none"},
+                                         {"interleaved", "none"}}) {
     const std::string name = std::string(order) + recompute;
     const Ended ended =
         folder.train(name, 2,

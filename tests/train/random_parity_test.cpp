@@ -27,6 +27,7 @@ struct Combination {
   bool sequence = true;
   std::string offload = "none";
   std::string kind = "gpt";
+  int stages_per_rank = 1;
   int data_ranks() const { return ranks / pp / tp; }
 };
 
@@ -54,6 +55,7 @@ spec::RunFile drawn(const Combination& c) {
   };
   spec::RunFile run = tiny_run();
   run.model.layers = in(1, 5);
+  if (c.stages_per_rank > 1) run.model.layers = c.pp * c.stages_per_rank + in(0, 2) - 2;  // the ends are stages too
   run.model.heads = c.tp == 1 ? in(1, 6) : c.tp * in(1, 2);
   run.model.head_width = in(3, 64 / run.model.heads);
   run.model.width = run.model.heads * run.model.head_width;
@@ -78,6 +80,7 @@ spec::RunFile drawn(const Combination& c) {
   run.mesh.fsdp = c.fsdp;
   run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
   run.strategy.pipeline = c.order;
+  if (c.stages_per_rank > 1) run.strategy.stages_per_rank = c.stages_per_rank;
   run.mesh.tp = c.tp;
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
@@ -90,13 +93,13 @@ std::string text(const Combination& c, const spec::RunFile& run) {
   const auto& m = run.model;
   return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
-         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + ", tp " +
-         std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") + "offload " + c.offload + ", " +
-         std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
-         ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
-         std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +
-         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
-         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
+         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") +
+         "offload " + c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " +
+         std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) +
+         " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " +
+         std::to_string(m.ffn) + ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) +
+         ", dropout " + std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
          std::to_string(run.train.batch);
 }
 
@@ -189,6 +192,23 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InStagesOfAPipeline) {
     }
   }
   check(all, 12);
+}
+
+// Stages that lie on ranks by turns, and there and back; fewer micro-batches than ranks, and more.
+TEST_P(RandomModels, TrainAsOneRankDoes_InSeveralStagesOfEachRank) {
+  const auto [precision, zero] = GetParam();
+  std::vector<Combination> all;
+  uint64_t seed = static_cast<uint64_t>(5000 + 24 * zero + (precision[0] == 'b' ? 96 : precision[2] == '1' ? 192 : 0));
+  for (const auto& [tp, pp, dp, fsdp] :
+       {std::tuple(1, 2, 1, 1), {1, 3, 1, 1}, {1, 4, 2, 1}, {2, 2, 2, 1}, {1, 2, 4, 2}, {1, 4, 1, 1}}) {
+    for (const auto& [order, stages] : {std::pair("zero_bubble_v", 2), {"interleaved", 2}, {"interleaved", 3}}) {
+      const int64_t micro_batches = 1 + static_cast<int64_t>(seed * 7 % 9);
+      const char* recompute = seed % 4 == 0 ? "full" : seed % 4 == 1 ? "none" : seed % 4 == 2 ? "selective" : "every:2";
+      all.push_back({zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp, order, tp, true, "none",
+                     seed % 2 == 0 ? "gpt" : "llama", stages});
+    }
+  }
+  check(all, 6);
 }
 
 // Rows that ranks share unevenly, vocabularies that they do not share alike, more stages and shards beside them.

@@ -1,0 +1,292 @@
+#include "herd/spec/pipeline_order.h"
+
+#include <algorithm>
+#include <charconv>
+#include <fstream>
+#include <map>
+#include <optional>
+#include <set>
+#include <sstream>
+
+#include "herd/base/error.h"
+#include "herd/base/printable.h"
+
+namespace herd::spec {
+namespace {
+
+[[noreturn]] void refuse(const std::string& what, const std::string& fix) {
+  throw Error(Code::kBadConfig, what + "\n  fix: " + fix);
+}
+
+std::string name_of(const Turn& turn) {
+  return "FBW"[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch) +
+         (turn.chunk > 0 ? "@" + std::to_string(turn.chunk) : "");
+}
+
+void check_counts(const PipelineOrder& order) {
+  if (order.ranks < 1 || order.stages_per_rank < 1 || order.micro_batches < 1 ||
+      order.turns.size() != static_cast<size_t>(order.ranks)) {
+    refuse("an order has at least one rank, stage and micro-batch, and turns of each rank: got " +
+               std::to_string(order.ranks) + " ranks, " + std::to_string(order.stages_per_rank) + " stages a rank, " +
+               std::to_string(order.micro_batches) + " micro-batches and turns of " +
+               std::to_string(order.turns.size()) + " ranks",
+           "a line \"rank R: ...\" for each rank");
+  }
+  if (order.folded && order.stages_per_rank != 2) {
+    refuse("a folded order has two stages a rank, there and back, got " + std::to_string(order.stages_per_rank),
+           "stages_per_rank 2");
+  }
+}
+
+// Every pass of every stage of a rank, once.
+void check_passes(const PipelineOrder& order, int rank, bool split) {
+  std::set<Turn> wanted, seen;
+  for (int chunk = 0; chunk < order.stages_per_rank; ++chunk) {
+    for (int m = 0; m < order.micro_batches; ++m) {
+      for (const Pass pass : {Pass::kForward, Pass::kBackward, Pass::kWeights}) {
+        if (pass != Pass::kWeights || split) wanted.insert({pass, m, chunk});
+      }
+    }
+  }
+  const std::string who = "rank " + std::to_string(rank) + " of a pipeline's order";
+  for (const Turn& turn : order.turns[static_cast<size_t>(rank)]) {
+    if (!wanted.contains(turn)) {
+      refuse(who + " runs " + name_of(turn) + ", but there are micro-batches 0 to " +
+                 std::to_string(order.micro_batches - 1) + " and stages 0 to " +
+                 std::to_string(order.stages_per_rank - 1) + " of a rank",
+             "leave it out");
+    }
+    if (!seen.insert(turn).second) refuse(who + " runs " + name_of(turn) + " twice", "leave the second one out");
+  }
+  for (const Turn& turn : wanted) {
+    if (!seen.contains(turn))
+      refuse(who + " never runs " + name_of(turn), "every pass of every micro-batch once on its rank");
+  }
+}
+
+class Clock {
+ public:
+  explicit Clock(const PipelineOrder& order)
+      : order_(order),
+        split_(order.splits_backward()),
+        at_(static_cast<size_t>(order.ranks)),
+        ends_(static_cast<size_t>(order.ranks)) {
+    for (int rank = 0; rank < order.ranks; ++rank) check_passes(order, rank, split_);
+  }
+
+  std::vector<std::vector<int>> run() {
+    bool progress = true;
+    while (progress) {
+      progress = false;
+      for (int rank = 0; rank < order_.ranks; ++rank) {
+        while (const Turn* turn = next(rank)) {
+          if (missing(rank, *turn)) break;
+          take(rank, *turn);
+          progress = true;
+        }
+      }
+    }
+    for (int rank = 0; rank < order_.ranks; ++rank) {
+      if (next(rank) != nullptr) refuse_circle(rank);
+    }
+    return ends_;
+  }
+
+ private:
+  using Place = std::pair<int, Turn>;  // rank, and what it runs
+
+  const Turn* next(int rank) const {
+    const auto& turns = order_.turns[static_cast<size_t>(rank)];
+    const size_t at = at_[static_cast<size_t>(rank)];
+    return at < turns.size() ? &turns[at] : nullptr;
+  }
+
+  Place of_stage(int stage, Pass pass, int micro_batch) const {
+    return {order_.rank_of(stage), {pass, micro_batch, order_.chunk_of(stage)}};
+  }
+
+  std::vector<Place> needs(int rank, const Turn& turn) const {
+    const int stage = order_.stage_of(rank, turn.chunk), m = turn.micro_batch;
+    if (turn.pass == Pass::kWeights) return {of_stage(stage, Pass::kBackward, m)};
+    if (turn.pass == Pass::kForward)
+      return stage > 0 ? std::vector{of_stage(stage - 1, Pass::kForward, m)} : std::vector<Place>{};
+    std::vector<Place> out = {of_stage(stage, Pass::kForward, m)};
+    if (stage + 1 < order_.stages()) out.push_back(of_stage(stage + 1, Pass::kBackward, m));
+    return out;
+  }
+
+  std::optional<Place> missing(int rank, const Turn& turn) const {
+    for (const Place& one : needs(rank, turn)) {
+      if (!done_.contains(one)) return one;
+    }
+    return std::nullopt;
+  }
+
+  void take(int rank, const Turn& turn) {
+    auto& ends = ends_[static_cast<size_t>(rank)];
+    int begin = ends.empty() ? 0 : ends.back();
+    for (const Place& one : needs(rank, turn)) begin = std::max(begin, done_.at(one));
+    ends.push_back(begin + (turn.pass == Pass::kBackward && !split_ ? 2 : 1));
+    done_[{rank, turn}] = ends.back();
+    ++at_[static_cast<size_t>(rank)];
+  }
+
+  // From a rank that waits to the rank of what it waits for, until one comes again.
+  [[noreturn]] void refuse_circle(int rank) const {
+    std::vector<int> way;
+    std::string text;
+    while (std::find(way.begin(), way.end(), rank) == way.end()) {
+      way.push_back(rank);
+      const Turn& turn = *next(rank);
+      const Place need = *missing(rank, turn);
+      text += "\n  rank " + std::to_string(rank) + " is at " + name_of(turn) + ", which needs " + name_of(need.second) +
+              " of rank " + std::to_string(need.first);
+      rank = need.first;
+    }
+    refuse("an order of a pipeline in which ranks wait for each other in a circle:" + text,
+           "move what is needed before what needs it on its rank");
+  }
+
+  const PipelineOrder& order_;
+  const bool split_;
+  std::vector<size_t> at_;
+  std::vector<std::vector<int>> ends_;
+  std::map<Place, int> done_;
+};
+
+constexpr size_t kMostBytes = 16 << 20;  // 64 ranks of 8 stages and 1024 micro-batches take 12 MB
+constexpr int kMostCount = 1 << 20;
+
+class Parser {
+ public:
+  Parser(std::string_view text, std::string name) : lines_{std::string(text)}, name_(std::move(name)) {}
+
+  PipelineOrder parse() {
+    if (const auto words = next_line(); words != std::vector<std::string>{"herd-pipeline-order", "1"})
+      fail("the first line is \"herd-pipeline-order 1\"");
+    PipelineOrder order;
+    head(next_line(), order);
+    for (int rank = 0; rank < order.ranks; ++rank) turns(next_line(), rank, order);
+    if (!next_line().empty()) fail("nothing follows the turns of the last rank");
+    return order;
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& rule) const {
+    throw Error(Code::kBadConfig, name_ + ", line " + std::to_string(line_) + ": " + rule +
+                                      "\n  fix: the form that docs/formats/pipeline_order.md shows");
+  }
+
+  // Words of the next line that has any; none at the end.
+  std::vector<std::string> next_line() {
+    for (std::string line; std::getline(lines_, line);) {
+      ++line_;
+      std::istringstream words(line.substr(0, line.find('#')));
+      std::vector<std::string> out;
+      for (std::string word; words >> word;) out.push_back(word);
+      if (!out.empty()) return out;
+    }
+    return {};
+  }
+
+  int number(std::string_view text, int least) const {
+    int value = 0;
+    const char* end = text.data() + text.size();
+    const auto [at, problem] = std::from_chars(text.data(), end, value);
+    if (problem != std::errc() || at != end || value < least || value > kMostCount)
+      fail("a number from " + std::to_string(least) + " to " + std::to_string(kMostCount) + " stands here, not \"" +
+           printable(std::string(text.substr(0, 40))) + "\"");
+    return value;
+  }
+
+  void head(const std::vector<std::string>& words, PipelineOrder& order) const {
+    const bool named = words.size() >= 6 && words[0] == "ranks" && words[2] == "stages_per_rank" &&
+                       words[4] == "micro_batches" && words.size() <= 7 && (words.size() == 6 || words[6] == "folded");
+    if (!named) fail("\"ranks P stages_per_rank V micro_batches M\" stands here, and \"folded\" where it is");
+    order.ranks = number(words[1], 1);
+    order.stages_per_rank = number(words[3], 1);
+    order.micro_batches = number(words[5], 1);
+    order.folded = words.size() == 7;
+  }
+
+  void turns(const std::vector<std::string>& words, int rank, PipelineOrder& order) const {
+    if (words.size() < 2 || words[0] != "rank" || words[1] != std::to_string(rank) + ":")
+      fail("\"rank " + std::to_string(rank) + ": ...\" stands here, its turns after the colon");
+    order.turns.emplace_back();
+    for (size_t i = 2; i < words.size(); ++i) {
+      const std::string_view word = words[i];
+      const size_t pass = std::string_view("FBW").find(word[0]), mark = std::min(word.find('@'), word.size());
+      if (pass == std::string_view::npos)
+        fail("a turn begins with F, B or W, not \"" + printable(words[i].substr(0, 40)) + "\"");
+      const int chunk = mark < word.size() ? number(word.substr(mark + 1), 0) : 0;
+      order.turns.back().push_back({static_cast<Pass>(pass), number(word.substr(1, mark - 1), 0), chunk});
+    }
+  }
+
+  std::istringstream lines_;
+  std::string name_;
+  int line_ = 0;
+};
+
+}  // namespace
+
+int PipelineOrder::stage_of(int rank, int chunk) const {
+  return folded && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank;
+}
+
+int PipelineOrder::rank_of(int stage) const { return folded && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks; }
+
+int PipelineOrder::chunk_of(int stage) const { return stage / ranks; }
+
+bool PipelineOrder::splits_backward() const {
+  const auto is_weights = [](const Turn& turn) { return turn.pass == Pass::kWeights; };
+  return std::any_of(turns.begin(), turns.end(),
+                     [&](const auto& of_rank) { return std::any_of(of_rank.begin(), of_rank.end(), is_weights); });
+}
+
+std::vector<std::vector<int>> times_of(const PipelineOrder& order) {
+  check_counts(order);
+  return Clock(order).run();
+}
+
+std::string to_text(const PipelineOrder& order) {
+  std::string out = "herd-pipeline-order 1\nranks " + std::to_string(order.ranks) + " stages_per_rank " +
+                    std::to_string(order.stages_per_rank) + " micro_batches " + std::to_string(order.micro_batches) +
+                    (order.folded ? " folded\n" : "\n");
+  for (size_t rank = 0; rank < order.turns.size(); ++rank) {
+    out += "rank " + std::to_string(rank) + ":";
+    for (const Turn& turn : order.turns[rank]) out += " " + name_of(turn);
+    out += "\n";
+  }
+  return out;
+}
+
+PipelineOrder parse_pipeline_order(std::string_view text, const std::string& name) {
+  PipelineOrder order = Parser(text, name).parse();
+  try {
+    times_of(order);
+  } catch (const Error& error) {
+    throw Error(error.code(), name + ": " + error.message());
+  }
+  return order;
+}
+
+PipelineOrder load_pipeline_order(const std::filesystem::path& path) {
+  std::error_code problem;
+  std::ifstream in;
+  if (!std::filesystem::is_directory(path, problem)) in.open(path);
+  if (!in.is_open()) {
+    refuse("strategy.pipeline = \"file:" + path.string() + "\": no file that can be read",
+           "a file of docs/formats/pipeline_order.md, or strategy.pipeline = \"1f1b\"");
+  }
+  std::string text(kMostBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kMostBytes) {
+    refuse(path.string() + ": an order of a pipeline has at most " + std::to_string(kMostBytes) + " B, but it has more",
+           "fewer micro-batches");
+  }
+  return parse_pipeline_order(text, path.string());
+}
+
+}  // namespace herd::spec
