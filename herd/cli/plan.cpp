@@ -15,6 +15,7 @@
 #include "herd/cli/write_file.h"
 #include "herd/draw/table.h"
 #include "herd/launch/cores.h"
+#include "herd/planner/stage_table.h"
 
 namespace herd::cli {
 namespace {
@@ -89,6 +90,8 @@ int run_plan(const PlanOptions& options) {
   const planner::Plan plan = make_plan(options);
   std::fputs((options.json ? plan_json(plan) : plan_text(plan)).c_str(), stdout);
   if (options.equations && !options.json) std::fputs(("\n" + equations_text(plan)).c_str(), stdout);
+  if (options.stages && !options.json)
+    std::fputs(("\n" + planner::stages_text(plan.run, plan.prediction.layout)).c_str(), stdout);
   if (options.html.empty()) return 0;
   write_file(options.html, plan_page(plan), stderr);
   return 0;
@@ -119,6 +122,8 @@ void add_plan_command(CLI::App& app) {
   days->needs(tokens)->check(CLI::PositiveNumber);
   command->add_flag("--equations", options->equations,
                     "what published equations say too: model states, activations of a layer, traffic");
+  command->add_flag("--stages", options->stages,
+                    "how a pipeline is cut: which rank has which blocks, what each weighs, and its order over time");
   command->add_flag("--json", options->json, "one JSON object (docs/formats/plan.md)");
   command->add_option("--html", options->html, "write a page with bars, timeline and tables");
   command->add_flag("--models", *models, "list the models and clusters that herd knows");

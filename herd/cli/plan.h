@@ -1,5 +1,5 @@
 // herd plan FILE.toml|MODEL [section.key=value ...] [--ranks N] [--cluster FILE|NAME] [--budget B] [--tokens T
-// [--days D [--flops F]]] [--equations] [--json] [--html FILE]
+// [--days D [--flops F]]] [--equations] [--stages] [--json] [--html FILE]
 #pragma once
 
 #include <cstdint>
@@ -24,6 +24,7 @@ struct PlanOptions {
   double days = 0;           // that it may take
   double flops = 0;          // FLOP/s that a device keeps up; 0 = as predicted
   bool equations = false;    // also what published equations say
+  bool stages = false;       // also how a pipeline is cut
   bool json = false;
   std::string html = {};
 };

@@ -2,15 +2,18 @@
 
 #include <CLI/CLI.hpp>
 
+#include "herd/cli/show_order.h"
 #include "herd/cli/show_program.h"
 #include "herd/cli/show_schedule.h"
 
 namespace herd::cli {
 
 void add_show_command(CLI::App& app) {
-  CLI::App* show = app.add_subcommand("show", "A collective's schedule or a training step, as text, picture or trace");
+  CLI::App* show = app.add_subcommand(
+      "show", "A collective's schedule, a training step or a pipeline's order, as text, picture or trace");
   show->require_subcommand(1);
   // add_show_x_command(*show) lines, in alphabetical order.
+  add_show_order_command(*show);
   add_show_program_command(*show);
   add_show_schedule_command(*show);
 }

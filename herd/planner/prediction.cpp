@@ -3,12 +3,14 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "herd/planner/extrapolated_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/program/passes.h"
 #include "herd/strategies/table.h"
 
 namespace herd::planner {
@@ -23,8 +25,12 @@ constexpr size_t kMostOps = 20000;  // of a rank's step, for a simulation of abo
 TierBytes tier_bytes(const program::Peak& peak) {
   const program::BytesByUse bytes = by_use(peak.by_kind, peak.bytes);
   const auto of = [&](program::MemoryUse use) { return static_cast<double>(bytes[static_cast<size_t>(use)]); };
-  return {of(program::MemoryUse::kWeights), of(program::MemoryUse::kGradients), of(program::MemoryUse::kStates),
-          of(program::MemoryUse::kActivations), of(program::MemoryUse::kBuffers)};
+  TierBytes out = {of(program::MemoryUse::kWeights), of(program::MemoryUse::kGradients),
+                   of(program::MemoryUse::kStates), of(program::MemoryUse::kActivations),
+                   of(program::MemoryUse::kBuffers)};
+  // Where activations that are counted twice share memory, the op's scratch is negative.
+  if (out.buffers < 0) out.activations += std::exchange(out.buffers, 0);
+  return out;
 }
 
 // Bytes that a rank sends: 2(n-1)/n of a reduction, (n-1)/n of a gather or of what ends as a shard.
@@ -40,7 +46,7 @@ void add_traffic(const Program& step, std::map<std::string, double>& sent) {
 
 void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::map<std::string, double>& sent) {
   for (const program::Op& op : step.ops) {
-    if (op.block < 0 || op.kind == OpKind::kLoad) continue;
+    if (!is_pass(op)) continue;
     for (const auto& one : model.blocks[static_cast<size_t>(op.block)].inner) {
       const int times = op.kind == OpKind::kBackward ? one.backward
                         : op.kind == OpKind::kLoss   ? one.forward + one.backward
@@ -55,9 +61,8 @@ double arithmetic_us(const Program& step, const spec::ModelTable& model, const p
                      double& flops) {
   double us = 0;
   for (const program::Op& op : step.ops) {
-    if (op.block < 0 || op.kind == OpKind::kLoad) continue;
-    const auto& block = model.blocks[static_cast<size_t>(op.block)];
-    const spec::Cost& cost = op.kind == OpKind::kBackward ? block.backward : block.forward;
+    if (!is_pass(op)) continue;
+    const spec::Cost cost = cost_of(op, model.blocks[static_cast<size_t>(op.block)]);
     flops += cost.matmul_flops + cost.attention_flops;
     us += (cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us) /
           machine.threads;

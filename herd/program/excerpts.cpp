@@ -5,14 +5,10 @@
 #include "herd/program/lifetimes.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/program/passes.h"
 
 namespace herd::program {
 namespace {
-
-bool is_pass(const Op& op) {
-  return op.kind == OpKind::kForward || op.kind == OpKind::kLoss || op.kind == OpKind::kRecompute ||
-         op.kind == OpKind::kBackward || op.kind == OpKind::kBackwardWeight;
-}
 
 bool backward_needs(const Value& value) {
   return value.kind == ValueKind::kGraph || value.kind == ValueKind::kActivationGradient ||

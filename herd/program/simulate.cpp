@@ -8,6 +8,7 @@
 #include "herd/program/dependencies.h"
 #include "herd/program/message.h"
 #include "herd/program/names.h"
+#include "herd/program/passes.h"
 #include "herd/sim/engine.h"
 
 namespace herd::program {
@@ -33,24 +34,13 @@ struct Work {
   const spec::BlockShape* block = nullptr;  // whose inner collectives it issues
 };
 
-// Of a block's whole backward, where it is split: matrices take half of their arithmetic for their weights.
-double share_of(const Op& op, const spec::BlockShape& block) {
-  const double all = block.backward.matmul_flops + block.backward.attention_flops;
-  const double weights = all > 0 ? block.backward.matmul_flops / 2 / all : 0;
-  if (op.kind == OpKind::kBackwardWeight) return weights;
-  const bool splits = std::any_of(op.writes.begin(), op.writes.end(),
-                                  [](const Value& value) { return value.kind == ValueKind::kPending; });
-  return splits ? 1 - weights : 1;
-}
-
 // Empty for what takes no time of the rank's cores.
 std::optional<Work> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
                             const Calibration& machine) {
   const auto pass = [&](OpKind kind) {
     const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
-    const double share = share_of(op, block);
-    spec::Cost cost = kind == OpKind::kBackward ? block.backward : block.forward;
-    for (double* part : {&cost.matmul_flops, &cost.attention_flops, &cost.memory_bytes}) *part *= share;
+    const double share = kind == OpKind::kBackward ? share_of_backward(op, block) : 1;
+    const spec::Cost cost = cost_of(op, block);
     const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
     const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
     if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())

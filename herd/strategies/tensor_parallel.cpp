@@ -5,10 +5,12 @@
 
 #include "herd/base/check.h"
 #include "herd/program/names.h"
+#include "herd/program/passes.h"
 
 namespace herd::strategies {
 
 using program::Form;
+using program::is_pass;
 using program::Lane;
 using program::Op;
 using program::OpKind;
@@ -22,11 +24,6 @@ namespace {
 // Tokens are whole on every rank.
 bool is_shared(const Value& value) {
   return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
-}
-
-bool is_pass(const Op& op) {
-  return op.kind == OpKind::kForward || op.kind == OpKind::kRecompute || op.kind == OpKind::kLoss ||
-         op.kind == OpKind::kBackward;
 }
 
 Value in_form(Value value, Form form) {

@@ -284,6 +284,8 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
         expected = 1 - 6 * micro_batches / (units + 3);
       }
       EXPECT_NEAR(idle, expected, 0.05) << order << " " << micro_batches;
+      EXPECT_NEAR(p.flops, alone.flops, 0.05 * alone.flops) << order;
+      EXPECT_GE(p.device.buffers, 0) << order;
       EXPECT_GT(p.sent.at("pp"), 0);
     }
   }

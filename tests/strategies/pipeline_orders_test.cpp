@@ -6,9 +6,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <set>
+#include <sstream>
 
 #include "herd/spec/pipeline.h"
 #include "tests/golden.h"
@@ -208,6 +209,16 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   run.strategy.pipeline = "interleaved";
   run.strategy.stages_per_rank = 1;
   EXPECT_ERROR(spec::resolve(run, 3), Code::kBadConfig, "2 or more", "got 1", "fix: strategy.stages_per_rank = 2");
+}
+
+TEST(PipelineOrder, OfTheFormatsPageIsOne) {
+  std::ostringstream page;
+  page << std::ifstream(std::string(std::getenv("HERD_SOURCE_DIR")) + "/docs/formats/pipeline_order.md").rdbuf();
+  const std::string text = page.str();
+  const size_t begin = text.find("```\n") + 4, end = text.find("```", begin);
+  const PipelineOrder order = spec::parse_pipeline_order(text.substr(begin, end - begin), "the page");
+  EXPECT_TRUE(order.folded);
+  EXPECT_EQ(order.turns.size(), 2u);
 }
 
 }  // namespace

@@ -1,0 +1,72 @@
+#include "herd/planner/stage_table.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <set>
+
+#include "herd/base/units.h"
+#include "herd/draw/table.h"
+#include "herd/spec/model_table.h"
+#include "herd/spec/stage_cut.h"
+#include "herd/strategies/order_picture.h"
+#include "herd/strategies/pipeline_orders.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr int kMostColumns = 400;  // of a picture: passes of a rank
+
+struct StageCost {
+  std::string blocks;  // "h.3 to h.5"
+  double parameters = 0, flops = 0;
+};
+
+StageCost cost_of(const spec::ModelTable& model, const spec::BlockInterval& blocks) {
+  StageCost out;
+  std::set<int> groups;
+  for (size_t b = blocks.begin; b < blocks.end; ++b) {
+    const spec::BlockShape& block = model.blocks[b];
+    groups.insert(block.groups.begin(), block.groups.end());
+    for (const spec::Cost* cost : {&block.forward, &block.backward})
+      out.flops += cost->matmul_flops + cost->attention_flops;
+  }
+  for (const int group : groups) out.parameters += static_cast<double>(model.group_elements(group));
+  const std::string &first = model.blocks[blocks.begin].name, &last = model.blocks[blocks.end - 1].name;
+  out.blocks = first == last ? first : first + " to " + last;
+  return out;
+}
+
+}  // namespace
+
+std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
+  if (layout.pp == 1) return "no pipeline: mesh.pp = 1\n";
+  const spec::PipelineOrder order = strategies::pipeline_order(run, layout);
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
+  const std::vector<int> cut = spec::stage_of_blocks(model, order.stages());
+  std::vector<StageCost> stages;
+  double most = 0;
+  for (int stage = 0; stage < order.stages(); ++stage) {
+    stages.push_back(cost_of(model, spec::blocks_of_stage(cut, stage)));
+    most = std::max(most, stages.back().flops);
+  }
+  draw::Table table{{{"rank"}, {"stage", true}, {"blocks"}, {"parameters", true}, {"arithmetic", true}}, {}};
+  for (int rank = 0; rank < order.ranks; ++rank) {
+    for (int chunk = 0; chunk < order.stages_per_rank; ++chunk) {
+      const int stage = order.stage_of(rank, chunk);
+      const StageCost& cost = stages[static_cast<size_t>(stage)];
+      char share[32];
+      std::snprintf(share, sizeof share, "%.0f %%", most > 0 ? 100 * cost.flops / most : 0);
+      table.rows.push_back(
+          {std::to_string(rank), std::to_string(stage), cost.blocks, format_count(cost.parameters), share});
+    }
+  }
+  std::string out = draw::text_table(table) + "arithmetic: beside the stage that has most, which sets the pace\n\n" +
+                    run.strategy.pipeline + " with stages that take alike, " + std::to_string(order.micro_batches) +
+                    " micro-batches:\n";
+  if (static_cast<int>(order.turns[0].size()) > kMostColumns)
+    return out + "too long to draw: herd show order " + run.strategy.pipeline +
+           " --micro-batches 8 shows a short one\n";
+  return out + strategies::order_picture(order);
+}
+
+}  // namespace herd::planner

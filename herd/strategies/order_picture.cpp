@@ -1,0 +1,91 @@
+#include "herd/strategies/order_picture.h"
+
+#include <algorithm>
+#include <cstdio>
+
+namespace herd::strategies {
+namespace {
+
+using spec::Pass;
+using spec::PipelineOrder;
+using spec::Turn;
+
+int units_of(const PipelineOrder& order, const Turn& turn) {
+  return turn.pass == Pass::kBackward && !order.splits_backward() ? 2 : 1;
+}
+
+std::string short_name(const PipelineOrder& order, const Turn& turn) {
+  const char* letters = turn.chunk == 1 ? "fbw" : "FBW";
+  std::string name = letters[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch);
+  if (order.stages_per_rank > 2) name += "@" + std::to_string(turn.chunk);
+  return name;
+}
+
+// Passes of a rank that wait in memory, at its worst moment.
+int most_held(const PipelineOrder& order, int rank) {
+  const Pass ends = order.splits_backward() ? Pass::kWeights : Pass::kBackward;
+  int now = 0, most = 0;
+  for (const Turn& turn : order.turns[static_cast<size_t>(rank)]) {
+    if (turn.pass == Pass::kForward) most = std::max(most, ++now);
+    if (turn.pass == ends) --now;
+  }
+  return most;
+}
+
+}  // namespace
+
+std::string order_picture(const PipelineOrder& order) {
+  const auto times = times_of(order);
+  int end = 0, busy = 0;
+  size_t width = 3;
+  for (int rank = 0; rank < order.ranks; ++rank) {
+    end = std::max(end, times[static_cast<size_t>(rank)].back());
+    for (const Turn& turn : order.turns[static_cast<size_t>(rank)])
+      width = std::max(width, short_name(order, turn).size() + 1);
+  }
+  for (const Turn& turn : order.turns[0]) busy += units_of(order, turn);
+  std::string out;
+  const auto add = [&](std::string cell) { out += cell + std::string(width - cell.size(), ' '); };
+  for (int rank = 0; rank < order.ranks; ++rank) {
+    const auto& turns = order.turns[static_cast<size_t>(rank)];
+    out += "rank " + std::to_string(rank) + "  ";
+    int now = 0;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      const int begin = times[static_cast<size_t>(rank)][i] - units_of(order, turns[i]);
+      for (; now < begin; ++now) add(".");
+      add(short_name(order, turns[i]));
+      for (++now; now < times[static_cast<size_t>(rank)][i]; ++now) add("==");
+    }
+    for (; now < end; ++now) add(".");
+    out.erase(out.find_last_not_of(' ') + 1);
+    out += "\n";
+  }
+  char share[32];
+  std::snprintf(share, sizeof share, "%.0f %%", 100.0 * (end - busy) / end);
+  out += "idle: " + std::to_string(end - busy) + " of " + std::to_string(end) + " units (" + share +
+         ") on each rank\nin memory at most:";
+  for (int rank = 0; rank < order.ranks; ++rank)
+    out += (rank > 0 ? ", " : " ") + std::to_string(most_held(order, rank)) + " on rank " + std::to_string(rank);
+  return out +
+         (order.stages_per_rank > 1 ? ", each of one stage of " + std::to_string(order.stages_per_rank) + "\n" : "\n");
+}
+
+sim::Timeline order_timeline(const PipelineOrder& order) {
+  const auto times = times_of(order);
+  sim::Timeline out;
+  out.title = std::to_string(order.ranks) + " ranks, " + std::to_string(order.stages_per_rank) + " stages each, " +
+              std::to_string(order.micro_batches) + " micro-batches";
+  const char* categories[] = {"forward", "backward", "backward_weight"};
+  for (int rank = 0; rank < order.ranks; ++rank) {
+    out.rows.push_back({"rank " + std::to_string(rank), "compute"});
+    const auto& turns = order.turns[static_cast<size_t>(rank)];
+    for (size_t i = 0; i < turns.size(); ++i) {
+      const double ends = times[static_cast<size_t>(rank)][i];
+      out.spans.push_back({rank, short_name(order, turns[i]), categories[static_cast<size_t>(turns[i].pass)],
+                           ends - units_of(order, turns[i]), ends});
+    }
+  }
+  return out;
+}
+
+}  // namespace herd::strategies
