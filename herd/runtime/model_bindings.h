@@ -8,6 +8,7 @@
 //   the releases of what these read. One at a time otherwise.
 #pragma once
 
+#include <limits>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -39,9 +40,10 @@ struct StepInput {
   double weight = 1;  // 1 / tokens that count, over all ranks
 };
 struct StepOutput {
-  double loss_sum = 0;     // of this rank's tokens, in nats
-  int64_t count = 0;       // this rank's tokens
-  double norm = 0;         // of the global gradient, before clipping
+  double loss_sum = 0;  // of this rank's tokens, in nats
+  int64_t count = 0;    // this rank's tokens
+  // Of the global gradient, before clipping; NaN where the step does not ask for it.
+  double norm = std::numeric_limits<double>::quiet_NaN();
   float factor = 1;        // what the gradient was multiplied with; negative = it overflowed, nothing is updated
   bool nonfinite = false;  // the norm is NaN or infinite, on all ranks; then clipping throws kBadConfig, on all of
                            // them, and no weight is changed. train/nonfinite.h finds the block

@@ -115,7 +115,9 @@ std::vector<Key> make_keys() {
       text("optimizer", "schedule", HERD_FIELD(optimizer.schedule), {"cosine", "linear", "constant"},
            "learning rate after the warm-up"),
       number("optimizer", "clip", HERD_FIELD(optimizer.clip), 0, kMany,
-             "largest global gradient norm; 0 = no clipping"),
+             "largest global gradient norm; 0 = no clipping, and with health.check_finite = false no norm at all, so "
+             "that ranks "
+             "update without waiting for each other"),
 
       integer("mesh", "dp", HERD_FIELD(mesh.dp), 0, "data-parallel replicas; 0 = what is left over of the ranks", 1e6),
       integer("mesh", "fsdp", HERD_FIELD(mesh.fsdp), 1, "ranks that share one copy of the states", 1e6),

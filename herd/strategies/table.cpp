@@ -98,6 +98,10 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
   return {.gather_buffers = static_cast<int>(ahead) + 1};
 }
 
+bool needs_norm(const spec::RunFile& run) {
+  return run.optimizer.clip > 0 || run.health.check_finite || run.strategy.precision == "fp16";
+}
+
 int64_t groups_kept_whole(const spec::RunFile& run) {
   return run.strategy.keep_whole == spec::kAuto ? 0 : run.strategy.keep_whole;
 }
@@ -165,12 +169,14 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   proof.rows_summed = true;
   if (const std::vector<int> shared = groups_of_sequence_blocks(model); split && !shared.empty())
     add(std::make_unique<SharedGroups>(layout.tensor, shared));
-  proof.clipped = true;
-  std::set<int> cut;
-  for (const spec::BlockShape& block : model.blocks) {
-    if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+  if (needs_norm(run)) {
+    proof.clipped = true;
+    std::set<int> cut;
+    for (const spec::BlockShape& block : model.blocks) {
+      if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+    }
+    add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis}, stages.counted, cut));
   }
-  add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis}, stages.counted, cut));
   if (run.strategy.offload == "states") add(std::make_unique<HostStates>(model.compute == DType::kF32));
   return rows;
 }

@@ -28,6 +28,10 @@ int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 // The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
 int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
+// Whether a step asks for the norm of the gradient: to clip by it, to stop where it is no finite number, or to skip a
+// step whose fp16 gradients overflowed. Where nobody does, no rank waits for the others before it updates.
+bool needs_norm(const spec::RunFile& run);
+
 // How many buffers pools have. A prefetch that is left to herd counts 1 here: who knows the machines settles it first
 // (planner/rewrites.h).
 program::SlotRules slot_rules(const spec::RunFile& run);

@@ -1,5 +1,6 @@
 #include "herd/train/step_record.h"
 
+#include <cmath>
 #include <cstdio>
 
 #include "herd/base/units.h"
@@ -19,7 +20,9 @@ std::string print(const char* format, Values... values) {
 std::string step_line(const StepRecord& r) {
   const StepMetrics& m = r.metrics;
   std::string line = print("step %lld/%lld", static_cast<long long>(m.step), static_cast<long long>(r.steps));
-  line += print(" | loss %.4f | norm %.3g | lr %.2e | ", m.loss, m.grad_norm, m.lr);
+  line += print(" | loss %.4f", m.loss);
+  if (!std::isnan(m.grad_norm)) line += print(" | norm %.3g", m.grad_norm);  // a step that asks for none has none
+  line += print(" | lr %.2e | ", m.lr);
   line += format_bytes(static_cast<double>(m.device_bytes_peak));
   if (r.device_budget > 0) {
     const double budget = static_cast<double>(r.device_budget);

@@ -285,6 +285,14 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
       }
       EXPECT_NEAR(idle, expected, 0.05) << order << " " << micro_batches;
       EXPECT_NEAR(p.flops, alone.flops, 0.05 * alone.flops) << order;
+      spec::RunFile unclipped = run("model.layers=16", "mesh.pp=4");
+      unclipped.optimizer.clip = 0;
+      unclipped.health.check_finite = false;
+      const double unclipped_us = predict(unclipped, 4, devices()).step_us;
+      EXPECT_LE(unclipped_us, p.step_us * 1.001) << order;
+      if (micro_batches >= 6 && order == std::string("zero_bubble_v")) {
+        EXPECT_NEAR(1 - alone.step_us / unclipped_us, 0, 0.03) << "no rank waits for another's norm, nor is idle";
+      }
       EXPECT_GE(p.device.buffers, 0) << order;
       EXPECT_GT(p.sent.at("pp"), 0);
     }

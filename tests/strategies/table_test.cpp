@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 
 #include "herd/base/error.h"
@@ -34,6 +35,31 @@ TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
           EXPECT_EQ(steps[0], compile_step(run, spec::model_table(run, 1), spec::resolve(run, world), 0));
           EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
         }
+      }
+    }
+  }
+}
+
+TEST(Strategies, AskForNoNorm_WhereNobodyClipsOrStopsByIt) {
+  for (const int64_t pp : {1, 2}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const char* offload : {"none", "states"}) {
+        spec::RunFile run = two_layers(8, 1, true);
+        run.mesh.pp = pp;
+        run.strategy.zero = zero;
+        run.strategy.offload = offload;
+        const auto norms = [&] {
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, 4));
+          return std::count_if(steps[0].ops.begin(), steps[0].ops.end(), [](const program::Op& op) {
+            return op.kind == program::OpKind::kNorm || op.kind == program::OpKind::kClip;
+          });
+        };
+        run.optimizer.clip = 0;
+        EXPECT_GT(norms(), 0) << "health.check_finite";
+        run.health.check_finite = false;
+        EXPECT_EQ(norms(), 0);
+        run.strategy.precision = "fp16";
+        EXPECT_GT(norms(), 0) << "a step that overflows is skipped";
       }
     }
   }

@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <random>
 
+#include "herd/strategies/table.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -86,6 +87,7 @@ spec::RunFile drawn(const Combination& c) {
   run.strategy.sequence_parallel = c.sequence;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, in);
+  if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   return run;
 }
 
@@ -129,7 +131,7 @@ double expect_trains_as_one_rank(const Combination& c) {
     worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));
   EXPECT_LT(worst, tolerance(c.precision)) << text(c, run);
   if (c.precision == "fp32") {
-    for (size_t i = 0; i < one.norms.size(); ++i)
+    for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run); ++i)
       EXPECT_NEAR(many.norms[i], one.norms[i], 1e-4 * one.norms[i]) << text(c, run);
   }
   return worst;
