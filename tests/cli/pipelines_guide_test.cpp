@@ -10,10 +10,10 @@
 namespace herd::launch {
 namespace {
 
-std::string folder(const char* name) { return std::getenv(name) != nullptr ? std::getenv(name) : "."; }
+std::string environment(const char* name) { return std::getenv(name) != nullptr ? std::getenv(name) : "."; }
 
 TEST(PipelinesGuide, ShowsWhatItsCommandsPrint) {
-  const std::string path = folder("HERD_SOURCE_DIR") + "/docs/guide/pipelines.md";
+  const std::string path = environment("HERD_SOURCE_DIR") + "/docs/guide/pipelines.md";
   std::ostringstream stored, written;
   stored << std::ifstream(path).rdbuf();
   std::istringstream lines(stored.str());
@@ -24,7 +24,7 @@ TEST(PipelinesGuide, ShowsWhatItsCommandsPrint) {
     if (shown) continue;
     written << line << "\n";
     if (!line.starts_with("$ herd ")) continue;
-    std::vector<std::string> words = {folder("HERD_BINARY_DIR") + "/herd"};
+    std::vector<std::string> words = {environment("HERD_BINARY_DIR") + "/herd"};
     std::istringstream rest(line.substr(7));
     for (std::string word; rest >> word;) words.push_back(word);
     ChildProcess herd(words);

@@ -92,6 +92,27 @@ TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
   }
 }
 
+// On four ranks each: shards, stages and recompute together, and each of them alone.
+TEST(PipelineCommand, TrainsInABudgetThatNoneOfItsTechniquesFitsAlone) {
+  RunFolder folder;
+  const std::vector<std::string> model = {"model.width=96",  "model.context=64",    "model.layers=8",
+                                          "model.vocab=512", "train.steps=3",       "train.eval_every=0",
+                                          "train.batch=16",  "train.micro_batch=2", "strategy.bucket=65536"};
+  const std::vector<std::string> all = {"mesh.pp=2", "mesh.fsdp=2", "strategy.zero=3", "strategy.recompute=full"};
+  ASSERT_EQ(folder.train("all", 4, with(model, all)).status, 0);
+  const int64_t peak = metrics_of(folder.root / "all").back().device_bytes_peak;
+  const auto budget = with(model, {"memory.device_budget=" + std::to_string(peak + peak / 20)});
+  const Ended together = folder.train("together", 4, with(budget, all));
+  EXPECT_EQ(together.status, 0) << together.output;
+  const std::vector<std::vector<std::string>> each = {
+      {"mesh.pp=2"}, {"strategy.zero=3"}, {"strategy.recompute=full"}, {"mesh.pp=2", "strategy.recompute=full"}};
+  for (const auto& one : each) {
+    const Ended alone = folder.train("alone", 4, with(budget, one));
+    EXPECT_NE(alone.status, 0) << one[0];
+    EXPECT_THAT(alone.output, HasSubstr("but memory.device_budget = ")) << one[0];
+  }
+}
+
 TEST(PipelineCommand, RefusesABudgetThatOneStageExceeds_BeforeAnyRankStarts) {
   RunFolder folder;
   const Ended ended = folder.train("small", 2, {"mesh.pp=2", "memory.device_budget=20KiB"});
