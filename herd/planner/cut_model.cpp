@@ -18,13 +18,16 @@ void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
     refuse("strategy.compression = \"" + strategy.compression + "\"", "strategy.compression = \"none\"");
   if (layout.ep > 1) refuse("mesh.ep = " + std::to_string(layout.ep) + ": no model here has experts", "mesh.ep = 1");
   if (!has_known_order(run, layout))
-    refuse("strategy.pipeline = \"" + strategy.pipeline + "\": they know the orders of one stage a rank",
-           "strategy.pipeline = \"1f1b\"");
+    refuse("strategy.pipeline = \"" + strategy.pipeline +
+               "\" with strategy.interleave_micro_batches = " + std::to_string(strategy.interleave_micro_batches) +
+               ": they know the orders of one stage a rank, and micro-batches each by itself",
+           "strategy.pipeline = \"1f1b\", strategy.interleave_micro_batches = 1");
 }
 
 }  // namespace
 
 bool has_known_order(const spec::RunFile& run, const spec::Layout& layout) {
+  if (run.strategy.interleave_micro_batches > 1 && layout.tp > 1) return false;
   return layout.pp == 1 || (layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty());
 }
 

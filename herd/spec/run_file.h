@@ -66,12 +66,13 @@ struct RunFile {
     int64_t zero = 0;
     std::string recompute = "none", precision = "fp32", gradient_precision = "same", pipeline = "1f1b",
                 offload = "none", compression = "none";
-    bool automatic = false;           // auto: herd chooses zero, recompute and micro_batch
-    bool sequence_parallel = true;    // with mesh.tp: norms, sums and dropout work on a part of the rows
-    int64_t prefetch = kAuto;         // passes over blocks that ZeRO-3 gathers weights ahead for
-    int64_t keep_whole = kAuto;       // parameter groups whose weights ZeRO-3 keeps whole through a step
-    int64_t stages_per_rank = kAuto;  // of a pipeline
-    int64_t bucket = 25 << 20;        // bytes of gradient reduced at a time
+    bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
+    bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
+    int64_t prefetch = kAuto;              // passes over blocks that ZeRO-3 gathers weights ahead for
+    int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
+    int64_t stages_per_rank = kAuto;       // of a pipeline
+    int64_t interleave_micro_batches = 1;  // with mesh.tp: as many take turns; 1 = each by itself
+    int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
     bool operator==(const Strategy&) const = default;
   } strategy;
   struct Memory {

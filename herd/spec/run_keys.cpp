@@ -135,6 +135,11 @@ std::vector<Key> make_keys() {
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
       flag("strategy", "sequence_parallel", HERD_FIELD(strategy.sequence_parallel),
            "with mesh.tp, norms, sums and dropout work on a part of the rows, and their inputs are kept in parts"),
+      integer(
+          "strategy", "interleave_micro_batches", HERD_FIELD(strategy.interleave_micro_batches), 1,
+          "with mesh.tp, so many micro-batches take turns, so that collectives inside the layers of one are on their "
+          "way while another computes; takes the activations of as many; 1 = each by itself",
+          16),
       Key{"strategy",
           "prefetch",
           AutoField{HERD_FIELD(strategy.prefetch)},

@@ -7,6 +7,7 @@
 
 #include "herd/program/names.h"
 #include "herd/spec/stage_cut.h"
+#include "herd/strategies/first_contributions.h"
 
 namespace herd::strategies {
 
@@ -118,7 +119,7 @@ class RankOfPipeline {
         ops_.insert(ops_.end(), pass->second.begin(), pass->second.end());
       if (const Message* sent = messages.made(rank_, times[i])) message(OpKind::kSend, *sent);
     }
-    begin_gradients();
+    begin_with_first(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
     for (const Op& op : rest_) {
       if (op.kind != OpKind::kStep || holds(op.reads[0].index)) ops_.push_back(op);
     }
@@ -159,19 +160,6 @@ class RankOfPipeline {
           .peer = sends ? one.to : one.from};
     (sends ? op.reads : op.writes) = {one.value};
     ops_.push_back(std::move(op));
-  }
-
-  // Another stage, or a pass that comes later here, may have begun a gradient that an op adds to: the first here begins
-  // it.
-  void begin_gradients() {
-    std::set<Value> begun;
-    for (Op& op : ops_) {
-      for (const Value& value : op.writes) {
-        if (value.kind != ValueKind::kGradient) continue;
-        std::erase(op.reads, value);
-        if (!begun.insert(value).second) op.reads.push_back(value);
-      }
-    }
   }
 
   void forget_other_stages() {

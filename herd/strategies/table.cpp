@@ -14,6 +14,7 @@
 #include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/host_states.h"
+#include "herd/strategies/interleave.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline.h"
 #include "herd/strategies/pipeline_orders.h"
@@ -143,6 +144,8 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   if (split) {
     proof.split = true;
     add(std::make_unique<TensorParallel>(layout.tensor, model));
+    if (run.strategy.interleave_micro_batches > 1)
+      add(std::make_unique<Interleave>(static_cast<int>(run.strategy.interleave_micro_batches), model));
   }
   const int axis = shard_axis(run, layout);
   // Of copies of shards, gradients are summed over the shards first.

@@ -299,6 +299,27 @@ TEST(Predict, SimulatesAPipeline_WhoseBubbleIsThatOfTheEquation) {
   }
 }
 
+// Of what the collectives inside layers add to a step between two hosts at 200 MB/s.
+TEST(Predict, HidesTheCollectivesOfLayersBehindAnotherMicroBatch) {
+  const auto step_us = [](double bytes_per_us, const std::string& turns, const std::string& sequence) {
+    Cluster cluster = small_server(2);
+    Host host = cluster.topology.hosts[0];
+    host.ranks = 1;
+    host.uplink = {.latency_us = 60, .bytes_per_us = bytes_per_us};
+    cluster.topology.hosts = {host, host};
+    return predict(
+               known("gpt2", {"model.context=256", "train.batch=12", "train.micro_batch=1", "mesh.tp=2",
+                              "strategy.interleave_micro_batches=" + turns, "strategy.sequence_parallel=" + sequence}),
+               2, cluster)
+        .step_us;
+  };
+  const double all_reduces = step_us(200, "1", "false") - step_us(1e7, "1", "false");
+  EXPECT_GE(step_us(200, "1", "false") - step_us(200, "2", "false"), 0.8 * all_reduces);
+  const double gathers = step_us(200, "1", "true") - step_us(1e7, "1", "true");
+  EXPECT_GE(step_us(200, "1", "true") - step_us(200, "2", "true"), 0.45 * gathers);
+  EXPECT_GE(step_us(200, "1", "true") - step_us(200, "4", "true"), 0.7 * gathers);
+}
+
 // A step of many micro-batches goes on as it began: two short programs say of it what the long one does.
 TEST(Predict, ExtrapolatesWhatTheWholeProgramGives) {
   const auto expect_same = [](const std::vector<std::string>& keys, int ranks, const Cluster& cluster) {

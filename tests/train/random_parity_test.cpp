@@ -87,6 +87,8 @@ spec::RunFile drawn(const Combination& c) {
   run.strategy.sequence_parallel = c.sequence;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, in);
+  if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
+    run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
   if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
   return run;
 }
@@ -97,11 +99,12 @@ std::string text(const Combination& c, const spec::RunFile& run) {
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") +
-         "offload " + c.offload + ", " + std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " +
-         std::to_string(m.layers) + ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) +
-         " of " + std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " +
-         std::to_string(m.ffn) + ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) +
-         ", dropout " + std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
+         ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
+         std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +
+         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
+         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
          std::to_string(run.train.batch);
 }
 

@@ -1,0 +1,18 @@
+#include "herd/strategies/first_contributions.h"
+
+#include <set>
+
+namespace herd::strategies {
+
+void begin_with_first(std::vector<program::Op>& ops) {
+  std::set<program::Value> begun;
+  for (program::Op& op : ops) {
+    for (const program::Value& value : op.writes) {
+      if (value.kind != program::ValueKind::kGradient) continue;
+      std::erase(op.reads, value);
+      if (!begun.insert(value).second) op.reads.push_back(value);
+    }
+  }
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,13 @@
+// Which contribution to a gradient begins it, after a rewrite that changed the sequence of ops. Threads: pure.
+#pragma once
+
+#include <vector>
+
+#include "herd/program/program.h"
+
+namespace herd::strategies {
+
+// The first op of a sequence that writes a gradient does not read it, all others add to it.
+void begin_with_first(std::vector<program::Op>& ops);
+
+}  // namespace herd::strategies
