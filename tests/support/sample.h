@@ -1,11 +1,9 @@
-// How much of a long product of layouts or mutants a run of the tests takes.
+// How much of a long product of layouts, mutants or steps a run of the tests takes.
 #pragma once
 
 #include <cstdlib>
 
-namespace herd::strategies {
-
-inline bool full_tests() { return std::getenv("HERD_FULL_TESTS") != nullptr; }
+namespace herd {
 
 // One of so many: all of them with HERD_FULL_TESTS=1, and fewer under the sanitizers, which look at how the library
 // computes, not at what. A stride that shares no factor with the lengths of the loops takes all of their values.
@@ -15,7 +13,7 @@ inline int one_in(int plain, int sanitized) {
 #else
   (void)sanitized;
 #endif
-  return full_tests() ? 1 : plain;
+  return std::getenv("HERD_FULL_TESTS") != nullptr ? 1 : plain;
 }
 
-}  // namespace herd::strategies
+}  // namespace herd
