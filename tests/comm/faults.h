@@ -11,6 +11,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/communicator.h"
+#include "herd/comm/fork_world.h"
 
 namespace herd::testing_support {
 
@@ -19,6 +20,8 @@ inline int entries_of(const std::string& folder) {
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator(folder)) ++count;
   return count;
 }
+
+inline const std::string kLate = "noticed only after ";
 
 // Rank 1 of two tells rank 0 the time, waits for `pause` and is killed; throws on rank 0 unless that hears of it in a
 // barrier, `limit` after the time told.
@@ -38,9 +41,23 @@ inline void notice_a_kill(Communicator& comm, std::chrono::milliseconds pause, s
     const auto late = steady_clock::now() - steady_clock::time_point(steady_clock::duration(when[0]));
     if (error.code() != Code::kPeerLost) throw;
     if (late <= limit) return;
-    throw std::runtime_error("noticed only after " + std::to_string(late / std::chrono::milliseconds(1)) + " ms");
+    throw std::runtime_error(kLate + std::to_string(late / std::chrono::milliseconds(1)) + " ms");
   }
   throw std::runtime_error("a barrier with a dead rank ended well");
+}
+
+// What rank 0 says of it; empty where it noticed in time. A late one is tried again, ten times in all: other programs
+// may have held the cores.
+inline std::string error_of_a_kill(std::chrono::milliseconds pause, std::chrono::milliseconds limit,
+                                   const WorldOptions& options = {}) {
+  std::string error;
+  for (int times = 0; times < 10; ++times) {
+    ForkWorld world(
+        2, [=](Communicator& comm) { notice_a_kill(comm, pause, limit); }, options);
+    error = world.wait()[0].error;
+    if (!error.starts_with(kLate)) break;
+  }
+  return error;
 }
 
 }  // namespace herd::testing_support

@@ -34,7 +34,8 @@ using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::Not;
 
-constexpr auto kDeadline = 200ms;
+constexpr auto kDeadline = 200ms;  // of a first attempt
+constexpr int kMostAttempts = 10;
 constexpr int kRanks = 4;
 constexpr int64_t kElements = 60'000;  // of fp32: long messages, in several pieces
 constexpr size_t kWorlds = 16;         // at once
@@ -48,6 +49,7 @@ struct Case {
   Blow blow;
   Rank victim;
   int step;
+  std::chrono::milliseconds deadline = kDeadline;
   friend std::ostream& operator<<(std::ostream& out, const Case& c) {
     const char* const names[] = {"kill", "stop", "delay"};
     return out << collective_name(c.collective) << " " << c.algorithm << ": " << names[static_cast<int>(c.blow)]
@@ -65,15 +67,15 @@ CollectiveRequest request_of(Collective collective, Rank self) {
           .hosts = {0, 0, 1, 1}};
 }
 
-void strike(Blow blow) {
-  if (blow == Blow::kKill) std::raise(SIGKILL);
-  if (blow == Blow::kStop) std::raise(SIGSTOP);
-  if (blow == Blow::kDelay) std::this_thread::sleep_for(4 * kDeadline);
+void strike(const Case& c) {
+  if (c.blow == Blow::kKill) std::raise(SIGKILL);
+  if (c.blow == Blow::kStop) std::raise(SIGSTOP);
+  if (c.blow == Blow::kDelay) std::this_thread::sleep_for(4 * c.deadline);
 }
 
 void run_one(Communicator& comm, const Case& c) {
   std::vector<float> x(kElements, 1), y(kElements), part(kElements / kRanks);
-  const OpOptions call = {.deadline = kDeadline, .algorithm = c.algorithm};
+  const OpOptions call = {.deadline = c.deadline, .algorithm = c.algorithm};
   switch (c.collective) {
     case Collective::kAllReduce:
       return comm.all_reduce(x, call);
@@ -131,7 +133,7 @@ void body(Communicator& comm, const Case& c, Gate& reported) {
     operation.fault().skip_turn = [&, struck = false]() mutable {
       if (!struck && operation.steps_done() >= static_cast<uint64_t>(c.step)) {
         struck = true;
-        strike(c.blow);
+        strike(c);
       }
       return false;
     };
@@ -140,7 +142,7 @@ void body(Communicator& comm, const Case& c, Gate& reported) {
   try {
     run_one(comm, c);
     begin = steady_clock::now();
-    comm.barrier({.deadline = kDeadline});
+    comm.barrier({.deadline = c.deadline});
   } catch (const Error& error) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - begin);
     reported.open();
@@ -156,10 +158,23 @@ int64_t milliseconds_of(const std::string& error) {
 // The latest error in ms, by blow.
 using Latest = std::array<int64_t, 3>;
 
+int64_t limit_ms_of(const Case& c) { return c.blow == Blow::kKill ? 1000 : 2 * c.deadline / 1ms; }
+
+// Whether a survivor erred later than the limit, or after a deadline that ran out before the kill was noticed.
+bool is_late(const Case& c, ForkWorld& world) {
+  for (Rank rank = 0; rank < kRanks; ++rank) {
+    if (rank == c.victim) continue;
+    const std::string error = world.wait(rank).error;
+    if (milliseconds_of(error) >= limit_ms_of(c)) return true;
+    if (c.blow == Blow::kKill && error.starts_with("kTimeout")) return true;
+  }
+  return false;
+}
+
 void expect_errors_in_time(const Case& c, ForkWorld& world, Latest& latest) {
   SCOPED_TRACE(testing::PrintToString(c));
   const bool killed = c.blow == Blow::kKill;
-  const int64_t limit_ms = killed ? 1000 : 2 * kDeadline / 1ms;
+  const int64_t limit_ms = limit_ms_of(c);
   const std::string name = "rank " + std::to_string(c.victim);
   for (Rank rank = 0; rank < kRanks; ++rank) {
     if (rank == c.victim && c.blow != Blow::kDelay) continue;
@@ -203,6 +218,8 @@ class Trial {
   }
 
   void await_reports() const { reported_.wait(); }
+  const Case& what() const { return what_; }
+  bool is_late() { return herd::is_late(what_, *world_); }
   void check(Latest& latest) { expect_errors_in_time(what_, *world_, latest); }
 
  private:
@@ -225,8 +242,19 @@ class Trials {
     running_ = std::move(made);
   }
 
+  // What came too late is tried again by itself, with a longer deadline each time: other programs may have held the
+  // cores.
   void finish() {
-    for (const auto& trial : running_) trial->check(latest_);
+    for (auto& trial : running_) {
+      for (int attempt = 2; attempt <= kMostAttempts && trial->is_late(); ++attempt) {
+        Case what = trial->what();
+        what.deadline = attempt * kDeadline;
+        Gate go;
+        trial = std::make_unique<Trial>(what, go, 0ms);
+        go.open();
+      }
+      trial->check(latest_);
+    }
     running_.clear();
   }
 
@@ -258,7 +286,7 @@ TEST_P(HostsChaos, EverySurvivorErrsInTime_WithTheRightName) {
     for (int step = 0; step < steps; ++step) {
       for (Blow blow : {Blow::kKill, Blow::kStop, Blow::kDelay}) {
         if (!testing_support::full_tests() && ++number % 241 != 0) continue;
-        cases.push_back({GetParam().collective, std::string(GetParam().name), blow, victim, step});
+        cases.push_back({GetParam().collective, std::string(GetParam().name), blow, victim, step, kDeadline});
       }
     }
   }

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
+#include <unistd.h>
 
 #include <chrono>
 #include <csignal>
@@ -11,6 +12,7 @@
 #include "herd/comm/fork_world.h"
 #include "tests/comm/between_hosts.h"
 #include "tests/comm/faults.h"
+#include "tests/support/expect_within.h"
 
 namespace herd {
 namespace {
@@ -20,80 +22,97 @@ using std::chrono::steady_clock;
 using testing::HasSubstr;
 using testing::Not;
 using testing_support::entries_of;
-using testing_support::notice_a_kill;
+using testing_support::error_of_a_kill;
 
 using HostsFaults = testing_support::BetweenHosts;
 
 TEST_F(HostsFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
-  ForkWorld world(
-      4,
-      [](Communicator& comm) {
-        std::vector<float> x(1000);
-        const auto begin = steady_clock::now();
-        while (steady_clock::now() - begin < 20s) {
-          if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
-          comm.all_reduce(x, {.name = "loop"});
-        }
-      },
-      testing_support::on_hosts({0, 0, 1, 1}));
-  std::this_thread::sleep_for(300ms);
-  const auto killed = steady_clock::now();
-  world.kill(2, SIGKILL);
-  const auto ends = world.wait();
-  EXPECT_LT(steady_clock::now() - killed, 2s);
-  for (Rank rank : {0, 1, 3}) {
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kPeerLost: rank 2 is lost"));
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("is gone"));
-  }
+  expect_within(2s, [] {
+    int ready[2];
+    EXPECT_EQ(pipe(ready), 0);
+    ForkWorld world(
+        4,
+        [&](Communicator& comm) {
+          std::vector<float> x(1000);
+          for (int i = 0;; ++i) {
+            if (comm.rank() == 2) std::this_thread::sleep_for(1ms);
+            comm.all_reduce(x, {.name = "loop"});
+            if (i == 50 && comm.rank() == 2 && write(ready[1], "x", 1) != 1) return;
+          }
+        },
+        testing_support::on_hosts({0, 0, 1, 1}));
+    char byte = 0;
+    EXPECT_EQ(read(ready[0], &byte, 1), 1);
+    const auto killed = steady_clock::now();
+    world.kill(2, SIGKILL);
+    const auto ends = world.wait();
+    const auto took = steady_clock::now() - killed;
+    close(ready[0]), close(ready[1]);
+    for (Rank rank : {0, 1, 3}) {
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kPeerLost: rank 2 is lost"));
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("is gone"));
+    }
+    return took;
+  });
 }
 
 TEST_F(HostsFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
-  ForkWorld world(
-      2, [](Communicator& comm) { notice_a_kill(comm, 20ms, 1s); }, testing_support::on_hosts_alone(2));
-  EXPECT_EQ(world.wait()[0].error, "");
+  EXPECT_EQ(error_of_a_kill(20ms, 1s, testing_support::on_hosts_alone(2)), "");
 }
 
 TEST_F(HostsFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
-  ForkWorld world(
-      4,
-      [](Communicator& comm) {
-        std::vector<float> x(100);
-        comm.all_reduce(x);
-        if (comm.rank() == 3) std::raise(SIGSTOP);
-        comm.all_reduce(x, {.deadline = 400ms});
-      },
-      testing_support::on_hosts({0, 0, 1, 1}));
-  int status = 0;
-  waitpid(world.pid(3), &status, WUNTRACED);
-  ASSERT_TRUE(WIFSTOPPED(status));
-  const auto begin = steady_clock::now();
-  for (Rank rank : {0, 1, 2}) {
-    siginfo_t ended = {};
-    waitid(P_PID, static_cast<id_t>(world.pid(rank)), &ended, WEXITED | WNOWAIT);
-  }
-  EXPECT_LT(steady_clock::now() - begin, 3s);
-  world.kill(3, SIGCONT);
-  const auto ends = world.wait();
-  for (Rank rank : {0, 1, 2}) {
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kTimeout: all_reduce #2"));
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("rank 3"));
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("stopped (SIGSTOP or a debugger)"));
-    EXPECT_THAT(ends[static_cast<size_t>(rank)].error, Not(HasSubstr("lost")));
-  }
-  EXPECT_THAT(ends[3].error, HasSubstr("found by rank")) << "it hears why when it goes on";
+  expect_within(3s, [] {
+    ForkWorld world(
+        4,
+        [](Communicator& comm) {
+          std::vector<float> x(100);
+          comm.all_reduce(x);
+          if (comm.rank() == 3) std::raise(SIGSTOP);
+          comm.all_reduce(x, {.deadline = 400ms});
+        },
+        testing_support::on_hosts({0, 0, 1, 1}));
+    int status = 0;
+    waitpid(world.pid(3), &status, WUNTRACED);
+    EXPECT_TRUE(WIFSTOPPED(status));
+    const auto begin = steady_clock::now();
+    for (Rank rank : {0, 1, 2}) {
+      siginfo_t ended = {};
+      waitid(P_PID, static_cast<id_t>(world.pid(rank)), &ended, WEXITED | WNOWAIT);
+    }
+    const auto took = steady_clock::now() - begin;
+    world.kill(3, SIGCONT);
+    const auto ends = world.wait();
+    for (Rank rank : {0, 1, 2}) {
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("kTimeout: all_reduce #2"));
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("rank 3"));
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, HasSubstr("stopped (SIGSTOP or a debugger)"));
+      EXPECT_THAT(ends[static_cast<size_t>(rank)].error, Not(HasSubstr("lost")));
+    }
+    EXPECT_THAT(ends[3].error, HasSubstr("found by rank")) << "it hears why when it goes on";
+    return took;
+  });
 }
 
 TEST_F(HostsFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) {
+  int over[2];
+  ASSERT_EQ(pipe(over), 0);
   ForkWorld world(
       2,
-      [](Communicator& comm) {
+      [&](Communicator& comm) {
         std::vector<float> x(100);
         comm.all_reduce(x, {.name = "first"});
-        if (comm.rank() == 1) std::this_thread::sleep_for(1s);
-        comm.all_reduce(x, {.deadline = 300ms});
+        char byte = 0;
+        if (comm.rank() == 1 && read(over[0], &byte, 1) != 1) return;  // until rank 0 has given up
+        try {
+          comm.all_reduce(x, {.deadline = 300ms});
+        } catch (const Error&) {
+          if (comm.rank() == 0 && write(over[1], &byte, 1) != 1) return;
+          throw;
+        }
       },
       testing_support::on_hosts_alone(2));
   const auto ends = world.wait();
+  close(over[0]), close(over[1]);
   EXPECT_THAT(ends[0].error, HasSubstr("kTimeout: all_reduce #2"));
   EXPECT_THAT(ends[0].error, HasSubstr("rank 1 has finished all_reduce #1 \"first\""));
   EXPECT_THAT(ends[0].error, HasSubstr("is alive"));

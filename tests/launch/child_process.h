@@ -54,16 +54,16 @@ class ChildProcess {
   void kill(int signal) const { ::kill(pid_, signal); }
   const std::string& output() const { return output_; }
 
-  // Reads until the text has appeared `times` times. False after 20 s, or at the end of the output.
+  // Reads until the text has appeared `times` times. False after a minute, or at the end of the output.
   bool wait_for(const std::string& text, int times = 1) {
-    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+    const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(60);
     while (count(text) < times) {
       if (std::chrono::steady_clock::now() > until || !read_some(100)) return false;
     }
     return true;
   }
   // The exit status, or 128 + signal; -1 after the time.
-  int wait(int seconds = 30) {
+  int wait(int seconds = 60) {
     const auto until = std::chrono::steady_clock::now() + std::chrono::seconds(seconds);
     while (std::chrono::steady_clock::now() < until) {
       int status = 0;

@@ -145,7 +145,7 @@ TEST(Executor, RecordsWhenAnOperationEnded_ThoughNobodyLooked) {
   recorder.reduce_ms = 5;
   BindingTable table = recorder.table();
   table[OpKind::kBackward] = [](const Op& op, int64_t) -> EventPtr {
-    std::this_thread::sleep_for(std::chrono::milliseconds(op.block == 0 ? 60 : 0));
+    std::this_thread::sleep_for(std::chrono::milliseconds(op.block == 0 ? 500 : 0));
     return nullptr;
   };
   Executor executor(tiny(), table);
@@ -216,7 +216,7 @@ TEST(Executor, TellsOfAnErrorOfAnotherLane_BeforeItWaitsForWhatIsInFlight_AndThr
   table[OpKind::kAllReduce] = [&](const Op& op, int64_t) -> EventPtr {
     if (op.block == -1 && op.reads[0].index == 0) throw Error(Code::kOverBudget, "no room");
     return recorder.network->submit({}, [network_ends]() -> EventPtr {
-      network_ends.wait_for(std::chrono::seconds(5));
+      network_ends.wait_for(std::chrono::seconds(60));
       throw Error(Code::kAborted, "rank 3 aborted");
     });
   };
@@ -233,7 +233,7 @@ TEST(Executor, TellsOfAnErrorOfAnotherLane_BeforeItWaitsForWhatIsInFlight_AndThr
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kOverBudget);
   }
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(3));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_THAT(heard, testing::ElementsAre("step 0: all_reduce of g0 on rank 3: no room"));
 }
 

@@ -6,8 +6,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <fstream>
 #include <functional>
 #include <optional>
+#include <thread>
 
 #include "tests/support/expect_error.h"
 #include "tests/support/temporary_folder.h"
@@ -56,21 +59,26 @@ std::string record_of_another_host(int beat) {
          std::to_string(beat) + "}\n";
 }
 
-// An owner on a host whose locks the file system does not share: all that is seen of it is the record.
+// An owner on a host whose locks the file system does not share: all that is seen of it is the record, which is whole
+// at all times.
 class FarOwner {
  public:
-  FarOwner(const std::filesystem::path& lock, Clock::duration lives) {
-    write_text(lock, record_of_another_host(0));
-    thread_ = std::thread([lock, end = Clock::now() + lives] {
-      for (int beat = 1; Clock::now() < end; ++beat) {
+  explicit FarOwner(const std::filesystem::path& lock) {
+    write_text(lock, record_of_another_host(1000));
+    thread_ = std::thread([this, lock] {
+      for (int beat = 1001; !over_; ++beat) {
         std::this_thread::sleep_for(20ms);
-        write_text(lock, record_of_another_host(beat));
+        std::fstream(lock, std::ios::in | std::ios::out) << record_of_another_host(beat);
       }
     });
   }
-  ~FarOwner() { thread_.join(); }
+  ~FarOwner() {
+    over_ = true;
+    thread_.join();
+  }
 
  private:
+  std::atomic<bool> over_ = false;
   std::thread thread_;
 };
 
@@ -109,8 +117,9 @@ TEST(RunLock, ADeadOwnerLeavesNothingThatRefuses) {
 TEST(RunLock, RefusesAnOwnerOnAnotherHost_AsLongAsItsRecordChanges) {
   TemporaryFolder root;
   std::filesystem::create_directory(root / "run");
-  const FarOwner owner(root / "run/lock", 600ms);
-  EXPECT_ERROR(RunLock(root / "run", kQuick), Code::kBadConfig, "process 7 on host far, since yesterday");
+  const FarOwner owner(root / "run/lock");
+  const RunLock::Times times{.beat = 20ms, .lease = 60s, .patience = 90s};  // no beat of the owner comes so late
+  EXPECT_ERROR(RunLock(root / "run", times), Code::kBadConfig, "process 7 on host far, since yesterday");
 }
 
 TEST(RunLock, TakesOverFromAnotherHost_WhenItsRecordStandsStillForTheLease) {

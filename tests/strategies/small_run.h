@@ -8,6 +8,7 @@
 #include "herd/program/verify.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/table.h"
+#include "tests/support/sample.h"
 
 namespace herd::strategies {
 
