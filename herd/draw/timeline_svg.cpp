@@ -46,11 +46,12 @@ std::string timeline_svg(const sim::Timeline& timeline) {
     svg.text(x + 14, 33, name);
     x += 32 + 7.0 * static_cast<double>(name.size());
   }
+  const double unit = end < 1e4 ? 1 : end < 1e7 ? 1e3 : 1e6;
   for (const double tick : ticks(0, end, 8)) {
     svg.line(kLeft + tick * scale, kTop - 4, kLeft + tick * scale, bottom, "grid");
-    svg.text(kLeft + tick * scale, bottom + 16, tick_label(tick), Anchor::kMiddle, "faint");
+    svg.text(kLeft + tick * scale, bottom + 16, tick_label(tick / unit), Anchor::kMiddle, "faint");
   }
-  svg.text(kWidth - kRight, bottom + 32, "us", Anchor::kEnd, "faint");
+  svg.text(kWidth - kRight, bottom + 32, unit == 1 ? "us" : unit == 1e3 ? "ms" : "s", Anchor::kEnd, "faint");
   for (size_t i = 0; i < timeline.rows.size(); ++i) {
     const bool first = i == 0 || timeline.rows[i].group != timeline.rows[i - 1].group;
     if (first) svg.text(4, places[i] + 14, timeline.rows[i].group);
