@@ -136,10 +136,10 @@ double expect_trains_as_one_rank(const Combination& c) {
   for (size_t i = 0; i < one.losses.size(); ++i)
     worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));
   // Near the largest number of fp16, sums in another order overflow in another step, where ranks share samples or a
-  // tied embedding: what follows is an update behind, or ahead.
+  // tied embedding: what follows is an update behind or ahead, and its moments with it; two updates are allowed.
   double allowed = tolerance(c.precision);
   for (size_t i = 1; i < one.losses.size() && (one.skipped[0] > 0 || many.skipped[0] > 0); ++i)
-    allowed = std::max(allowed, std::abs(one.losses[i] - one.losses[i - 1]) / std::abs(one.losses[i]));
+    allowed = std::max(allowed, 2 * std::abs(one.losses[i] - one.losses[i - 1]) / std::abs(one.losses[i]));
   EXPECT_LT(worst, allowed) << text(c, run);
   if (c.precision == "fp32") {
     for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run); ++i)
