@@ -43,7 +43,7 @@ class Command {
   }
   pid_t pid() const { return pid_; }
   std::string output() const { return slurp(output_); }
-  bool wait_for(const std::string& text, int seconds = 60) const {
+  bool wait_for(const std::string& text, int seconds = 120) const {
     for (int i = 0; i < seconds * 50; ++i, usleep(20000))
       if (output().find(text) != std::string::npos) return true;
     return false;

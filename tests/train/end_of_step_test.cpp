@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <thread>
 
 #include "herd/comm/inproc_world.h"
@@ -34,7 +35,10 @@ TEST(EndOfStep, TellsAllRanksOfACheckpointThatFailedOnOne) {
 }
 
 TEST(EndOfStep, SaysHowLongItWaitedForTheSlowestRank) {
-  run_inproc(2, [](Communicator& comm) {
+  std::atomic<bool> waits = false;
+  run_inproc(2, [&](Communicator& comm) {
+    if (comm.rank() == 0) waits = true;
+    while (!waits) std::this_thread::sleep_for(1ms);
     if (comm.rank() == 1) std::this_thread::sleep_for(200ms);
     const EndOfStep all = meet_at_end_of_step({}, comm);
     EXPECT_TRUE(comm.rank() == 1 || all.waited_ms > 100) << all.waited_ms;

@@ -62,12 +62,20 @@ inline std::optional<int> ended_within(int seconds, pid_t process) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-// Has ended, though perhaps nobody has waited for it.
-inline bool over(pid_t process) {
+// When a process began, as the system counts it; empty if it has ended, though perhaps nobody has waited for it.
+inline std::string beginning_of(pid_t process) {
   const std::string text = slurp("/proc/" + std::to_string(process) + "/stat");
   const size_t at = text.rfind(')');
-  return at == std::string::npos || text.substr(at + 2, 1) == "Z";
+  if (at == std::string::npos) return "";
+  std::istringstream words(text.substr(at + 1));
+  std::string word;
+  for (int field = 3; field <= 22 && words >> word; ++field) {
+    if (field == 3 && (word == "Z" || word == "X")) return "";
+  }
+  return word;
 }
+
+inline bool over(pid_t process) { return beginning_of(process).empty(); }
 
 inline int lines_of(const fs::path& path) {
   const std::string text = slurp(path);
@@ -83,8 +91,10 @@ inline std::map<std::string, pid_t> processes_of(const fs::path& root, pid_t lau
     const size_t at = environment.find("HERD_RANK=");
     if (slurp(process / "cmdline").find("herd-trainer") != std::string::npos && at != std::string::npos)
       found[std::string("rank ") + environment[at + 10]] = pid;
-    else
-      found[pid == launcher ? "launcher" : "guardian"] = pid;
+    else if (pid == launcher)
+      found["launcher"] = pid;
+    else if (slurp(process / "comm") == "herd-guardian\n")  // not a rank that has yet to become its program
+      found["guardian"] = pid;
   }
   return found;
 }

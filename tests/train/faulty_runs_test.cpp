@@ -105,22 +105,28 @@ class Scene {
           << "it never came to step " << drawn_.step << ": " << (output.empty() ? job.output() : "");
     }
     newest_ = newest_step();
-    for (const pid_t pid : Command::processes_with(folder_.root.string())) seen_.insert(pid);
+    note_processes();
     return job;
   }
 
   int end_of(const Command& job) {
-    for (const pid_t pid : Command::processes_with(folder_.root.string())) seen_.insert(pid);
+    note_processes();
     const auto status = ended_within(kPatience, job.pid());
     EXPECT_TRUE(status.has_value()) << "it hangs: " << job.output();
     if (!status) kill(job.pid(), SIGKILL), waitpid(job.pid(), nullptr, 0);
-    EXPECT_TRUE(within(10, [&] { return none_is_left(); })) << "a process outlived the run: " << job.output();
+    EXPECT_TRUE(within(60, [&] { return none_is_left(); })) << "a process outlived the run: " << job.output();
     return status.value_or(-1);
   }
 
-  // A process that ends has no command line any more, but its files until it is over.
+  void note_processes() {
+    for (const pid_t pid : Command::processes_with(folder_.root.string())) seen_.insert({pid, beginning_of(pid)});
+  }
+
+  // A process that ends has no command line any more, but its files until it is over. One that began at another time is
+  // of somebody else, who was given the number.
   bool none_is_left() const {
-    return std::all_of(seen_.begin(), seen_.end(), over) && Command::processes_with(folder_.root.string()).empty();
+    const auto is_over = [](const auto& one) { return one.second.empty() || beginning_of(one.first) != one.second; };
+    return std::all_of(seen_.begin(), seen_.end(), is_over) && Command::processes_with(folder_.root.string()).empty();
   }
 
   int64_t newest_step() const {
@@ -279,7 +285,7 @@ class Scene {
     EXPECT_EQ(status, std::optional<int>(0)) << "it hangs, or failed";
     if (!status) kill(job.pid(), SIGKILL), waitpid(job.pid(), nullptr, 0);
     if (!leaves) close(reader);
-    EXPECT_TRUE(within(10, [&] { return none_is_left(); }));
+    EXPECT_TRUE(within(60, [&] { return none_is_left(); }));
     expect_losses(kFaultySteps);
     expect_no_loss();
     expect_it_goes_on();
@@ -380,8 +386,8 @@ class Scene {
   RunFolder folder_;
   fs::path run_, temporary_;
   std::set<std::string> shared_;
-  std::set<pid_t> seen_;
-  int64_t newest_ = 0;  // step of the newest checkpoint that was there when the fault came
+  std::set<std::pair<pid_t, std::string>> seen_;  // with when they began
+  int64_t newest_ = 0;                            // step of the newest checkpoint that was there when the fault came
 };
 
 TEST(FaultyRuns, NoneHangsLeavesAnythingOrLosesACheckpoint_AndEachNamesItsCause) {

@@ -98,7 +98,7 @@ Outcome strike_at(const spec::RunFile& run, Rank victim, int op, Blow blow) {
 class FirstCause : public testing::TestWithParam<std::string> {
  protected:
   // What comes too late is tried again: other programs may have held the cores.
-  static void expect_named_by_all(const spec::RunFile& run, Rank victim, int op, Blow blow, int attempts = 3) {
+  static void expect_named_by_all(const spec::RunFile& run, Rank victim, int op, Blow blow, int attempts = 10) {
     const auto limit = blow == Blow::kStop ? 2 * kDeadline : 1000ms;
     const Outcome outcome = strike_at(run, victim, op, blow);
     if (attempts > 1 && (!outcome.struck || outcome.took >= limit))

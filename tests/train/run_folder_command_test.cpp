@@ -74,7 +74,7 @@ TEST(RunFolderCommand, AKilledJobLeavesNoLockBehind) {
   ASSERT_TRUE(killed.wait_for("step 3/")) << killed.output();
   kill(killed.pid(), SIGKILL);
   killed.wait();
-  for (int i = 0; i < 500 && !Command::processes_with(folder.root.string()).empty(); ++i) usleep(20'000);
+  for (int i = 0; i < 3000 && !Command::processes_with(folder.root.string()).empty(); ++i) usleep(20'000);
   const Ended next = folder.train("run", 1, {"train.steps=6", "train.eval_every=0", "checkpoint.every=0"});
   EXPECT_EQ(next.status, 0) << next.output;
 }
@@ -145,20 +145,24 @@ TEST(RunFolderCommand, ARestartGoesOnAtTheRunsOwnNewestCheckpoint_WhateverResume
   for (const std::string& resume : {std::string("none"), other}) {
     const std::string name = resume == "none" ? "fresh" : "old";
     auto words = folder.command(name, 2,
-                                {"train.steps=400", "train.eval_every=0", "checkpoint.every=3",
+                                {"train.steps=100000", "train.eval_every=0", "checkpoint.every=3",
                                  "checkpoint.used_folder=set_aside", "checkpoint.resume=" + resume});
     words.insert(words.end(), {"--max-restarts", "1"});
     Command job(words, folder.root / (name + ".output"));
     ASSERT_TRUE(job.wait_for("step 8/")) << job.output();
     kill_rank(1, name);
+    ASSERT_TRUE(job.wait_for("starting again")) << job.output();
+    const size_t before = job.output().find("starting again");
+    for (int i = 0; i < 6000 && job.output().find("/100000", before) == std::string::npos; ++i) usleep(20'000);
+    kill(job.pid(), SIGTERM);  // after a step of its own
     EXPECT_EQ(job.wait(), 0) << job.output();
-    const std::string output = job.output(), restarted = output.substr(output.find("starting again"));
+    const std::string output = job.output(), restarted = output.substr(before);
     EXPECT_THAT(restarted, AllOf(HasSubstr("resumed from " + (folder.root / name / "checkpoints/step-").string()),
                                  Not(HasSubstr("step 1/"))))
         << output;
     const auto steps = metric_steps(folder.root / name);
-    EXPECT_EQ(steps.size(), resume == "none" ? 400u : 399u);
-    EXPECT_EQ(steps.back(), 400);
+    EXPECT_GE(steps.back(), 4);  // a step after the checkpoint of step 3 at least
+    EXPECT_EQ(static_cast<int64_t>(steps.size()), steps.back() - (resume == "none" ? 0 : 1));
   }
 }
 
