@@ -23,6 +23,10 @@ torch reducer    torch's data parallelism from C++, c10d::Reducer over gloo, on 
 torch ...        torch's own over gloo, from Python, each with its fused AdamW: see torch_peers.py
 deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
 one rank, torch eager   one process each
+pp ORDER         a pipeline of two ranks, --micro-batches of --batch, strategy.pipeline = ORDER; `unclipped`: without norms
+torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
+torch tp         layers that ranks share, by DTensor
+tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
 Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
@@ -50,6 +54,12 @@ SITTINGS = [["train alone", "herd train", "zero1"], ["train alone", "zero2", "ze
             ["module alone", "herd ddp", "torch reducer"], ["module alone", "herd ddp", "torch ddp"], ["torch ddp", "herd train"], ["torch zero", "zero1"],
             ["torch fsdp2", "zero3"], ["torch fsdp2_bf16", "bf16 zero3"], ["deepspeed bf16", "bf16 zero3"],
             ["torch eager", "one rank"]]
+ORDERS = ("gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v")
+# Of --context 128 --batch 1, eight micro-batches: not in a sitting by default.
+PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bubble_v"],
+             ["pp gpipe", "torch pp_gpipe", "pp interleaved", "torch pp_interleaved"],
+             ["train alone", "tp", "tp sequence", "torch tp"],
+             ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
 
 here = os.path.dirname(os.path.abspath(__file__))
 parser = argparse.ArgumentParser(description=__doc__.replace("SITTINGS", "\n".join(f"    {', '.join(s)}" for s in SITTINGS)),
@@ -60,7 +70,7 @@ parser.add_argument("--out", default="training_peers.jsonl")
 parser.add_argument("--only", default="", help="one sitting of these, with commas between; default: all sittings")
 parser.add_argument("--add", action="store_true", help="to the sittings that --out holds")
 for name, value in (("ranks", 2), ("steps", 8), ("layers", 12), ("width", 768), ("vocab", 50257), ("context", 256),
-                    ("batch", 2)):
+                    ("batch", 2), ("micro-batches", 8)):
     parser.add_argument(f"--{name}", type=int, default=value)
 args = parser.parse_args()
 turns = WARM_UP + args.steps
@@ -194,7 +204,7 @@ def torch_ranks(program):
         # The launcher's place is taken by a shell, so that the ranks stop and go on together.
         rank = f"RANK=$r LOCAL_RANK=$r {program} {' '.join(sizes)} &"
         return [(["bash", "-c", f"for r in $(seq 0 {args.ranks - 1}); do {rank} done; wait"],
-                 {"WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port})]
+                 {"WORLD_SIZE": str(args.ranks), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "MICRO_BATCHES": str(args.micro_batches)})]
     return commands
 
 
@@ -203,6 +213,7 @@ def torch_alone(kind, runs):
 
 
 DROPOUT = "model.dropout=0.1"
+PIPELINE = ("mesh.pp=2", f"train.batch={args.micro_batches * args.batch}")
 BF16 = "strategy.precision=bf16"
 CONTENDERS = {
     "train alone": herd_train(args.ranks, 1),
@@ -217,11 +228,17 @@ CONTENDERS = {
     "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
     "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
-    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16")},
+    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
     "torch bf16 alone": torch_alone("bf16", args.ranks),
     "torch eager": torch_alone("eager", 1),
     "one rank": herd_train(1, 1),
+    **{f"pp {order}": herd_train(1, 2, *PIPELINE, f"strategy.pipeline={order}") for order in ORDERS},
+    **{f"pp {order} unclipped": herd_train(1, 2, *PIPELINE, f"strategy.pipeline={order}", "optimizer.clip=0",
+                                           "health.check_finite=false") for order in ORDERS},
+    **{f"torch pp_{order}": torch_together(f"pp_{order}") for order in ORDERS if order != "zero_bubble_h1"},
+    "tp": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}", "strategy.sequence_parallel=false"),
+    "tp sequence": herd_train(1, 2, "mesh.tp=2", f"train.batch={args.batch}"),
 }
 
 
@@ -264,14 +281,14 @@ def table_row(name, floor, of):
     over = [statistics.median(kind(step) / kind(other) for step, other in zip(steps, floor_steps)) for kind in (statistics.mean, max)]
     predicted = [100 * statistics.median(map(statistics.mean, row["ms"])) / row["predicted_ms"] for row in of if "predicted_ms" in row]
     print(f"| {name} | {floor[0]['contender']} | {len(steps)} | {median:.0f} | {min(map(statistics.mean, steps)):.0f} "
-          f"| {1e3 * (args.ranks if name not in ('one rank', 'torch eager') else 1) * args.batch * args.context / median:.0f} "
+          f"| {1e3 * (args.micro_batches if 'pp' in name else args.ranks if name not in ('one rank', 'torch eager') else 1) * args.batch * args.context / median:.0f} "
           f"| {over[0]:.3f} | {over[1]:.3f} | {', '.join(f'{p:.0f}' for p in predicted)} | {max(row['pss_gib'] for row in of):.2f} |")
 
 
 print(f"| {args.ranks} ranks | beside | steps | median ms | min ms | tokens/s | over it | over its slower run | % of predicted | peak PSS GiB |\n"
       "|---|---|---|---|---|---|---|---|---|---|")
 floor_of = {sitting: next(row for row in rows if row["sitting"] == sitting) for sitting in {row["sitting"] for row in rows}}
-order = [name for sitting in SITTINGS for name in sitting]
+order = [name for sitting in SITTINGS + PIPELINES for name in sitting]
 for floor_name in sorted({row["contender"] for row in floor_of.values()}, key=order.index):
     sittings = [s for s, floor in floor_of.items() if floor["contender"] == floor_name]
     for name in dict.fromkeys(row["contender"] for row in rows if row["sitting"] in sittings):

@@ -7,6 +7,9 @@ zero    the same with ZeroRedundancyOptimizer
 fsdp2   fully_shard of each layer and the whole (fsdp2_bf16: weights gathered and used in bf16, gradients reduced in fp32)
 deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and moments in fp32 (pip install deepspeed, and
         DS_ACCELERATOR=cpu)
+pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelining on two ranks, MICRO_BATCHES (8) of
+        BATCH; stages by hand: 9 layers, and 3 with the head; of two a rank 4, 4, 4, and the head
+tp      tensor parallel by DTensor: columns then rows in each layer, the vocabulary's rows, the logits gathered
 bf16, eager    one rank, weights in bf16 or fp32
 """
 import os
@@ -36,7 +39,7 @@ class Layer(nn.Module):
     def forward(self, x):
         heads = [p.view(BATCH, CONTEXT, -1, 64).transpose(1, 2) for p in self.qkv(self.norm1(x)).chunk(3, dim=-1)]
         y = F.scaled_dot_product_attention(*heads, is_causal=True)
-        x = x + self.projection(y.transpose(1, 2).reshape(BATCH, CONTEXT, WIDTH))
+        x = x + self.projection(y.transpose(1, 2).reshape(BATCH, CONTEXT, -1))
         return x + self.down(F.gelu(self.up(self.norm2(x)), approximate="tanh"))
 
 
@@ -57,13 +60,72 @@ class Gpt(nn.Module):
         return self.head(self.norm(x))
 
 
+class Part(nn.Module):
+    """The layers [begin, end) of a Gpt, with the embedding where they begin it and the head where nothing follows."""
+
+    def __init__(self, gpt, begin, end, last):
+        super().__init__()
+        self.tokens, self.positions = (gpt.tokens, gpt.positions) if begin == 0 else (None, None)
+        self.layers = gpt.layers[begin:end]
+        self.norm, self.head = (gpt.norm, gpt.head) if last else (None, None)
+
+    def forward(self, x):
+        if self.tokens is not None:
+            x = self.tokens(x) + self.positions.weight
+        for layer in self.layers:
+            x = layer(x)
+        return x if self.head is None else self.head(self.norm(x))
+
+
+def pipeline(gpt, order, rank, micro_batches):
+    """A function that runs a step's passes and returns its losses, and the parameters of this rank."""
+    from torch.distributed import pipelining
+
+    cuts = {"gpipe": [0, 9, 12], "1f1b": [0, 9, 12]}.get(order, [0, 4, 8, 12, 12])
+    stages = len(cuts) - 1
+    mine = [rank] if stages == 2 else [rank, 3 - rank] if order == "zero_bubble_v" else [rank, 2 + rank]
+    parts = [Part(gpt, cuts[s], cuts[s + 1], s == stages - 1) for s in mine]
+    built = [pipelining.PipelineStage(part, s, stages, torch.device("cpu")) for part, s in zip(parts, mine)]
+    schedule = {"gpipe": pipelining.ScheduleGPipe, "1f1b": pipelining.Schedule1F1B,
+                "interleaved": pipelining.ScheduleInterleaved1F1B,
+                "zero_bubble_v": pipelining.ScheduleZBVZeroBubble}[order](
+        built[0] if stages == 2 else built, micro_batches,
+        loss_fn=lambda y, t: F.cross_entropy(y.view(-1, VOCAB).float(), t.reshape(-1)))
+
+    def run():
+        ids = (torch.arange(micro_batches * BATCH * (CONTEXT + 1)) * 7919 % VOCAB).view(micro_batches * BATCH, -1)
+        losses = []
+        arguments = [ids[:, :-1]] if 0 in mine else []
+        if stages - 1 in mine:
+            schedule.step(*arguments, target=ids[:, 1:].contiguous(), losses=losses)
+        else:
+            schedule.step(*arguments)
+        return losses
+
+    return run, [p for part in parts for p in part.parameters()]
+
+
 ranks = int(os.environ.get("WORLD_SIZE", "1"))
 rank = int(os.environ.get("RANK", "0"))
 if ranks > 1:
     dist.init_process_group("gloo")
 gpt = Gpt()
 model = gpt
-if KIND == "bf16":
+parameters = list(gpt.parameters())
+if KIND.startswith("pp_"):
+    run_pipeline, parameters = pipeline(gpt, KIND[3:], rank, int(os.environ.get("MICRO_BATCHES", "8")))
+elif KIND == "tp":
+    from torch.distributed.tensor import Replicate
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    mesh = dist.init_device_mesh("cpu", (ranks,))
+    for layer in gpt.layers:
+        parallelize_module(layer, mesh, {"qkv": ColwiseParallel(), "projection": RowwiseParallel(),
+                                         "up": ColwiseParallel(), "down": RowwiseParallel()})
+    parallelize_module(gpt, mesh, {"tokens": RowwiseParallel(input_layouts=Replicate()),
+                                   "head": ColwiseParallel(output_layouts=Replicate())})
+    parameters = list(gpt.parameters())
+elif KIND == "bf16":
     gpt.to(torch.bfloat16)
 elif KIND == "deepspeed_bf16":
     import deepspeed
@@ -76,11 +138,13 @@ elif KIND.startswith("fsdp2"):
     for layer in gpt.layers:
         fully_shard(layer, mesh=mesh, **options)
     fully_shard(gpt, mesh=mesh, **options)
-elif KIND != "eager":
+elif KIND not in ("eager", "tp") and not KIND.startswith("pp_"):
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
 settings = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
-groups = [{"params": [p for p in gpt.parameters() if p.dim() == 2], "weight_decay": 0.1},
-          {"params": [p for p in gpt.parameters() if p.dim() != 2], "weight_decay": 0.0}]
+# The fused update takes no mixture of tensors and DTensors.
+groups = [{"params": [p for p in parameters if (p.dim() == 2, type(p.data) is torch.Tensor) == (matrix, plain)],
+           "weight_decay": 0.1 if matrix else 0.0} for matrix in (True, False) for plain in (True, False)]
+groups = [group for group in groups if group["params"]]
 if KIND == "zero":
     optimizer = ZeroRedundancyOptimizer(groups, torch.optim.AdamW, **settings)
 else:
@@ -95,6 +159,14 @@ for _ in range(STEPS):
     if ranks > 1:
         dist.barrier()
     start = time.perf_counter()
+    if KIND.startswith("pp_"):
+        losses = run_pipeline()
+        loss = torch.stack(losses).mean() if losses else torch.tensor(float("nan"))
+        optimizer.step()
+        optimizer.zero_grad()
+        if rank == 0:
+            print(f"ms {(time.perf_counter() - start) * 1e3:.2f} loss {loss.item():.5f}", flush=True)
+        continue
     loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
     if KIND == "deepspeed_bf16":
         model.backward(loss)
