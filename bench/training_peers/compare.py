@@ -273,6 +273,13 @@ with open(args.out, "a" if args.add else "w") as out:
             print(json.dumps(row), file=out, flush=True)
 
 
+def batches_of(name):
+    """Of --batch sequences, in a step of all ranks together."""
+    if "pp " in name or "pp_" in name:
+        return args.micro_batches
+    return 1 if name in ("one rank", "torch eager", "torch tp") or name.startswith("tp") else args.ranks
+
+
 def table_row(name, floor, of):
     """The sittings `of` the contender beside its floor, which has the same numbers of sittings."""
     steps = [step for row in of for step in row["ms"]]
@@ -281,7 +288,7 @@ def table_row(name, floor, of):
     over = [statistics.median(kind(step) / kind(other) for step, other in zip(steps, floor_steps)) for kind in (statistics.mean, max)]
     predicted = [100 * statistics.median(map(statistics.mean, row["ms"])) / row["predicted_ms"] for row in of if "predicted_ms" in row]
     print(f"| {name} | {floor[0]['contender']} | {len(steps)} | {median:.0f} | {min(map(statistics.mean, steps)):.0f} "
-          f"| {1e3 * (args.micro_batches if 'pp' in name else args.ranks if name not in ('one rank', 'torch eager') else 1) * args.batch * args.context / median:.0f} "
+          f"| {1e3 * batches_of(name) * args.batch * args.context / median:.0f} "
           f"| {over[0]:.3f} | {over[1]:.3f} | {', '.join(f'{p:.0f}' for p in predicted)} | {max(row['pss_gib'] for row in of):.2f} |")
 
 
