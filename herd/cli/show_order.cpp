@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <memory>
 
+#include "herd/base/error.h"
 #include "herd/cli/write_file.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/timeline.h"
@@ -25,8 +26,19 @@ spec::PipelineOrder order_of(const ShowOrderOptions& options) {
   spec::RunFile run;
   run.strategy.pipeline = options.order;
   if (options.stages_per_rank > 0) run.strategy.stages_per_rank = options.stages_per_rank;
-  if (const std::string file = spec::order_file_of(run); !file.empty()) return spec::load_pipeline_order(file);
-  return strategies::pipeline_order(options.order, spec::pipeline_form(run), options.ranks, options.micro_batches);
+  if (const std::string file = spec::order_file_of(run); !file.empty()) {
+    const spec::PipelineOrder order = spec::load_pipeline_order(file);
+    const auto same = [](int asked, int has) { return asked == 0 || asked == has; };
+    if (same(options.ranks, order.ranks) && same(options.micro_batches, order.micro_batches) &&
+        same(options.stages_per_rank, order.stages_per_rank))
+      return order;
+    throw Error(Code::kBadConfig, file + " is of " + std::to_string(order.ranks) + " ranks, " +
+                                      std::to_string(order.stages_per_rank) + " stages each and " +
+                                      std::to_string(order.micro_batches) +
+                                      " micro-batches, and no option changes that\n  fix: leave the options out");
+  }
+  return strategies::pipeline_order(options.order, spec::pipeline_form(run), options.ranks > 0 ? options.ranks : 4,
+                                    options.micro_batches > 0 ? options.micro_batches : 8);
 }
 
 }  // namespace
@@ -45,8 +57,8 @@ void add_show_order_command(CLI::App& show) {
   command->footer(kShowOrderHelp);
   command->add_option("order", options->order, "as strategy.pipeline names it, or file:PATH")->required();
   const auto positive = CLI::Range(1, 65536);
-  command->add_option("--ranks", options->ranks, "along the pipeline")->capture_default_str()->check(positive);
-  command->add_option("--micro-batches", options->micro_batches, "of a step")->capture_default_str()->check(positive);
+  command->add_option("--ranks", options->ranks, "along the pipeline; 4")->check(positive);
+  command->add_option("--micro-batches", options->micro_batches, "of a step; 8")->check(positive);
   command->add_option("--stages-per-rank", options->stages_per_rank, "of interleaved; else what the order has")
       ->check(positive);
   command->add_flag("--text", options->text, "as a file's text (docs/formats/pipeline_order.md)");

@@ -11,7 +11,8 @@ namespace herd::cli {
 
 struct ShowOrderOptions {
   std::string order;
-  int ranks = 4, micro_batches = 8, stages_per_rank = 0;  // 0 = what the order has
+  // 0 = what a file says, or 4, 8 and what the order has.
+  int ranks = 0, micro_batches = 0, stages_per_rank = 0;
   bool text = false;
   std::string svg = {};
 };

@@ -17,11 +17,13 @@ void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
   if (strategy.compression != "none")
     refuse("strategy.compression = \"" + strategy.compression + "\"", "strategy.compression = \"none\"");
   if (layout.ep > 1) refuse("mesh.ep = " + std::to_string(layout.ep) + ": no model here has experts", "mesh.ep = 1");
-  if (!has_known_order(run, layout))
-    refuse("strategy.pipeline = \"" + strategy.pipeline +
-               "\" with strategy.interleave_micro_batches = " + std::to_string(strategy.interleave_micro_batches) +
-               ": they know the orders of one stage a rank, and micro-batches each by itself",
-           "strategy.pipeline = \"1f1b\", strategy.interleave_micro_batches = 1");
+  if (has_known_order(run, layout)) return;
+  if (layout.pp > 1)
+    refuse("strategy.pipeline = \"" + strategy.pipeline + "\": they know the orders of one stage a rank",
+           "strategy.pipeline = \"1f1b\"");
+  refuse("strategy.interleave_micro_batches = " + std::to_string(strategy.interleave_micro_batches) +
+             ": they know micro-batches one after the other",
+         "strategy.interleave_micro_batches = 1");
 }
 
 }  // namespace

@@ -1,5 +1,6 @@
 #include "herd/planner/extrapolated_internal.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace herd::planner {
@@ -16,9 +17,12 @@ class Line {
  public:
   explicit Line(double steps) : steps_(steps) {}
   double at(double first, double second) const { return second + steps_ * (second - first); }
-  TierBytes at(const TierBytes& first, const TierBytes& second) const {
-    return {at(first.weights, second.weights), at(first.gradients, second.gradients), at(first.states, second.states),
-            at(first.activations, second.activations), at(first.buffers, second.buffers)};
+  // Of memory, which never falls as micro-batches are added, but for what an order holds where they make uneven groups.
+  double most(double first, double second) const { return at(std::min(first, second), second); }
+  TierBytes most(const TierBytes& first, const TierBytes& second) const {
+    return {most(first.weights, second.weights), most(first.gradients, second.gradients),
+            most(first.states, second.states), most(first.activations, second.activations),
+            most(first.buffers, second.buffers)};
   }
 
  private:
@@ -28,6 +32,7 @@ class Line {
 }  // namespace
 
 std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+  if (!spec::order_file_of(run).empty()) return std::nullopt;  // which is of one number of micro-batches
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   // Orders may go by groups of pp micro-batches: the line lies through steps with as many beyond whole groups.
   const int least = 2 + 2 * layout.pp;
@@ -40,11 +45,11 @@ std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Clu
   const Line line(1.0 * (layout.micro_batches - more) / (more - few));
   out.layout = layout;
   out.simulation.reset();
-  out.device = line.at(first.device, out.device);
-  out.host = line.at(first.host, out.host);
-  out.nvme = line.at(first.nvme, out.nvme);
-  for (const auto number :
-       {&Prediction::device_bound, &Prediction::flops, &Prediction::compute_us, &Prediction::step_us})
+  out.device = line.most(first.device, out.device);
+  out.host = line.most(first.host, out.host);
+  out.nvme = line.most(first.nvme, out.nvme);
+  out.device_bound = line.most(first.device_bound, out.device_bound);
+  for (const auto number : {&Prediction::flops, &Prediction::compute_us, &Prediction::step_us})
     out.*number = line.at(first.*number, out.*number);
   for (auto& [axis, bytes] : out.sent) bytes = line.at(first.sent.at(axis), bytes);
   return out;

@@ -86,6 +86,12 @@ void add_memory(const CutModel& cut, int stage, Prediction& out) {
   const double in_flight = spec::micro_batches_in_flight(spec::parse_pipeline(cut.run.strategy.pipeline), cut.layout.pp,
                                                          cut.layout.micro_batches, stage);
   out.device.activations = now + (cut.layout.pp > 1 ? (in_flight - 1) * all : 0);
+  if (cut.layout.pp > 1 && cut.run.strategy.pipeline == "zero_bubble_h1") {  // what waits between the halves
+    double pending = 0;
+    for (size_t b = blocks.begin; b < blocks.end; ++b)
+      pending += static_cast<double>(cut.model.blocks[b].pending_bytes);
+    out.device.activations += std::min(stage, cut.layout.micro_batches) * pending;
+  }
   out.device.buffers = scratch;
   if (cut.zero < 2) return;
   const program::SlotRules rules = strategies::slot_rules(cut.run);

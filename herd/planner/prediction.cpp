@@ -6,6 +6,8 @@
 #include <utility>
 #include <vector>
 
+#include "herd/base/error.h"
+#include "herd/planner/cut_model_internal.h"
 #include "herd/planner/extrapolated_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/program/message.h"
@@ -127,6 +129,11 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   if (!why.empty()) {
     if (strategies::why_not_compiled(run, layout).empty()) {
       if (auto longer = on_line(run, ranks, cluster)) return std::move(*longer);
+    }
+    if (!has_known_order(run, layout)) {
+      throw Error(Code::kBadConfig,
+                  why + ", and no equation covers its order\n  fix: fewer micro-batches, or " +
+                      (layout.pp > 1 ? "strategy.pipeline = \"1f1b\"" : "strategy.interleave_micro_batches = 1"));
     }
     ChosenCost::Memory memory;
     Prediction out = predict_by_equations(run, ranks, cluster, memory);

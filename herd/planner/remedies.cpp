@@ -60,6 +60,7 @@ class Variants {
           spec::RunFile changed = run_;
           changed.mesh.tp = tp;
           changed.mesh.pp = pp;
+          if (pp > 1 || tp == 1) changed.strategy.interleave_micro_batches = 1;
           changed.mesh.dp = 0;
           changed.strategy.zero = zero;
           changed.train.micro_batch = micro_batch;

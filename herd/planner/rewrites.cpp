@@ -79,7 +79,9 @@ class Candidates {
     const bool shared = own_.data_ranks() > 1;
     for (int64_t zero = run_.strategy.zero; zero <= (shared ? 3 : run_.strategy.zero); ++zero) {
       for (const std::string& recompute : recompute_modes(run_)) {
-        for (int64_t size = own_.micro_batch; size >= 1; size /= 2) {
+        // An order in a file is of one number of micro-batches.
+        const int64_t least = spec::order_file_of(run_).empty() ? 1 : own_.micro_batch;
+        for (int64_t size = own_.micro_batch; size >= least; size /= 2) {
           spec::RunFile changed = run_;
           changed.strategy.zero = zero;
           changed.strategy.recompute = recompute;

@@ -64,8 +64,7 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
                     run.strategy.pipeline + " with stages that take alike, " + std::to_string(order.micro_batches) +
                     " micro-batches:\n";
   if (static_cast<int>(order.turns[0].size()) > kMostColumns)
-    return out + "too long to draw: herd show order " + run.strategy.pipeline +
-           " --micro-batches 8 shows a short one\n";
+    return out + "too long to draw; herd show order draws it with fewer micro-batches\n";
   return out + strategies::order_picture(order);
 }
 

@@ -78,8 +78,7 @@ Program passes_over(const Program& step, const std::set<int>& blocks) {
     if (op.micro_batch != 0 || !(is_pass(op) || op.kind == OpKind::kLoad)) continue;
     if (op.kind != OpKind::kLoad && !blocks.contains(op.block)) continue;
     for (const Value& value : op.reads) {
-      const bool made_up = (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) &&
-                           written.insert(value).second;
+      const bool made_up = is_activation(value) && written.insert(value).second;
       if (!made_up) continue;
       kept.push_back(
           {.kind = OpKind::kReceive, .lane = op.lane, .writes = {value}, .block = op.block, .micro_batch = 0});

@@ -11,6 +11,11 @@ int64_t message_bytes(const Program& step, const Op& op);
 
 inline bool is_whole(const Value& value, ValueKind kind) { return value.kind == kind && value.form == Form::kWhole; }
 
+// What a block hands on, or its gradient.
+inline bool is_activation(const Value& value) {
+  return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
+}
+
 // An op in which all ranks of a group of its axis take part.
 bool is_collective(const Op& op);
 

@@ -107,7 +107,10 @@ class Assignment {
     std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) {
       return std::tie(a.first_visit, a.begin) < std::tie(b.first_visit, b.begin);
     });
-    const Pool pool = assign_pool(bytes, uses, depth);
+    give_buffers(items, assign_pool(bytes, uses, depth));
+  }
+
+  void give_buffers(const std::vector<Value>& items, const Pool& pool) {
     for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
     next_slot_ += static_cast<int>(pool.buffers.size());
   }
@@ -127,9 +130,7 @@ class Assignment {
     }
     std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) { return a.begin < b.begin; });
     for (size_t i = uses.size(); i-- > 1;) uses[i].begin = uses[i - 1].begin;
-    const Pool pool = assign_pool(bytes, uses, 0);
-    for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
-    next_slot_ += static_cast<int>(pool.buffers.size());
+    give_buffers(items, assign_pool(bytes, uses, 0));
   }
 
   void place_shard(const Value& value, ValueInfo& info) {

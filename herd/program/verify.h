@@ -46,10 +46,10 @@ struct Expectation {
   int micro_batches = 1;
   bool trains = true;  // else losses alone are wanted: no version changes
   Mesh mesh = {};
-  int data = kNoAxis;                 // ranks along it work on samples of their own
-  int tensor = kNoAxis;               // ranks along it share the work on each sample
-  int stage_axis = kNoAxis;           // of the pipeline's stages
-  std::vector<int> block_stage = {};  // pipeline stage of each block
+  int data = kNoAxis;                // ranks along it work on samples of their own
+  int tensor = kNoAxis;              // ranks along it share the work on each sample
+  int stage_axis = kNoAxis;          // of the pipeline's stages
+  std::vector<int> block_rank = {};  // which rank along it runs each block
   Proof proof = {};
 };
 

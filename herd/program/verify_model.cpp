@@ -25,7 +25,7 @@ std::set<int> Model::groups_of(int rank) const {
 
 bool Model::runs(int rank, int block) const {
   return !expected_.proof.staged ||
-         expected_.block_stage[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
+         expected_.block_rank[static_cast<size_t>(block)] == expected_.mesh.index(expected_.stage_axis, rank);
 }
 
 const std::vector<int>& Model::inputs_of(int block) const { return inputs_[static_cast<size_t>(block)]; }
@@ -61,17 +61,22 @@ int Model::version(int group, int steps) const {
 
 std::set<Atom> Model::contributions(int group, int rank) const {
   const int over = expected_.proof.summed ? expected_.data : expected_.proof.summed_over;
+  const int parts = expected_.mesh.size(expected_.tensor), own = expected_.mesh.index(expected_.tensor, rank);
+  const std::vector<int> members = expected_.mesh.ranks(over, rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
     const auto& groups = expected_.block_groups[static_cast<size_t>(b)];
     if (std::find(groups.begin(), groups.end(), group) == groups.end()) continue;
     if (!expected_.proof.stages_summed && !runs(rank, b)) continue;
+    // A block that works on a part of the rows contributes that part, until all are summed; others contribute one.
+    int first = 0, last = 0;
+    if (split_of(b) == spec::Split::kSequence) {
+      first = expected_.proof.rows_summed ? 0 : own;
+      last = expected_.proof.rows_summed ? parts - 1 : own;
+    }
     for (int m = 0; m < expected_.micro_batches; ++m) {
-      for (const int member : expected_.mesh.ranks(over, rank)) {
-        const int parts = expected_.mesh.size(expected_.tensor), own = expected_.mesh.index(expected_.tensor, rank);
-        const bool rows = split_of(b) == spec::Split::kSequence, all = rows && expected_.proof.rows_summed;
-        for (int part = all ? 0 : rows ? own : 0; part <= (all ? parts - 1 : rows ? own : 0); ++part)
-          out.insert({b, m, data_rank(member), part});
+      for (const int member : members) {
+        for (int part = first; part <= last; ++part) out.insert({b, m, data_rank(member), part});
       }
     }
   }

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 
+#include "herd/program/message.h"
 #include "herd/program/names.h"
 #include "herd/program/symbols_internal.h"
 
@@ -380,8 +381,6 @@ std::vector<Symbol> run_local(const Model& model, OpContext& context) { return L
 
 namespace {
 
-bool is_activation(ValueKind kind) { return kind == ValueKind::kActivation || kind == ValueKind::kActivationGradient; }
-
 // partial -> whole, partial -> shard, shard -> whole.
 std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
@@ -428,7 +427,7 @@ std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& context
 
 std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
-  if (!op.reads.empty() && is_activation(op.reads[0].kind)) return run_activations(contexts);
+  if (!op.reads.empty() && is_activation(op.reads[0])) return run_activations(contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   // What each kind turns into what; of an all-reduce whole into whole, or shard into shard among copies of it.

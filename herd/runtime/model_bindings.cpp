@@ -43,10 +43,6 @@ std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
   return found;
 }
 
-bool is_activation(const program::Value& value) {
-  return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
-}
-
 // Done when every operation is. Whoever has waited lets their buffers go: an event lives until its op runs again.
 class WorksEvent final : public Event {
  public:
@@ -167,11 +163,10 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.layer = layer >= 0 ? layer : op.block;
   context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
-  const auto is_shard = [](const program::Value& value) { return value.form == program::Form::kShard; };
-  const auto of_activation = [&](const program::Value& value) {
-    return (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) && is_shard(value);
+  const auto is_shard_of_rows = [](const program::Value& value) {
+    return program::is_activation(value) && value.form == program::Form::kShard;
   };
-  if (std::any_of(op.reads.begin(), op.reads.end(), of_activation))
+  if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
   if (op.axis != kNoAxis) context.tensor = &groups_.of(op.lane, op.axis);
   return context;
@@ -281,7 +276,7 @@ void ModelBindings::backward_weight(const Op& op) {
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
-  if (is_activation(op.reads.at(0))) return move_activation(op);
+  if (program::is_activation(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;
   for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -322,7 +317,7 @@ EventPtr ModelBindings::move_activation(const Op& op) {
 }
 
 EventPtr ModelBindings::reduce(const Op& op) {
-  if (is_activation(op.reads.at(0))) return move_activation(op);
+  if (program::is_activation(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
@@ -449,7 +444,7 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
     if (value.kind == ValueKind::kGraph) graphs_.erase(value);
-    if (value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient) put(value, {});
+    if (program::is_activation(value)) put(value, {});
   }
 }
 

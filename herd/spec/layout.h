@@ -16,9 +16,10 @@ struct Layout {
                    // ranks are neighbours; then dp*fsdp where both are there, and the ends of pp where the
                    // embedding is tied
   int data = kNoAxis;    // of `mesh`: ranks along it work on samples of their own
-  int stage = kNoAxis;   // of `mesh`: ranks along it are the stages of one pipeline
+  int stage = kNoAxis;   // of `mesh`: ranks along it run the stages of one pipeline
   int tensor = kNoAxis;  // of `mesh`: ranks along it share the work on each sample
-  int tied = kNoAxis;    // of `mesh`: the ranks of the first and the last stage, where both hold a tied embedding
+  int tied = kNoAxis;    // of `mesh`: the ranks of the first and the last stage, where both hold a tied embedding: none
+                         // where one rank has both
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;                         // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max

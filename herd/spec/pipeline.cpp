@@ -51,9 +51,9 @@ double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int
   check(stages, micro_batches, stage, chunks);
   if (kind == Pipeline::kGpipe) return micro_batches;
   if (kind == Pipeline::kZeroBubbleV) return std::min(micro_batches, stages);
-  const double waiting = std::min(micro_batches, stages - stage);
-  if (kind != Pipeline::kInterleaved || stage > 0) return waiting;
-  return waiting * (1 + (stages - 1.0) / (static_cast<double>(stages) * chunks));
+  if (kind != Pipeline::kInterleaved) return std::min(micro_batches, stages - stage);
+  const double passes = (chunks - 1.0) * stages + 2.0 * (stages - 1 - stage) + 1;
+  return std::min<double>(micro_batches, passes / chunks);
 }
 
 }  // namespace herd::spec

@@ -22,7 +22,8 @@ Pipeline parse_pipeline(std::string_view name);
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
 
 // Micro-batches whose activations a stage holds at its worst.
-//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, p-stage) (1 + (p-1)/(p*v)) on the first stage;
+//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, ((v-1)p + 2(p-1-stage) + 1) / v)
+//     where p divides m;
 //   zero_bubble_v min(m, p), of both of its stages
 double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks = 1);
 

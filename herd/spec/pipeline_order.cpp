@@ -23,66 +23,33 @@ std::string name_of(const Turn& turn) {
          (turn.chunk > 0 ? "@" + std::to_string(turn.chunk) : "");
 }
 
-void check_counts(const PipelineOrder& order) {
-  if (order.ranks < 1 || order.stages_per_rank < 1 || order.micro_batches < 1 ||
-      order.turns.size() != static_cast<size_t>(order.ranks)) {
-    refuse("an order has at least one rank, stage and micro-batch, and turns of each rank: got " +
-               std::to_string(order.ranks) + " ranks, " + std::to_string(order.stages_per_rank) + " stages a rank, " +
-               std::to_string(order.micro_batches) + " micro-batches and turns of " +
-               std::to_string(order.turns.size()) + " ranks",
-           "a line \"rank R: ...\" for each rank");
-  }
-  if (order.folded && order.stages_per_rank != 2) {
-    refuse("a folded order has two stages a rank, there and back, got " + std::to_string(order.stages_per_rank),
-           "stages_per_rank 2");
-  }
-}
-
-// Every pass of every stage of a rank, once.
-void check_passes(const PipelineOrder& order, int rank, bool split) {
-  std::set<Turn> wanted, seen;
-  for (int chunk = 0; chunk < order.stages_per_rank; ++chunk) {
-    for (int m = 0; m < order.micro_batches; ++m) {
-      for (const Pass pass : {Pass::kForward, Pass::kBackward, Pass::kWeights}) {
-        if (pass != Pass::kWeights || split) wanted.insert({pass, m, chunk});
-      }
-    }
-  }
-  const std::string who = "rank " + std::to_string(rank) + " of a pipeline's order";
-  for (const Turn& turn : order.turns[static_cast<size_t>(rank)]) {
-    if (!wanted.contains(turn)) {
-      refuse(who + " runs " + name_of(turn) + ", but there are micro-batches 0 to " +
-                 std::to_string(order.micro_batches - 1) + " and stages 0 to " +
-                 std::to_string(order.stages_per_rank - 1) + " of a rank",
-             "leave it out");
-    }
-    if (!seen.insert(turn).second) refuse(who + " runs " + name_of(turn) + " twice", "leave the second one out");
-  }
-  for (const Turn& turn : wanted) {
-    if (!seen.contains(turn))
-      refuse(who + " never runs " + name_of(turn), "every pass of every micro-batch once on its rank");
-  }
-}
-
 class Clock {
  public:
   explicit Clock(const PipelineOrder& order)
       : order_(order),
         split_(order.splits_backward()),
         at_(static_cast<size_t>(order.ranks)),
-        ends_(static_cast<size_t>(order.ranks)) {
-    for (int rank = 0; rank < order.ranks; ++rank) check_passes(order, rank, split_);
+        ends_(static_cast<size_t>(order.ranks)),
+        done_(static_cast<size_t>(order.stages()) * 3 * static_cast<size_t>(order.micro_batches)) {
+    for (int rank = 0; rank < order.ranks; ++rank) check_passes(rank);
   }
 
   std::vector<std::vector<int>> run() {
-    bool progress = true;
-    while (progress) {
-      progress = false;
-      for (int rank = 0; rank < order_.ranks; ++rank) {
-        while (const Turn* turn = next(rank)) {
-          if (missing(rank, *turn)) break;
-          take(rank, *turn);
-          progress = true;
+    std::vector<int> ranks;  // that may go on
+    for (int rank = order_.ranks - 1; rank >= 0; --rank) ranks.push_back(rank);
+    std::map<size_t, int> waits;  // for a pass: by its place in done_, the rank
+    while (!ranks.empty()) {
+      const int rank = ranks.back();
+      ranks.pop_back();
+      while (const Turn* turn = next(rank)) {
+        if (const auto need = missing(rank, *turn)) {
+          waits[place(need->first, need->second)] = rank;
+          break;
+        }
+        take(rank, *turn);
+        if (const auto waiting = waits.find(place(rank, *turn)); waiting != waits.end()) {
+          ranks.push_back(waiting->second);
+          waits.erase(waiting);
         }
       }
     }
@@ -94,6 +61,36 @@ class Clock {
 
  private:
   using Place = std::pair<int, Turn>;  // rank, and what it runs
+
+  // Every pass of every stage of the rank, once.
+  void check_passes(int rank) const {
+    const std::string who = "rank " + std::to_string(rank) + " of a pipeline's order";
+    const auto& turns = order_.turns[static_cast<size_t>(rank)];
+    const std::set<Turn> seen(turns.begin(), turns.end());
+    for (const Turn& turn : turns) {
+      if (turn.micro_batch >= 0 && turn.micro_batch < order_.micro_batches && turn.chunk >= 0 &&
+          turn.chunk < order_.stages_per_rank)
+        continue;
+      refuse(who + " runs " + name_of(turn) + ", but there are micro-batches 0 to " +
+                 std::to_string(order_.micro_batches - 1) + " and stages 0 to " +
+                 std::to_string(order_.stages_per_rank - 1) + " of a rank",
+             "leave it out");
+    }
+    for (int chunk = 0; chunk < order_.stages_per_rank; ++chunk) {
+      for (int m = 0; m < order_.micro_batches; ++m) {
+        for (const Pass pass : {Pass::kForward, Pass::kBackward, Pass::kWeights}) {
+          const Turn wanted{pass, m, chunk};
+          if ((pass != Pass::kWeights || split_) && !seen.contains(wanted))
+            refuse(who + " never runs " + name_of(wanted), "every pass of every micro-batch once on its rank");
+        }
+      }
+    }
+    if (seen.size() == turns.size()) return;
+    std::set<Turn> before;
+    for (const Turn& turn : turns) {
+      if (!before.insert(turn).second) refuse(who + " runs " + name_of(turn) + " twice", "leave the second one out");
+    }
+  }
 
   const Turn* next(int rank) const {
     const auto& turns = order_.turns[static_cast<size_t>(rank)];
@@ -115,9 +112,17 @@ class Clock {
     return out;
   }
 
+  // Of a pass in done_.
+  size_t place(int rank, const Turn& turn) const {
+    return (static_cast<size_t>(order_.stage_of(rank, turn.chunk)) * 3 + static_cast<size_t>(turn.pass)) *
+               static_cast<size_t>(order_.micro_batches) +
+           static_cast<size_t>(turn.micro_batch);
+  }
+  int end_of(const Place& one) const { return done_[place(one.first, one.second)]; }
+
   std::optional<Place> missing(int rank, const Turn& turn) const {
     for (const Place& one : needs(rank, turn)) {
-      if (!done_.contains(one)) return one;
+      if (end_of(one) == 0) return one;
     }
     return std::nullopt;
   }
@@ -125,9 +130,9 @@ class Clock {
   void take(int rank, const Turn& turn) {
     auto& ends = ends_[static_cast<size_t>(rank)];
     int begin = ends.empty() ? 0 : ends.back();
-    for (const Place& one : needs(rank, turn)) begin = std::max(begin, done_.at(one));
+    for (const Place& one : needs(rank, turn)) begin = std::max(begin, end_of(one));
     ends.push_back(begin + (turn.pass == Pass::kBackward && !split_ ? 2 : 1));
-    done_[{rank, turn}] = ends.back();
+    done_[place(rank, turn)] = ends.back();
     ++at_[static_cast<size_t>(rank)];
   }
 
@@ -151,7 +156,7 @@ class Clock {
   const bool split_;
   std::vector<size_t> at_;
   std::vector<std::vector<int>> ends_;
-  std::map<Place, int> done_;
+  std::vector<int> done_;  // when each pass ends; 0 = it has not run
 };
 
 constexpr size_t kMostBytes = 16 << 20;  // 64 ranks of 8 stages and 1024 micro-batches take 12 MB
@@ -166,6 +171,11 @@ class Parser {
       fail("the first line is \"herd-pipeline-order 1\"");
     PipelineOrder order;
     head(next_line(), order);
+    try {
+      order.check_sizes();
+    } catch (const Error& error) {
+      throw Error(error.code(), name_ + ", line " + std::to_string(line_) + ": " + error.message());
+    }
     for (int rank = 0; rank < order.ranks; ++rank) turns(next_line(), rank, order);
     if (!next_line().empty()) fail("nothing follows the turns of the last rank");
     return order;
@@ -244,8 +254,33 @@ bool PipelineOrder::splits_backward() const {
                      [&](const auto& of_rank) { return std::any_of(of_rank.begin(), of_rank.end(), is_weights); });
 }
 
+void PipelineOrder::check_sizes() const {
+  if (ranks < 1 || stages_per_rank < 1 || micro_batches < 1) {
+    refuse("an order has at least one rank, stage and micro-batch, got " + std::to_string(ranks) + " ranks, " +
+               std::to_string(stages_per_rank) + " stages a rank and " + std::to_string(micro_batches) +
+               " micro-batches",
+           "numbers from 1");
+  }
+  if (folded && stages_per_rank != 2) {
+    refuse("a folded order has two stages a rank, there and back, got " + std::to_string(stages_per_rank),
+           "stages_per_rank 2");
+  }
+  const double passes = 3.0 * ranks * stages_per_rank * micro_batches;
+  if (passes > static_cast<double>(kMostTurns)) {
+    refuse("the passes of all ranks of an order, forward and both halves of a backward, are at most " +
+               std::to_string(kMostTurns) + ", but 3 * " + std::to_string(ranks) + " ranks * " +
+               std::to_string(stages_per_rank) + " stages * " + std::to_string(micro_batches) +
+               " micro-batches are more",
+           "fewer micro-batches");
+  }
+}
+
 std::vector<std::vector<int>> times_of(const PipelineOrder& order) {
-  check_counts(order);
+  order.check_sizes();
+  if (order.turns.size() != static_cast<size_t>(order.ranks)) {
+    refuse("an order of " + std::to_string(order.ranks) + " ranks has turns of " + std::to_string(order.turns.size()),
+           "a line \"rank R: ...\" for each rank");
+  }
   return Clock(order).run();
 }
 

@@ -31,6 +31,8 @@ struct Turn {
   auto operator<=>(const Turn&) const = default;
 };
 
+constexpr int64_t kMostTurns = int64_t{1} << 22;  // of all ranks of an order
+
 struct PipelineOrder {
   int ranks = 1, stages_per_rank = 1, micro_batches = 1;
   bool folded = false;                   // REQUIRES two stages a rank
@@ -40,6 +42,8 @@ struct PipelineOrder {
   int rank_of(int stage) const;
   int chunk_of(int stage) const;
   bool splits_backward() const;  // whether any turn is of Pass::kWeights
+  // Throws kBadConfig unless there are ranks, stages and micro-batches, and all their passes are kMostTurns or fewer.
+  void check_sizes() const;
   bool operator==(const PipelineOrder&) const = default;
 };
 

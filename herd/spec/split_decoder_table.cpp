@@ -28,7 +28,7 @@ BlockShape TableBuilder::cut_embedding() const {
 
 BlockShape TableBuilder::positions() const {
   BlockShape block = part("positions", Split::kSequence);
-  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
+  const int64_t rd = rows_of_rank() * D_ * element_;
   block.forward.memory_bytes = block.backward.memory_bytes = static_cast<double>(3 * rd);
   block.forward.scratch_bytes = block.backward.scratch_bytes = rd;
   block.backward_reads_weights = false;
@@ -37,8 +37,8 @@ BlockShape TableBuilder::positions() const {
 
 BlockShape TableBuilder::norm(const std::string& name) const {
   BlockShape block = part(name, Split::kSequence);
-  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
-  block.graph_bytes = rd + norm_bytes(rows);
+  const int64_t rd = rows_of_rank() * D_ * element_;
+  block.graph_bytes = rd + norm_bytes(rows_of_rank());
   block.forward.memory_bytes = static_cast<double>(2 * rd);
   block.backward.memory_bytes = static_cast<double>(5 * rd);
   block.backward.scratch_bytes = rd;
@@ -81,7 +81,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
 // The residual plus what dropout leaves of a sum and its bias. Keeps nothing: its gradients need none of them.
 BlockShape TableBuilder::add(const std::string& name) const {
   BlockShape block = part(name, Split::kSequence);
-  const int64_t rows = sequence_ ? (R_ + tp_ - 1) / tp_ : R_, rd = rows * D_ * element_;
+  const int64_t rd = rows_of_rank() * D_ * element_;
   block.backward_reads_weights = false;
   block.forward.memory_bytes = static_cast<double>(4 * rd);
   block.backward.memory_bytes = static_cast<double>(2 * rd);

@@ -87,7 +87,8 @@ std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
     throw Error(Code::kBadConfig,
                 "the stages of a pipeline, mesh.pp times those of a rank, must not exceed the blocks of the model: " +
                     std::to_string(stages) + " > " + std::to_string(layers.size()) +
-                    "\n  fix: " + std::to_string(layers.size()) + " stages or fewer");
+                    "\n  fix: a product of mesh.pp and strategy.stages_per_rank of at most " +
+                    std::to_string(layers.size()));
   }
   const std::vector<int> of_layers = Cuts(layers, static_cast<size_t>(stages)).best();
   std::vector<int> out;

@@ -60,6 +60,8 @@ class TableBuilder {
   int64_t feeds(const LayerStyle& style) const;  // R*F tensors that the feed-forward part keeps
   int64_t norm_bytes(int64_t rows) const;        // that a norm keeps beside its input
   BlockShape part(const std::string& name, Split split) const;
+  // Rows that norms, sums and dropout work on: with sequence parallel the longest shard of them.
+  int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }
 
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
   bool sequence_ = false;                       // parallel

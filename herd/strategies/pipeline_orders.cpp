@@ -129,6 +129,7 @@ PipelineOrder pipeline_order(std::string_view name, const spec::PipelineForm& fo
   for (const auto& [known, turns] : kOrders) {
     if (known != name) continue;
     PipelineOrder order{ranks, form.stages_per_rank, micro_batches, form.folded, {}};
+    order.check_sizes();
     for (int rank = 0; rank < ranks; ++rank) order.turns.push_back(turns(order, rank));
     return order;
   }

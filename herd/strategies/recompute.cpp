@@ -50,7 +50,8 @@ std::vector<Op> run_again(const std::map<int, Op>& forwards, const std::vector<i
 
 }  // namespace
 
-Recompute::Recompute(int every, std::vector<int> layers) : every_(every), layers_(std::move(layers)) {
+Recompute::Recompute(int every, std::vector<int> layers, std::vector<int> stages)
+    : every_(every), layers_(std::move(layers)), stages_(std::move(stages)) {
   if (every < 1) {
     throw Error(Code::kBadConfig,
                 "recompute every K blocks needs K >= 1, got " + std::to_string(every) + "\n  fix: every:1");
@@ -73,10 +74,12 @@ program::Program Recompute::rewrite(program::Program step) const {
     segment.clear();
   };
   const auto layer_of = [&](int block) { return layers_[static_cast<size_t>(block)]; };
+  const auto stage_of = [&](int block) { return stages_.empty() ? 0 : stages_[static_cast<size_t>(block)]; };
   if (!forwards.empty()) {
     for (const auto& [block, op] : forwards.begin()->second) {
-      const bool follows = segment.empty() || layer_of(block) <= layer_of(segment.back()) + 1;  // in the same stage
-      if (!follows || (!segment.empty() && layer_of(block) >= layer_of(segment.front()) + every_)) end_segment();
+      const bool ends = !segment.empty() && (layer_of(block) >= layer_of(segment.front()) + every_ ||
+                                             stage_of(block) != stage_of(segment.back()));
+      if (ends) end_segment();
       segment.push_back(block);
     }
   }

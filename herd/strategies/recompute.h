@@ -18,13 +18,14 @@ namespace herd::strategies {
 class Recompute final : public Strategy {
  public:
   // K layers; throws kBadConfig if every < 1. `layers`: of each block, the first and the last of them left as they are.
-  Recompute(int every, std::vector<int> layers);
+  // `stages`: of each block in a pipeline, whose stages have segments of their own; empty = there is one.
+  Recompute(int every, std::vector<int> layers, std::vector<int> stages = {});
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
   int every_;
-  std::vector<int> layers_;
+  std::vector<int> layers_, stages_;
 };
 
 // K of strategy.recompute: "full" 1, "sqrt" round(sqrt(L)), "every:K"; 0 for "none" and for "selective", which the

@@ -49,7 +49,7 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
   expected.mesh = layout.mesh;
   expected.data = layout.data;
   expected.stage_axis = layout.stage;
-  expected.block_stage = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
+  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
 }
 
@@ -129,17 +129,17 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
   add(std::make_unique<MicroBatches>(layout.micro_batches));
   const Stages stages = stages_of(model, layout.pp, layout.pipeline);
+  const std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, layout.pp * layout.pipeline.stages_per_rank);
   if (layout.pp > 1) {
     spec::PipelineOrder order = pipeline_order(run, layout);
     if (order.splits_backward()) add(std::make_unique<SplitBackward>(model));
     proof.staged = true;
-    std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, order.stages());
-    add(std::make_unique<Pipeline>(layout.stage, std::move(stage_of_blocks), std::move(order), run.strategy.pipeline));
+    add(std::make_unique<Pipeline>(layout.stage, stage_of_blocks, std::move(order), run.strategy.pipeline));
   }
   // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
   const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
   if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers)))
-    add(std::make_unique<Recompute>(every, layers));
+    add(std::make_unique<Recompute>(every, layers, stage_of_blocks));
   const bool split = model.is_split() && layout.tensor != kNoAxis;
   if (split) {
     proof.split = true;
@@ -245,7 +245,9 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
   Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
   out.run.mesh.pp = stages;
   out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
-  const int64_t micro_batches = whole ? layout.micro_batches : std::min(layout.micro_batches, stages + 2);
+  // Two groups of those that an order lets take turns, and one more.
+  const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);
+  const int64_t micro_batches = whole ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
   out.run.train.micro_batch = layout.micro_batch;
   out.run.train.batch = micro_batches * layout.micro_batch * two(layout.dp) * two(layout.fsdp);
   if (run.model.frozen == "none")  // whose patterns may name any layer

@@ -39,8 +39,9 @@ program::SlotRules slot_rules(const spec::RunFile& run);
 // Groups whose weights ZeRO-3 keeps whole, at most (zero3.h). A number that is left to herd counts 0, likewise.
 int64_t groups_kept_whole(const spec::RunFile& run);
 
-// The rows that this run needs, in canonical order: micro-batches, pipeline, recompute, data parallel, ZeRO 1 to its
-// stage, replicas, shared groups, clip, states on the host.
+// The rows that this run needs, in canonical order: micro-batches, backward in two halves, pipeline, recompute, tensor
+// parallel, micro-batches that take turns, data parallel, ZeRO 1 to its stage, replicas, shared groups, clip, states on
+// the host.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
 
 // What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives

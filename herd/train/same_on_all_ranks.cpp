@@ -25,7 +25,8 @@ std::string quoted(const std::vector<std::string_view>& lines, size_t at) {
 
 }  // namespace
 
-void check_same_on_all_ranks(Communicator& comm, std::string_view what, const std::vector<std::string>& lines) {
+void check_same_on_all_ranks(Communicator& comm, std::string_view what, const std::vector<std::string>& lines,
+                             std::string_view fix) {
   std::string text;
   for (const std::string& line : lines) text += line + "\n";
   const auto bytes = static_cast<int64_t>(text.size());
@@ -56,7 +57,7 @@ void check_same_on_all_ranks(Communicator& comm, std::string_view what, const st
     if (at == first.size() && at == other.size()) continue;
     throw Error(Code::kBadConfig, std::string(what) + " " + std::to_string(at) + ": rank 0 has " + quoted(first, at) +
                                       ", rank " + std::to_string(rank) + " has " + quoted(other, at) +
-                                      "\n  fix: build the same module on every rank");
+                                      "\n  fix: " + std::string(fix));
   }
 }
 

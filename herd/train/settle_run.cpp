@@ -3,12 +3,15 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <sstream>
 #include <vector>
 
 #include "herd/planner/gradient_algorithm.h"
 #include "herd/spec/model_table.h"
+#include "herd/spec/pipeline_order.h"
 #include "herd/strategies/table.h"
 #include "herd/topology/text.h"
+#include "herd/train/same_on_all_ranks.h"
 #include "herd/train/shared_error.h"
 
 namespace herd::train {
@@ -57,10 +60,21 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   }
 }
 
+// Each rank reads the file of an order itself: of two that differ, messages would meet the wrong passes.
+void check_order_file(const spec::RunFile& run, Communicator& comm) {
+  const std::string file = spec::order_file_of(run);
+  if (run.mesh.pp == 1 || file.empty()) return;
+  std::istringstream text(to_text(spec::load_pipeline_order(file)));
+  std::vector<std::string> lines;
+  for (std::string line; std::getline(text, line);) lines.push_back(line);
+  check_same_on_all_ranks(comm, file + " line", lines, "one file for all ranks: copy it to every host");
+}
+
 }  // namespace
 
 planner::Settled settle_run(const spec::RunFile& run, Communicator& comm) {
   spec::resolve(run, comm.size());  // what every rank refuses
+  check_order_file(run, comm);
   Verdict verdict;
   if (comm.rank() == 0) verdict = choose(run, comm);
   std::vector<int64_t> code = {verdict.code};

@@ -8,6 +8,7 @@
 
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
+#include "herd/program/passes.h"
 #include "herd/train/shared_error.h"
 
 namespace herd::train {
@@ -37,11 +38,6 @@ std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable
 // Figures are of forward; a graph that is computed again takes as long.
 OpKind timed_as(OpKind kind) {
   return kind == OpKind::kRecompute ? OpKind::kForward : kind == OpKind::kBackwardWeight ? OpKind::kBackward : kind;
-}
-
-bool is_timed(OpKind kind) {
-  return kind == OpKind::kForward || kind == OpKind::kRecompute || kind == OpKind::kLoss || kind == OpKind::kBackward ||
-         kind == OpKind::kBackwardWeight;
 }
 
 runtime::StepInput made_up_tokens(const spec::RunFile& run, int64_t rows) {
@@ -82,7 +78,7 @@ void TimedPasses::run() {
   totals_.push_back(0);
   for (const runtime::OpTime& time : executor_.times()) {
     const program::Op& op = executor_.program().ops[static_cast<size_t>(time.op)];
-    if (!is_timed(op.kind)) continue;
+    if (!is_pass(op)) continue;
     auto& times = times_[{timed_as(op.kind), op.block}];
     if (op.kind == OpKind::kBackwardWeight)  // the other half of the one before it
       times.back() += time.end_us - time.begin_us;

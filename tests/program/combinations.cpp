@@ -108,7 +108,7 @@ Compiled compile(const Combination& c) {
   out.expected.data = layout.data;
   out.expected.stage_axis = layout.stage;
   const strategies::Stages stages = strategies::stages_of(model, c.pp);
-  out.expected.block_stage = stages.of_blocks;
+  out.expected.block_rank = stages.of_blocks;
   out.expected.proof.staged = c.pp > 1;
   const int zero_stage = c.dp > 1 ? c.zero : 0;
   const int shards = zero_stage > 0 ? layout.data : kNoAxis;

@@ -98,8 +98,9 @@ TEST(Interleave, ChangesNothingButTheSequence) {
 
 TEST(Interleave, IsRefusedInAPipeline) {
   const auto refused = [](const std::string& keys) { return spec::parse_run_text(keys, "test"); };
-  EXPECT_ERROR(refused("[mesh]\npp = 2\n[strategy]\ninterleave_micro_batches = 2\n"), Code::kBadConfig,
-               "strategy.interleave_micro_batches = 2 needs mesh.pp = 1", "got mesh.pp = 2", "fix: ");
+  EXPECT_ERROR(refused("[mesh]\ntp = 2\npp = 2\n[strategy]\ninterleave_micro_batches = 2\n"), Code::kBadConfig,
+               "strategy.interleave_micro_batches = 2 needs mesh.tp > 1", "mesh.pp = 2", "fix: ");
+  EXPECT_ERROR(refused("[strategy]\ninterleave_micro_batches = 2\n"), Code::kBadConfig, "got mesh.tp = 1");
 }
 
 }  // namespace

@@ -107,6 +107,23 @@ TEST(PipelineOrder, LeavesRanksIdleForAsLongAsThePapersSay) {
   }
 }
 
+// Between a rank's first pass and its last.
+TEST(PipelineOrder, OfAFoldedPipelineKeepsAllRanksBusy_FromSoManyMicroBatchesOn) {
+  for (int p = 2; p <= 8; ++p) {
+    for (int m = 1; m <= 24; ++m) {
+      const PipelineOrder order = pipeline_order("zero_bubble_v", {2, true}, p, m);
+      int most = 0;
+      for (const auto& times : times_of(order)) most = std::max(most, times.back() - times.front() + 1 - 6 * m);
+      EXPECT_EQ(most == 0, m >= 2 * p - 1) << p << " ranks, micro-batches " << m;
+    }
+  }
+}
+
+TEST(PipelineOrder, OfManyRanksIsWrittenAndTimedAtOnce_AndOneOfTooManyPassesIsRefused) {
+  EXPECT_EQ(idle(pipeline_order("1f1b", {}, 20000, 1)), 3 * 19999);
+  EXPECT_ERROR(pipeline_order("1f1b", {}, 65536, 65536), Code::kBadConfig, "at most 4194304", "65536 ranks", "fix: ");
+}
+
 // Passes of stages that wait in memory for what ends them, at the worst moment of a rank.
 int held(const PipelineOrder& order, size_t rank) {
   const Pass ends = order.splits_backward() ? Pass::kWeights : Pass::kBackward;
@@ -129,8 +146,12 @@ TEST(PipelineOrder, HoldsNoMoreThanThePapersSay) {
         EXPECT_EQ(of("1f1b", {}), std::min(m, p - rank));
         EXPECT_LE(of("zero_bubble_h1", {}), std::min(m, p));
         EXPECT_LE(of("zero_bubble_v", {2, true}), std::min(2 * m, 2 * p));
-        if (m % p == 0) {
-          EXPECT_EQ(of("interleaved", {2}), std::min(2 * m, p + 2 * (p - 1 - rank) + 1));
+        for (const int v : {2, 3}) {
+          const int most = of("interleaved", {v});
+          if (m % p == 0) {
+            EXPECT_DOUBLE_EQ(most, v * spec::micro_batches_in_flight(spec::Pipeline::kInterleaved, p, m, rank, v));
+          }
+          EXPECT_LE(most, std::min(v * m, (v - 1) * (2 * p - 1) + 2 * (p - 1 - rank) + 1));
         }
       }
     }
@@ -203,6 +224,9 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   refused(head + "rank 0: F0 B0@9\n", "runs B0@9, but there are micro-batches 0 to 0");
   refused(head + "rank 0: F0 B0\nrank 1:\n", "line 4: nothing follows");
   refused(head + "rank 0: F0 B0 W0 W0\n", "twice");
+  refused("herd-pipeline-order 1\nranks 1 stages_per_rank 1048576 micro_batches 1048576\nrank 0: F0\n",
+          "line 2: the passes of all ranks of an order");
+  refused("herd-pipeline-order 1\nranks 1048577 stages_per_rank 1 micro_batches 1\n", "line 2: a number from 1");
   refused("herd-pipeline-order 1\nranks 1 stages_per_rank 1 micro_batches 1 folded\nrank 0: F0 B0\n", "two stages");
   std::filesystem::remove(path);
   EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, "no file that can be read");

@@ -16,7 +16,7 @@ TEST(Quotient, ProvesALargeRun) {
       names.push_back(row.strategy->name());
     return names;
   };
-  int index = 0;
+  int index = 0, drawn = 0;
   for (const int tp : {1, 2, 6, 9}) {
     for (const int pp : {1, 2, 8}) {
       for (const auto& [dp, fsdp] : {std::pair(1, 1), {16, 1}, {4, 8}}) {
@@ -29,7 +29,9 @@ TEST(Quotient, ProvesALargeRun) {
           run.mesh = {.dp = dp, .fsdp = fsdp, .tp = tp, .pp = pp};
           run.strategy.zero = dp * fsdp > 1 ? zero : 0;
           run.strategy.recompute = index % 2 == 0 ? "every:3" : "none";
-          run.strategy.pipeline = index % 2 == 0 ? "1f1b" : "zero_bubble_h1";
+          const char* orders[] = {"1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"};
+          run.strategy.pipeline = orders[drawn++ % 4];
+          if (pp == 1 && tp > 1) run.strategy.interleave_micro_batches = 1 + drawn % 3;
           const spec::Layout layout = spec::resolve(run, ranks);
           const Quotient quotient = quotient_of(run, layout);
           const spec::Layout small = spec::resolve(quotient.run, quotient.ranks);

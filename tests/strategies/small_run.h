@@ -44,7 +44,7 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
   expected.mesh = layout.mesh;
   expected.data = layout.data;
   expected.stage_axis = layout.stage;
-  expected.block_stage = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
+  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);
   return expected;

@@ -3,19 +3,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "command.h"
-#include "herd/storage/checkpoint_folder.h"
-#include "herd/storage/metrics.h"
+#include "layout_moves.h"
 
 namespace herd::train {
 namespace {
-
-std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
-
-std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
 
 const std::vector<std::string> kRun = {"train.steps=20", "optimizer.lr=3e-4", "train.eval_every=10",
                                        "checkpoint.every=10", "health.replica_hash_every=5"};
@@ -28,31 +19,13 @@ TEST(OffloadCommand, TrainsAsOthersDo_AndCheckpointsMoveBothWays) {
     ASSERT_EQ(folder.train("plain" + precision, 1, overrides).status, 0);
     const auto expected = metrics_of(folder.root / ("plain" + precision));
     // 16-bit sums in another order differ by half their last bit (random_parity_test.cpp).
-    const double losses = precision == "fp32" ? 2e-6 : 0x1p-8, norms = precision == "fp32" ? 1e-5 : 0x1p-6;
-    const auto expect_same = [&](const std::string& name) {
-      const auto steps = metrics_of(folder.root / name);
-      ASSERT_EQ(steps.size(), expected.size()) << name;
-      for (size_t i = 0; i < steps.size(); ++i) {
-        EXPECT_NEAR(steps[i].loss, expected[i].loss, losses * expected[i].loss) << name << " step " << i;
-        EXPECT_NEAR(steps[i].grad_norm, expected[i].grad_norm, norms * expected[i].grad_norm) << name << " step " << i;
-      }
-    };
-    const std::pair<std::vector<std::string>, std::vector<std::string>> moves[] = {
-        {{kOffload}, {}},
-        {{"strategy.zero=3"}, {kOffload, "strategy.zero=2"}},
-        {{kOffload, "mesh.pp=2"}, {kOffload, "mesh.tp=2"}}};
+    const Tolerance within = precision == "fp32" ? Tolerance{} : Tolerance{0x1p-8, 0x1p-6};
+    const std::pair<Layout, Layout> moves[] = {{{2, {kOffload}}, {2}},
+                                               {{2, {"strategy.zero=3"}}, {2, {kOffload, "strategy.zero=2"}}},
+                                               {{2, {kOffload, "mesh.pp=2"}}, {2, {kOffload, "mesh.tp=2"}}}};
     int index = 0;
-    for (const auto& [from, to] : moves) {
-      const std::string name = "move" + std::to_string(index++) + precision;
-      const Ended first = folder.train(name, 2, with(overrides, from));
-      ASSERT_EQ(first.status, 0) << first.output;
-      expect_same(name);
-      fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
-      const Ended second = folder.train(name, 2, with(overrides, to));
-      ASSERT_EQ(second.status, 0) << second.output;
-      EXPECT_THAT(second.output, testing::HasSubstr("resumed from"));
-      expect_same(name);
-    }
+    for (const auto& move : moves)
+      expect_moves(folder, "move" + std::to_string(index++) + precision, overrides, expected, move, within);
   }
 }
 

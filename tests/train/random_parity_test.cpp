@@ -223,7 +223,11 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InSeveralStagesOfEachRank) {
                      seed % 2 == 0 ? "gpt" : "llama", stages});
     }
   }
-  check(all, 17, 6);
+  if (std::getenv("HERD_FULL_TESTS") == nullptr) {  // one of up to four ranks, another for each stage and precision
+    std::erase_if(all, [](const Combination& c) { return c.ranks > 4; });
+    all = {all[static_cast<size_t>(4 * (precision == "fp32" ? 0 : precision == "bf16" ? 1 : 2) + zero) % all.size()]};
+  }
+  check(all, 1, 6);
 }
 
 // Rows that ranks share unevenly, vocabularies that they do not share alike, more stages and shards beside them.

@@ -5,43 +5,17 @@
 
 #include <cmath>
 
-#include "command.h"
-#include "herd/storage/checkpoint_folder.h"
-#include "herd/storage/metrics.h"
+#include "layout_moves.h"
 
 namespace herd::train {
 namespace {
 
 using testing::HasSubstr;
 
-std::vector<StepMetrics> metrics_of(const fs::path& run) { return read_metrics(run / "metrics.jsonl"); }
-
-struct Layout {
-  int ranks = 1;
-  std::vector<std::string> overrides = {};
-};
-
-std::vector<std::string> with(std::vector<std::string> all, const std::vector<std::string>& more) {
-  all.insert(all.end(), more.begin(), more.end());
-  return all;
-}
-
 // A vocabulary that two ranks don't share alike.
 const std::vector<std::string> kRun = {"model.layers=4",      "model.heads=4",     "model.vocab=301",
                                        "train.steps=20",      "optimizer.lr=3e-4", "train.eval_every=10",
                                        "checkpoint.every=10", "model.dropout=0.1", "health.replica_hash_every=5"};
-
-// Losses and norms of each step, and of the validation.
-void expect_same(const std::vector<StepMetrics>& steps, const std::vector<StepMetrics>& expected,
-                 const std::string& what) {
-  ASSERT_EQ(steps.size(), expected.size()) << what;
-  for (size_t i = 0; i < steps.size(); ++i) {
-    EXPECT_NEAR(steps[i].loss, expected[i].loss, 2e-6 * expected[i].loss) << what << " step " << i;
-    EXPECT_NEAR(steps[i].grad_norm, expected[i].grad_norm, 1e-5 * expected[i].grad_norm) << what << " step " << i;
-    EXPECT_EQ(steps[i].tokens, expected[i].tokens);
-  }
-  EXPECT_NEAR(*steps.back().val_loss, *expected.back().val_loss, 2e-6 * *expected.back().val_loss) << what;
-}
 
 TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
   RunFolder folder;
@@ -55,17 +29,8 @@ TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
         {{8, {"mesh.tp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {4, {"mesh.tp=4"}}},
         {{2, {"strategy.zero=3"}}, {4, {"mesh.tp=2", "strategy.zero=3"}}}};
     int index = 0;
-    for (const auto& [from, to] : moves) {
-      const std::string name = "move" + std::to_string(index++) + tied;
-      const Ended first = folder.train(name, from.ranks, with(overrides, from.overrides));
-      ASSERT_EQ(first.status, 0) << first.output;
-      expect_same(metrics_of(folder.root / name), expected, name);
-      fs::remove_all(folder.root / name / "checkpoints" / checkpoint_folder_name(20));
-      const Ended second = folder.train(name, to.ranks, with(overrides, to.overrides));
-      ASSERT_EQ(second.status, 0) << second.output;
-      EXPECT_THAT(second.output, HasSubstr("resumed from"));
-      expect_same(metrics_of(folder.root / name), expected, name + " resumed");
-    }
+    for (const auto& move : moves)
+      expect_moves(folder, "move" + std::to_string(index++) + tied, overrides, expected, move);
   }
 }
 
