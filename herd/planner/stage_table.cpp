@@ -27,8 +27,7 @@ StageCost cost_of(const spec::ModelTable& model, const spec::BlockInterval& bloc
   for (size_t b = blocks.begin; b < blocks.end; ++b) {
     const spec::BlockShape& block = model.blocks[b];
     groups.insert(block.groups.begin(), block.groups.end());
-    for (const spec::Cost* cost : {&block.forward, &block.backward})
-      out.flops += cost->matmul_flops + cost->attention_flops;
+    out.flops += arithmetic_of(block);
   }
   for (const int group : groups) out.parameters += static_cast<double>(model.group_elements(group));
   const std::string &first = model.blocks[blocks.begin].name, &last = model.blocks[blocks.end - 1].name;

@@ -12,12 +12,6 @@ namespace {
 constexpr double kNever = std::numeric_limits<double>::infinity();
 constexpr double kRounding = 1 + 1e-9;  // sums of the same flops in another order
 
-double arithmetic(const BlockShape& block) {
-  double flops = 0;
-  for (const Cost* cost : {&block.forward, &block.backward}) flops += cost->matmul_flops + cost->attention_flops;
-  return flops;
-}
-
 class Cuts {
  public:
   Cuts(const std::vector<double>& layers, size_t stages) : stages_(stages), sums_{0} {
@@ -74,13 +68,19 @@ class Cuts {
 
 }  // namespace
 
+double arithmetic_of(const BlockShape& block) {
+  double flops = 0;
+  for (const Cost* cost : {&block.forward, &block.backward}) flops += cost->matmul_flops + cost->attention_flops;
+  return flops;
+}
+
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
   std::vector<double> layers;  // flops of each; blocks of one layer follow each other
   std::vector<size_t> layer_of;
   for (const BlockShape& block : model.blocks) {
     if (layer_of.empty() || block.layer != model.blocks[layer_of.size() - 1].layer || block.layer < 0)
       layers.push_back(0);
-    layers.back() += arithmetic(block);
+    layers.back() += arithmetic_of(block);
     layer_of.push_back(layers.size() - 1);
   }
   if (stages < 1 || static_cast<size_t>(stages) > layers.size()) {

@@ -13,6 +13,9 @@ namespace herd::spec {
 // Throws kBadConfig unless 1 <= stages <= blocks.
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages);
 
+// FLOPs of both passes over a block, for one micro-batch: what a cut goes by.
+double arithmetic_of(const BlockShape& block);
+
 // Blocks [begin, end) of a stage.
 struct BlockInterval {
   size_t begin = 0, end = 0;

@@ -34,7 +34,6 @@ class Turns {
     stretches.back().units += units;
     stretches.back().ops.push_back(std::move(op));
   }
-  size_t size() const { return waiting_.size(); }
 
   void write(std::vector<Op>& out) {
     int computed = 0, sent = 0;  // when the compute lane and that of collectives are free
