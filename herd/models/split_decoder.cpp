@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <map>
 
 #include "herd/base/check.h"
@@ -44,6 +45,7 @@ class SplitBuilder {
   std::shared_ptr<nn::ParameterGroup> make_group(const spec::ParameterGroupShape& group) const {
     std::vector<ParameterSpec> specs;
     bool is_cut = false;
+    const int part = place_ / group.copies();
     for (const spec::ParameterShape& parameter : group.parameters) {
       ParameterSpec spec = whole_.at(parameter.name);
       std::vector<nn::Span> spans;
@@ -56,7 +58,7 @@ class SplitBuilder {
                                                 nn::GroupOptions{.dtype = scalar_type_of(table_.compute),
                                                                  .gradient_dtype = scalar_type_of(table_.gradient),
                                                                  .frozen = group.frozen,
-                                                                 .place = is_cut ? place_ : 0});
+                                                                 .place = is_cut ? part : 0});
   }
 
   std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) const {
@@ -80,11 +82,16 @@ class SplitBuilder {
     if (part == "norm_2") return norm(layer + "ln_2");
     if (part == "attention") {
       const int64_t heads = layer_.heads / table_.tp;
-      return std::make_shared<nn::CutAttention>(
-          block.name, groups,
-          nn::AttentionParameters{one(layer + "attn.qkv.weight"), if_there(layer_.biases, layer + "attn.qkv.bias"),
-                                  one(layer + "attn.proj.weight"), nullptr},
-          nn::attention_shape(layer_, heads, heads * place_));
+      nn::AttentionParameters parameters{one(layer + "attn.qkv.weight"),
+                                         if_there(layer_.biases, layer + "attn.qkv.bias"),
+                                         one(layer + "attn.proj.weight"), nullptr};
+      // Copied keys and values have the same names, in a later group.
+      std::reverse(groups.begin(), groups.end());
+      Parameter &weight = one(layer + "attn.qkv.weight"), *bias = if_there(layer_.biases, layer + "attn.qkv.bias");
+      if (&weight != &parameters.qkv_weight) parameters.kv_weight = &weight, parameters.kv_bias = bias;
+      std::reverse(groups.begin(), groups.end());
+      return std::make_shared<nn::CutAttention>(block.name, groups, parameters,
+                                                nn::attention_shape(layer_, heads, heads * place_));
     }
     if (part == "mlp")
       return std::make_shared<nn::CutFeedForward>(

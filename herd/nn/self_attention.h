@@ -18,6 +18,9 @@ struct AttentionParameters {
   Parameter* qkv_bias;    // ((H + 2K) d) or none
   Parameter& out_weight;  // (D, H d)
   Parameter* out_bias;    // (D) or none
+  // Rows of k, then v, where they are a parameter of their own: then the first ones are q's alone.
+  Parameter* kv_weight = nullptr;
+  Parameter* kv_bias = nullptr;
 };
 
 struct AttentionShape {

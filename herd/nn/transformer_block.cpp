@@ -1,5 +1,6 @@
 #include "herd/nn/transformer_block.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "herd/base/error.h"
@@ -47,7 +48,7 @@ std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, con
 
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head) {
   return {.heads = heads,
-          .kv_heads = heads / shape.query_heads_per_key(),
+          .kv_heads = std::max<int64_t>(1, heads / shape.query_heads_per_key()),
           .rotary = shape.rotary ? rotary_frequencies(*shape.rotary, shape.width_of_head()) : at::Tensor(),
           .dropout = shape.dropout,
           .recompute = shape.recompute_attention,

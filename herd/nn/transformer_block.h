@@ -31,7 +31,8 @@ struct TransformerShape {
   int64_t width_of_head() const { return head_width == 0 ? width / heads : head_width; }
 };
 
-// Of `heads` of the layer's heads, from `first_head` on.
+// Of `heads` of the layer's heads, from `first_head` on: those of whole groups that share a key head, or of one such
+// group.
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head = 0);
 
 class TransformerBlock final : public Block {

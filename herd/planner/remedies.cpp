@@ -17,8 +17,8 @@ class Variants {
   Variants(const spec::RunFile& run, int ranks, int ranks_of_host) : run_(run), ranks_(ranks) {
     const auto& model = run.model;
     for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks_of_host); tp *= 2) {
-      if (ranks % tp == 0 && model.heads % tp == 0 && model.kv_heads % tp == 0 && model.ffn % tp == 0)
-        tensor_.push_back(tp);
+      const bool shared = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
+      if (ranks % tp == 0 && model.heads % tp == 0 && shared && model.ffn % tp == 0) tensor_.push_back(tp);
     }
     for (int64_t pp = 1; pp <= std::min<int64_t>(ranks, model.layers) && pp <= 128; pp *= 2) pipeline_.push_back(pp);
     keep(tensor_, run.mesh.tp);

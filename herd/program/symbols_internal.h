@@ -46,6 +46,9 @@ class Model {
   const std::vector<int>& readers_of(int activation) const;  // blocks
   spec::Split split_of(int block) const;
   bool is_cut(int group) const;                             // among ranks of the tensor axis
+  bool is_copied(int group) const;                          // and some of these hold the same part
+  int parts_of(int group) const;                            // that it is cut into
+  int part_of(int group, int rank) const;                   // which of them the rank holds
   bool trains(int rank) const;                              // any of them
   std::set<int> trained_groups() const;                     // of all stages
   int version(int group, int steps) const;                  // of its weights, after so many

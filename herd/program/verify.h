@@ -30,6 +30,7 @@ struct Proof {
   bool staged = false;        // each rank runs the blocks of its own stage, else of all
   bool stages_summed = true;  // gradients hold the contributions of all stages; if not, of their own
   bool rows_summed = true;    // and those of all shards of rows
+  bool copies_summed = true;  // and those of all ranks that hold copies of a part
   bool split = true;          // ranks of the tensor axis share blocks as the model says; if not, each does all of it
   int shard_axis = kNoAxis;   // over which persistent shards are cut
   bool clipped = true;        // steps read a factor that has seen every group
@@ -48,6 +49,8 @@ struct Expectation {
   Mesh mesh = {};
   int data = kNoAxis;                // ranks along it work on samples of their own
   int tensor = kNoAxis;              // ranks along it share the work on each sample
+  std::set<int> copied = {};         // groups of whose parts the ranks along `copies` have the same, each for work of
+  int copies = kNoAxis;              // its own
   int stage_axis = kNoAxis;          // of the pipeline's stages
   std::vector<int> block_rank = {};  // which rank along it runs each block
   Proof proof = {};

@@ -43,6 +43,18 @@ spec::Split Model::split_of(int block) const {
 
 bool Model::is_cut(int group) const { return cut_.contains(group); }
 
+bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied.contains(group); }
+
+int Model::parts_of(int group) const {
+  if (!is_cut(group)) return 1;
+  return expected_.mesh.size(expected_.tensor) / (is_copied(group) ? expected_.mesh.size(expected_.copies) : 1);
+}
+
+int Model::part_of(int group, int rank) const {
+  if (!is_cut(group)) return 0;
+  return expected_.mesh.index(expected_.tensor, rank) / (is_copied(group) ? expected_.mesh.size(expected_.copies) : 1);
+}
+
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);
   return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen.contains(group); });
@@ -73,6 +85,12 @@ std::set<Atom> Model::contributions(int group, int rank) const {
     if (split_of(b) == spec::Split::kSequence) {
       first = expected_.proof.rows_summed ? 0 : own;
       last = expected_.proof.rows_summed ? parts - 1 : own;
+    }
+    // One that reads what others hold too contributes its part, until those of all of them are summed.
+    if (is_copied(group)) {
+      const int copies = expected_.mesh.size(expected_.copies);
+      first = expected_.proof.copies_summed ? own / copies * copies : own;
+      last = expected_.proof.copies_summed ? first + copies - 1 : own;
     }
     for (int m = 0; m < expected_.micro_batches; ++m) {
       for (const int member : members) {

@@ -244,8 +244,8 @@ class LocalOp {
       }
       symbol.atoms = c_.reads[i].atoms;
     }
-    const bool rows = model_.split_of(c_.op.block) == spec::Split::kSequence;
-    const Atom own = here(c_.op.block, rows ? c_.tensor_rank : 0);
+    const bool part = model_.split_of(c_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
+    const Atom own = here(c_.op.block, part ? c_.tensor_rank : 0);
     if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + value_name(value) + " twice");
     return symbol;
   }
@@ -279,7 +279,7 @@ class LocalOp {
       if (c_.op.reads[i].kind != ValueKind::kGradient)
         wrong("makes norms of gradients, not of " + value_name(c_.op.reads[i]));
       check_complete(c_.op.reads[i], c_.reads[i]);
-      const int part = model_.is_cut(c_.reads[i].index) ? c_.tensor_rank : 0;
+      const int part = model_.part_of(c_.reads[i].index, c_.rank);
       const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards, part};
       if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
         wrong("counts " + value_name(c_.op.reads[i]) + " twice");
@@ -300,7 +300,7 @@ class LocalOp {
       }
     }
     for (const int group : model_.trained_groups()) {
-      const int parts = model_.is_cut(group) ? model_.expected().mesh.size(model_.expected().tensor) : 1;
+      const int parts = model_.parts_of(group);
       if (cuts[group].size() != 1 || static_cast<int>(seen[group].size()) != *cuts[group].begin() * parts) {
         wrong("has not seen the whole norm of group " + std::to_string(group));
       }

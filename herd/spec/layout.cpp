@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/spec/model_table.h"
 #include "herd/spec/supported.h"
 
 namespace herd::spec {
@@ -56,7 +57,7 @@ std::string mesh_fix(const std::vector<Size>& axes, int64_t product, int64_t wor
 }
 
 // The table of axes, from the sizes that the layout has.
-void fill_mesh(Layout& layout, bool tied) {
+void fill_mesh(Layout& layout, bool tied, int key_copies) {
   const std::pair<const char*, int> nested[] = {
       {"pp", layout.pp}, {"dp", layout.dp}, {"fsdp", layout.fsdp}, {"cp", layout.cp}, {"tp", layout.tp}};
   layout.mesh.world_size = layout.world_size;
@@ -76,9 +77,10 @@ void fill_mesh(Layout& layout, bool tied) {
     layout.data = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
   layout.stage = layout.mesh.find("pp");
   layout.tensor = layout.mesh.find("tp");
-  if (!tied || layout.stage == kNoAxis || layout.pipeline.folded) return;
-  layout.tied =
-      layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));
+  if (tied && layout.stage != kNoAxis && !layout.pipeline.folded)
+    layout.tied =
+        layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));
+  if (key_copies > 1) layout.keys = key_copies == layout.tp ? layout.tensor : add({"keys", {{1, key_copies}}});
 }
 
 }  // namespace
@@ -128,7 +130,7 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
                                       std::to_string(layout.ep) + " = " + std::to_string(experts_over % layout.ep) +
                                       "\n  fix: mesh.ep = " + std::to_string(experts_over));
   }
-  fill_mesh(layout, run.model.tie_embeddings);
+  fill_mesh(layout, run.model.tie_embeddings, key_copies(run));
   const int64_t n = layout.data_ranks();
   layout.batch = run.train.batch;
   layout.samples_min = layout.batch / n;

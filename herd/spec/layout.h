@@ -13,11 +13,12 @@ namespace herd::spec {
 struct Layout {
   int world_size = 1;
   Mesh mesh = {};  // the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose
-                   // ranks are neighbours; then dp*fsdp where both are there, and the ends of pp where the
-                   // embedding is tied
+                   // ranks are neighbours; then dp*fsdp where both are there, the ends of pp where the embedding is
+                   // tied, and keys where copies of key and value heads are
   int data = kNoAxis;    // of `mesh`: ranks along it work on samples of their own
   int stage = kNoAxis;   // of `mesh`: ranks along it run the stages of one pipeline
   int tensor = kNoAxis;  // of `mesh`: ranks along it share the work on each sample
+  int keys = kNoAxis;    // of `mesh`: ranks of tp that hold the same key and value heads
   int tied = kNoAxis;    // of `mesh`: the ranks of the first and the last stage, where both hold a tied embedding: none
                          // where one rank has both
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;

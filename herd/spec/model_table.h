@@ -13,12 +13,20 @@
 
 namespace herd::spec {
 
+// Indices of a parameter's cut_dim that are cut by themselves (q, k or v). Each part of them is on `copies` neighbours
+// of the tensor axis: more than one where there are fewer key and value heads than ranks.
+struct Segment {
+  int64_t size = 0;
+  int copies = 1;
+};
+
 struct ParameterShape {
   std::string name;                    // "h.3.attn.qkv.weight"
   std::vector<int64_t> sizes;          // of the whole parameter
   int cut_dim = -1;                    // the dimension that tensor-parallel ranks share; -1 = whole on each of them
-  std::vector<int64_t> segments = {};  // of cut_dim, each cut by itself (q, k and v); empty = all of it is one
-  int64_t elements() const;
+  std::vector<Segment> segments = {};  // of cut_dim, one after the other; empty = all of it is one
+  int64_t first = 0;                   // index of cut_dim where they begin: others of this name are in another group
+  int64_t elements() const;            // of its segments
 };
 
 // Parameters that are gathered, reduced and stepped together: those of one block, except that a tied embedding is a
@@ -29,6 +37,7 @@ struct ParameterGroupShape {
   bool frozen = false;                     // not trained: no gradient, no states (frozen.h)
   int64_t elements() const;                // whole
   int64_t elements_of_rank(int tp) const;  // the most that one of `tp` ranks has
+  int copies() const;                      // the most that any of its segments has
 };
 
 struct IndexSpan {
@@ -37,7 +46,8 @@ struct IndexSpan {
 };
 
 // Indices of cut_dim that the rank at `place` of `tp` holds, a span of each segment; none of a parameter that is whole.
-// Of a segment of n indices the place p has [n p / tp, n (p + 1) / tp).
+// Of a segment of n indices in c copies the place p has part p / c of tp / c: [n q / r, n (q + 1) / r) with q = p / c,
+// r = tp / c, rounded down.
 std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place);
 
 // What one pass over a block costs on one rank, for one micro-batch.
@@ -114,17 +124,23 @@ enum class Kernels { kCpu, kDevice };
 // (heads, feed-forward width and vocabulary cut; norms and the residual stream whole) and mesh.cp (T cut). The
 // attention is kMath with dropout, since only that form takes a mask; else kFlash. strategy.recompute = "selective"
 // leaves its T x T matrices out of the graph; backward computes attention again. Throws kBadConfig for a model.kind
-// that has no table, and where tp does not divide heads, kv_heads and ffn, or cp the context.
+// that has no table, and where tp does not divide heads and ffn, where it neither divides kv_heads nor is a multiple of
+// them, or cp does not divide the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // The chain that programs are made of: that of model_table(), but where tensor parallelism cuts the layers of a decoder
 // each of them is norm_1, attention, add_1, norm_2, mlp, add_2, so that the collectives between these are ops.
-// Parameters that are cut and those that are whole form groups of their own, since a group lies one way.
+// Parameters that are cut, those that are whole, and keys and values of which ranks hold copies form groups of their
+// own, since a group lies one way.
 //   Of R rows, D width, a layer's graph keeps R*D elements in each norm's input and each gathered input, 1/tp of what
 //   lies between; with sequence parallelism (strategy.sequence_parallel) the norms' inputs are shards of ceil(R/tp)
 //   rows.
 // Throws as model_table() does. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
+
+// Ranks of the tensor axis that hold the same key and value heads: tp / kv_heads where there are fewer of these than
+// ranks, else 1.
+int key_copies(const RunFile& run);
 
 // Rows of logits that the loss block holds at a time: `rows` in as few equal pieces as keep to 64 MiB of fp32.
 int64_t loss_chunk_rows(int64_t vocab, int64_t rows);

@@ -126,7 +126,29 @@ BlockShape TableBuilder::cut_head() const {
   return block;
 }
 
-// Groups: what is cut, and what is whole, of each layer; positions and the final norm are whole, tokens and head cut.
+namespace {
+
+// Adds the segments of a parameter that each rank has a part of its own of to `cut`, those in copies to `copied`.
+void add_segments(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
+                  std::vector<ParameterShape>& copied) {
+  if (ParameterGroupShape{"", {parameter}}.copies() == 1) return cut.push_back(parameter);
+  int64_t first = 0;
+  for (const Segment& segment : parameter.segments) {
+    std::vector<ParameterShape>& out = segment.copies == 1 ? cut : copied;
+    if (out.empty() || out.back().name != parameter.name) {
+      out.push_back(parameter);
+      out.back().segments.clear();
+      out.back().first = first;
+    }
+    out.back().segments.push_back(segment);
+    first += segment.size;
+  }
+}
+
+}  // namespace
+
+// Groups: what is cut, what is whole, and keys and values of which there are copies, of each layer; positions and the
+// final norm are whole, tokens and head cut.
 ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
@@ -144,14 +166,20 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
   if (gpt) x = add(table.positions(), 0, {table.add_group("wpe", {{"wpe.weight", {m.context, m.width}}})});
   for (int64_t l = 0; l < m.layers; ++l) {
     const std::string name = "h." + std::to_string(l);
-    std::vector<ParameterShape> whole, cut;
-    for (ParameterShape& parameter : table.layer_parameters(name + ".", style))
-      (parameter.cut_dim < 0 ? whole : cut).push_back(std::move(parameter));
+    std::vector<ParameterShape> whole, cut, copied;
+    for (ParameterShape& parameter : table.layer_parameters(name + ".", style)) {
+      if (parameter.cut_dim < 0)
+        whole.push_back(std::move(parameter));
+      else
+        add_segments(parameter, cut, copied);
+    }
     const int own = table.add_group(name, std::move(whole)), shared = table.add_group(name + ".tp", std::move(cut));
+    std::vector<int> of_attention = {shared};
+    if (!copied.empty()) of_attention.push_back(table.add_group(name + ".keys", std::move(copied)));
     const int layer = static_cast<int>(l) + 1;
     const std::vector<int> biases = style.biases ? std::vector<int>{own} : std::vector<int>{};
     add(table.norm(name + ".norm_1"), layer, {own});
-    const int mixed = add(table.cut_attention(name + ".attention", style), layer, {shared});
+    const int mixed = add(table.cut_attention(name + ".attention", style), layer, of_attention);
     const int sum = add(table.add(name + ".add_1"), layer, biases, {x, mixed});
     add(table.norm(name + ".norm_2"), layer, {own});
     const int fed = add(table.cut_feed(name + ".mlp", style), layer, {shared});

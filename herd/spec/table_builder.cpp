@@ -22,10 +22,11 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       F_(m_.ffn > 0 ? m_.ffn : 4 * m_.width),
       sequence_(run.strategy.sequence_parallel && run.mesh.tp > 1),
       cp_(run.mesh.cp),
+      copies_(key_copies(run)),
       selective_(run.strategy.recompute == "selective") {
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
   A_ = m_.heads * head;
-  K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head;
+  K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head * copies_;
   if (run.strategy.precision == "bf16") table_.compute = DType::kBF16;
   if (run.strategy.precision == "fp16") table_.compute = DType::kF16;
   element_ = size_of(table_.compute);
@@ -66,14 +67,15 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
   std::vector<ParameterShape> out;
   add_norm(out, prefix + "ln_1");
   const size_t qkv = out.size();
-  add_linear(out, prefix + "attn.qkv", A_ + 2 * K_, D_, 0, style.biases);
-  for (size_t i = qkv; i < out.size(); ++i) out[i].segments = {A_, K_, K_};
+  const int64_t keys = K_ / copies_;
+  add_linear(out, prefix + "attn.qkv", A_ + 2 * keys, D_, 0, style.biases);
+  for (size_t i = qkv; i < out.size(); ++i) out[i].segments = {{A_}, {keys, copies_}, {keys, copies_}};
   add_linear(out, prefix + "attn.proj", D_, A_, 1, style.biases);
   if (style.positions) out.push_back({prefix + "attn.positions", {32, m_.heads}, 1});
   if (style.memory) {
     add_norm(out, prefix + "ln_memory");
     add_linear(out, prefix + "memory.q", A_, D_, 0, style.biases);
-    add_linear(out, prefix + "memory.kv", 2 * K_, D_, 0, style.biases);
+    add_linear(out, prefix + "memory.kv", 2 * keys, D_, 0, style.biases);
     add_linear(out, prefix + "memory.proj", D_, A_, 1, style.biases);
   }
   add_norm(out, prefix + "ln_2");

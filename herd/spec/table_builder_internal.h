@@ -1,6 +1,7 @@
 // What the layer tables of all kinds share: rows of a transformer layer, and what it costs.
-// R = B*T rows of this rank, D width, A heads * head width, K key/value width, F feed-forward width, S keys that a
-// query meets. Sizes ending in _ are those of one tensor-parallel rank, where tensor parallel cuts them.
+// R = B*T rows of this rank, D width, A heads * head width, K key/value width with the copies of tp ranks, F
+// feed-forward width, S keys that a query meets. Sizes ending in _ are those of one tensor-parallel rank, where tensor
+// parallel cuts them.
 #pragma once
 
 #include <string>
@@ -67,6 +68,7 @@ class TableBuilder {
   bool sequence_ = false;                       // parallel
   int64_t element_ = 4, gradient_element_ = 4;  // bytes
   int64_t cp_ = 1;
+  int copies_ = 1;          // of key and value heads
   bool selective_ = false;  // recompute
   bool in_fp32_ = false;    // fp16 products and attention
   ModelTable table_;

@@ -17,7 +17,8 @@ std::string Clip::name() const { return "clip"; }
 bool Clip::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
   const bool here = counted_.empty() || counted_[static_cast<size_t>(stage)].contains(group);
-  return here && (step.mesh.index(axes_.tensor, step.rank) == 0 || cut_.contains(group));
+  if (!cut_.contains(group)) return here && step.mesh.index(axes_.tensor, step.rank) == 0;
+  return here && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
 }
 
 program::Program Clip::rewrite(program::Program step) const {

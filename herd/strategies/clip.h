@@ -6,7 +6,7 @@
 //   8 bytes a group in one message. In a pipeline a rank has the groups of its stage, and with tensor parallelism its
 //   part of those that are cut: it adds their norms up, norm0, and that is summed over stages and tensor-parallel
 //   ranks. A group that several stages hold counts on the first of them, one that tensor-parallel ranks have whole on
-//   the first.
+//   the first, and so does a part that some of these have copies of.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, section 3.2.
 #pragma once
 
@@ -20,13 +20,16 @@ namespace herd::strategies {
 // kNoAxis where gradients are whole, where every rank has all groups, and where it has all of each.
 struct ClipAxes {
   int shards = kNoAxis, stages = kNoAxis, tensor = kNoAxis;
+  int copies = kNoAxis;  // of tensor-parallel ranks that hold the same part of `copied` groups
 };
 
 class Clip final : public Strategy {
  public:
-  // `counted`: by stage, the groups that count there. `cut`: groups that tensor-parallel ranks have parts of.
-  explicit Clip(const ClipAxes& axes = {}, std::vector<std::set<int>> counted = {}, std::set<int> cut = {})
-      : axes_(axes), counted_(std::move(counted)), cut_(std::move(cut)) {}
+  // `counted`: by stage, the groups that count there. `cut`: groups that tensor-parallel ranks have parts of; `copied`:
+  // those of them that several ranks have the same part of.
+  explicit Clip(const ClipAxes& axes = {}, std::vector<std::set<int>> counted = {}, std::set<int> cut = {},
+                std::set<int> copied = {})
+      : axes_(axes), counted_(std::move(counted)), cut_(std::move(cut)), copied_(std::move(copied)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -35,7 +38,7 @@ class Clip final : public Strategy {
 
   ClipAxes axes_;
   std::vector<std::set<int>> counted_;
-  std::set<int> cut_;
+  std::set<int> cut_, copied_;
 };
 
 }  // namespace herd::strategies

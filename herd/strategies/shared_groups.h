@@ -1,7 +1,8 @@
 // Parameter groups that ranks of an axis hold alike, while each has the contributions of its own work: those of several
-// stages of a pipeline (a tied embedding), and those that work on shards of rows (norms, with sequence parallel). Their
-// gradients are summed over the axis once a step, after every other sum. Weights and states stay alike, since all of
-// these ranks make the same update.
+// stages of a pipeline (a tied embedding), those that work on shards of rows (norms, with sequence parallel), and keys
+// and values, which each rank reads for query heads of its own where there are fewer of them than tensor-parallel
+// ranks. Their gradients are summed over the axis once a step, after every other sum. Weights and states stay alike,
+// since all of these ranks make the same update.
 //   Sent by each of them: 2(n-1)/n of the group's gradient for n ranks, or of its shard.
 // Source: Narayanan et al. 2021, arXiv:2104.04473 (embedding groups of Megatron-LM).
 #pragma once

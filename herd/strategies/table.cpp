@@ -43,6 +43,8 @@ program::Expectation expectation(const spec::ModelTable& model, const spec::Layo
     expected.block_splits.push_back(block.split);
   }
   expected.tensor = layout.tensor;
+  expected.copies = layout.keys;
+  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
   }
@@ -60,6 +62,13 @@ void prove(const std::vector<Program>& programs, program::Expectation expected, 
   const auto findings = verify(programs, expected);
   if (findings.empty()) return;
   throw Error(Code::kBug, "the training step does not prove after " + after + ":\n" + to_string(findings, programs));
+}
+
+int smallest_divisor(int of) {  // but 1, where there is another
+  for (int divisor = 2; divisor * divisor <= of; ++divisor) {
+    if (of % divisor == 0) return divisor;
+  }
+  return of;
 }
 
 bool needs_as_much_memory(const Program& a, const Program& b) {
@@ -121,6 +130,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   program::Proof proof = {.summed = layout.data_ranks() == 1,
                           .stages_summed = false,
                           .rows_summed = false,
+                          .copies_summed = false,
                           .split = false,
                           .clipped = false,
                           .released = false};
@@ -172,13 +182,17 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   proof.rows_summed = true;
   if (const std::vector<int> shared = groups_of_sequence_blocks(model); split && !shared.empty())
     add(std::make_unique<SharedGroups>(layout.tensor, shared));
+  proof.copies_summed = true;
+  const std::vector<int> copied = split ? groups_of_copies(model) : std::vector<int>{};
+  if (!copied.empty()) add(std::make_unique<SharedGroups>(layout.keys, copied));
   if (needs_norm(run)) {
     proof.clipped = true;
     std::set<int> cut;
     for (const spec::BlockShape& block : model.blocks) {
       if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
     }
-    add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis}, stages.counted, cut));
+    add(std::make_unique<Clip>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis, layout.keys},
+                               stages.counted, cut, std::set<int>(copied.begin(), copied.end())));
   }
   if (run.strategy.offload == "states") add(std::make_unique<HostStates>(model.compute == DType::kF32));
   return rows;
@@ -235,14 +249,14 @@ bool is_proved_itself(const Program& step, const spec::Layout& layout) {
 
 Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
   const auto two = [](int size) { return std::min(size, 2); };
-  int tensor = layout.tp;
-  for (int divisor = 2; divisor * divisor <= layout.tp && tensor == layout.tp; ++divisor) {
-    if (layout.tp % divisor == 0) tensor = divisor;
-  }
+  // Where ranks hold copies of keys, two axes lie in that of tensor parallelism.
+  const int copies = spec::key_copies(run), keys = smallest_divisor(layout.tp / copies);
+  const int tensor = copies > 1 ? keys * smallest_divisor(copies) : smallest_divisor(layout.tp);
   // An order in a file is of these stages and micro-batches alone.
   const bool whole = !spec::order_file_of(run).empty();
   const int stages = whole ? layout.pp : std::min(layout.pp, 3);
   Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
+  if (copies > 1) out.run.model.kv_heads = keys;
   out.run.mesh.pp = stages;
   out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
   // Two groups of those that an order lets take turns, and one more.

@@ -68,9 +68,10 @@ inline constexpr size_t kMostProvedOps = 16000;
 bool is_proved_itself(const program::Program& step, const spec::Layout& layout);
 
 // What stands for a large run in its proof: the same strategies on the same kinds of axes, each of two ranks (of tensor
-// parallelism as many as the smallest divisor of it, of a pipeline a first, a middle and a last stage), two
-// micro-batches more than stages and two layers a stage, where the run has more. What rewrites do depends on whether
-// there are others on an axis, before and after a micro-batch, a layer or a stage, not on how many.
+// parallelism as many as the smallest divisor of it, or of its key heads times that of their copies; of a pipeline a
+// first, a middle and a last stage), two micro-batches more than stages and two layers a stage, where the run has more.
+// What rewrites do depends on whether there are others on an axis, before and after a micro-batch, a layer or a stage,
+// not on how many.
 struct Quotient {
   spec::RunFile run;
   int ranks = 1;

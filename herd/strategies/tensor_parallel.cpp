@@ -129,6 +129,14 @@ Program TensorParallel::rewrite(Program step) const {
   return Writer(std::move(step), axis_, sequence_, rows_).run(splits_);
 }
 
+std::vector<int> groups_of_copies(const spec::ModelTable& model) {
+  std::vector<int> groups;
+  for (size_t g = 0; g < model.groups.size(); ++g) {
+    if (model.is_split() && model.groups[g].copies() > 1) groups.push_back(static_cast<int>(g));
+  }
+  return groups;
+}
+
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {
   std::set<int> groups;
   for (const spec::BlockShape& block : model.blocks) {

@@ -8,8 +8,8 @@
 //     before the cut block reads it: 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes; and of a gathered input
 //     nothing more where its graph keeps it.
 //   The loss of a vocabulary that is cut is computed by all ranks of the axis together.
-//   Gradients of weights that are whole are partial sums where blocks work on shards of rows: shared_groups.h sums
-//   them.
+//   Gradients of weights that are whole are partial sums where blocks work on shards of rows, and those of keys and
+//   values that several ranks hold, each for its own query heads: shared_groups.h sums them.
 // Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.
 #pragma once
 
@@ -34,6 +34,10 @@ class TensorParallel final : public Strategy {
   bool sequence_;
   int64_t rows_;  // of a micro-batch
 };
+
+// Groups that several ranks hold the same part of (spec::Layout::keys): their gradients are partial sums among these,
+// each of its own query heads. Ascending.
+std::vector<int> groups_of_copies(const spec::ModelTable& model);
 
 // Groups whose gradients are partial sums along the axis: blocks that work on shards of rows read them. Ascending.
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model);

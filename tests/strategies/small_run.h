@@ -8,6 +8,7 @@
 #include "herd/program/verify.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/table.h"
+#include "herd/strategies/tensor_parallel.h"
 #include "tests/support/sample.h"
 
 namespace herd::strategies {
@@ -38,6 +39,8 @@ inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) 
     expected.block_splits.push_back(block.split);
   }
   expected.tensor = layout.tensor;
+  expected.copies = layout.keys;
+  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
   for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
     if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
   expected.micro_batches = layout.micro_batches;

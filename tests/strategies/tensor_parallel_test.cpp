@@ -36,6 +36,53 @@ spec::RunFile tensor_run(int tp, bool sequence, int64_t micro_batches = 1, int d
   return run;
 }
 
+// Eight heads read two key heads, or one; ranks that read the same have copies of it.
+spec::RunFile copied_keys(int tp, int64_t key_heads, bool sequence, int64_t micro_batches = 1, int dp = 1) {
+  spec::RunFile run = tensor_run(tp, sequence, micro_batches, dp);
+  run.model.heads = 8;
+  run.model.head_width = 2;
+  run.model.kv_heads = key_heads;
+  return run;
+}
+
+TEST(TensorParallel, Proves_WhereSeveralRanksHoldTheSameKeys) {
+  int index = 0, drawn = 0;
+  for (const auto& [tp, key_heads] : {std::pair(2, 1), {4, 1}, {4, 2}, {8, 2}}) {
+    for (const bool sequence : {true, false}) {
+      for (const int zero : {0, 1, 2, 3}) {
+        for (const auto& [pp, dp] : {std::pair(1, 1), {1, 2}, {2, 1}, {2, 2}}) {
+          if (tp * pp * dp > 16 || (dp == 1 && zero > 0) || ++drawn % one_in(2, 11) != 0) continue;
+          spec::RunFile run = copied_keys(tp, key_heads, sequence, 2, dp);
+          run.mesh.pp = pp;
+          run.strategy.zero = zero;
+          run.strategy.recompute = ++index % 3 == 0 ? "full" : "none";
+          if (pp == 2 && index % 2 == 0) run.strategy.pipeline = "zero_bubble_h1";
+          if (pp == 1 && index % 2 == 0) run.strategy.interleave_micro_batches = 2;
+          const Steps steps = steps_of(run, tp * pp * dp);
+          EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        }
+      }
+    }
+  }
+}
+
+// Keys and values of a layer once for all ranks that share them: the message is what one of these holds.
+TEST(TensorParallel, SumsGradientsOfCopiedKeysOnceAStep) {
+  const spec::RunFile run = copied_keys(4, 2, true, 3);
+  const Steps steps = steps_of(run, 4);
+  const int keys = steps[0].mesh.find("keys");
+  ASSERT_NE(keys, kNoAxis);
+  EXPECT_EQ(steps[3].mesh.ranks(keys, 3), (std::vector<int>{2, 3}));
+  int64_t bytes = 0, sums = 0;
+  for (const Op& op : steps[0].ops) {
+    if (op.axis != keys) continue;
+    ++sums;
+    bytes += message_bytes(steps[0], op);
+  }
+  EXPECT_EQ(sums, 1);
+  EXPECT_EQ(bytes, 2 * (2 * 2 * (16 + 1)) * 4);  // layers, (k and v of one head of width 2, with their biases), fp32
+}
+
 TEST(TensorParallel, Proves_WithEveryTechnique) {
   int index = 0;
   for (const bool sequence : {true, false}) {
@@ -256,6 +303,75 @@ TEST_P(Broken, IsFound) {
   EXPECT_EQ(expect_found("each rank has a loss of its own", true, alone), 2);
   EXPECT_GE(expect_found("a reader is left out", true, without_one), 8);
   EXPECT_EQ(expect_found("wholes are counted on all ranks", true, counts_all), 1);
+}
+
+// A gradient of keys that stays where it was made, comes home twice, or comes to others.
+TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
+  for (const auto& [tp, key_heads] : {std::pair(4, 2), {4, 1}}) {
+    for (const int zero : {0, 1, 3}) {
+      spec::RunFile run = copied_keys(tp, key_heads, true, 2, 2);
+      run.strategy.zero = zero;
+      const Steps steps = steps_of(run, 2 * tp);
+      const program::Expectation expected = expectation_of(run, 2 * tp);
+      ASSERT_EQ(first_finding(steps, expected), "");
+      const auto keys_group = [&](const Value& value) { return expected.copied.contains(value.index); };
+      const auto is_sum = [&](const Op& op) {
+        return op.axis == expected.copies && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
+               op.writes[0].kind == ValueKind::kGradient && keys_group(op.writes[0]);
+      };
+      const auto expect_found = [&](const char* what, const auto& change) {
+        for (const bool all : {true, false}) {
+          Steps mutant = steps;
+          int changed = 0;
+          for (size_t rank = all ? 0 : mutant.size() - 1; rank < mutant.size(); ++rank)
+            changed += change(mutant[rank].ops) ? 1 : 0;
+          EXPECT_EQ(changed, all ? 2 * tp : 1) << what;
+          EXPECT_NE(first_finding(mutant, expected), "") << what << (all ? "" : " on one rank") << ", tp " << tp
+                                                         << ", key heads " << key_heads << ", zero " << zero;
+        }
+      };
+      const auto the_sum = [&](std::vector<Op>& ops) { return std::find_if(ops.begin(), ops.end(), is_sum); };
+      expect_found("the sum is left out", [&](std::vector<Op>& ops) {
+        const auto at = the_sum(ops);
+        return at != ops.end() && (ops.erase(at), true);
+      });
+      expect_found("one of its groups is left out", [&](std::vector<Op>& ops) {
+        const auto at = the_sum(ops);
+        return at != ops.end() && at->reads.size() > 1 && (at->reads.pop_back(), at->writes.pop_back(), true);
+      });
+      expect_found("the sum is made twice", [&](std::vector<Op>& ops) {
+        const auto at = the_sum(ops);
+        if (at == ops.end()) return false;
+        const Op copy = *at;
+        ops.insert(at, copy);
+        return true;
+      });
+      const int tensor = expected.tensor, other = tensor == expected.copies ? expected.data : tensor;
+      for (const int wrong : {other, expected.data}) {
+        expect_found("the sum is over another axis", [&, wrong = wrong](std::vector<Op>& ops) {
+          const auto at = the_sum(ops);
+          return at != ops.end() && (at->axis = wrong, true);
+        });
+      }
+      const auto counts_copies = [&](std::vector<Op>& ops) {  // the norm of a part once for each rank that holds it
+        const auto norm = std::ranges::find_if(ops, [](const Op& op) { return op.kind == OpKind::kNorm; });
+        const size_t before = norm->reads.size();
+        for (const Op& op : ops) {
+          if (op.kind != OpKind::kStep) continue;
+          for (const Value& value : op.reads) {
+            const bool counted = std::ranges::find(norm->reads, value) != norm->reads.end();
+            if (value.kind == ValueKind::kGradient && keys_group(value) && !counted) norm->reads.push_back(value);
+          }
+        }
+        return norm->reads.size() > before;
+      };
+      Steps mutant = steps;
+      int changed = 0;
+      for (Program& step : mutant) changed += counts_copies(step.ops) ? 1 : 0;
+      EXPECT_EQ(changed, 2 * tp - 2 * key_heads);
+      EXPECT_NE(first_finding(mutant, expected), "") << "copies are counted";
+    }
+  }
 }
 
 INSTANTIATE_TEST_SUITE_P(TensorParallel, Broken, testing::Combine(testing::Bool(), testing::Values(0, 1, 3)),

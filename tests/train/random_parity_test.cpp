@@ -32,10 +32,13 @@ struct Combination {
   int data_ranks() const { return ranks / pp / tp; }
 };
 
-// Half of the time heads share key heads.
+// Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies.
 template <class In>
 void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp, const In& in) {
-  if (in(0, 1) == 1) model.kv_heads = tp;
+  if (in(0, 1) == 1) {
+    do model.kv_heads = in(1, tp);
+    while (tp % model.kv_heads != 0);
+  }
   if (kind == "gpt") return;
   model.kind = "llama";
   model.norm = "rmsnorm";

@@ -34,6 +34,26 @@ TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
   }
 }
 
+// Two key heads on four ranks, then one on two and on four; the second half with the keys shared in another way.
+TEST(TensorCommand, TrainsAsOneRankDoes_WhereSeveralRanksHoldTheSameKeys) {
+  RunFolder folder;
+  const std::vector<std::string> llama = {"model.kind=llama",  "model.layers=2",      "model.heads=8",
+                                          "model.ffn=64",      "model.norm_eps=1e-6", "model.tie_embeddings=false",
+                                          "model.head_width=8"};
+  for (const std::string key_heads : {"model.kv_heads=2", "model.kv_heads=1"}) {
+    const auto overrides = with(with(kRun, llama), {"model.layers=2", "model.heads=8", key_heads});
+    ASSERT_EQ(folder.train("one" + key_heads, 1, overrides).status, 0);
+    const auto expected = metrics_of(folder.root / ("one" + key_heads));
+    const std::pair<Layout, Layout> moves[] = {
+        {{4, {"mesh.tp=4"}}, {2, {"mesh.tp=2", "strategy.sequence_parallel=false"}}},
+        {{8, {"mesh.tp=4", "strategy.zero=3"}}, {8, {"mesh.tp=4", "mesh.pp=2", "strategy.recompute=full"}}},
+        {{1}, {8, {"mesh.tp=8", "strategy.sequence_parallel=false"}}}};
+    int index = 0;
+    for (const auto& move : moves)
+      expect_moves(folder, "move" + std::to_string(index++) + key_heads, overrides, expected, move);
+  }
+}
+
 TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
   setenv("ONEDNN_MAX_CPU_ISA", "AVX2", 1);  // docs/design/traps.md
   RunFolder folder;
@@ -43,7 +63,10 @@ TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
                                                  {"strategy.sequence_parallel=false"},
                                                  {"strategy.recompute=full"},
                                                  {"strategy.precision=bf16"},
-                                                 {"model.dropout=0.1"}}) {
+                                                 {"model.dropout=0.1"},
+                                                 {"model.kv_heads=1"},
+                                                 {"model.kv_heads=1", "strategy.precision=bf16"},
+                                                 {"model.kv_heads=2", "model.kind=llama", "strategy.zero=2"}}) {
       const std::string name = "memory" + std::to_string(index++);
       const Ended ended = folder.train(
           name, std::stoi(tp),
@@ -65,6 +88,8 @@ TEST(TensorCommand, RefusesWhatRanksCannotShare_BeforeAnyOfThemStarts) {
       {{"mesh.tp=4"}, "mesh.tp must divide model.heads: 2 % 4 = 2\n  fix: mesh.tp = 2"},
       {{"mesh.tp=2", "model.ffn=65"}, "mesh.tp must divide model.ffn: 65 % 2 = 1\n  fix: mesh.tp = 1"},
       {{"mesh.tp=3"}, "mesh.tp must divide model.heads: 2 % 3 = 2\n  fix: mesh.tp = 1"},
+      {{"mesh.tp=6", "model.heads=12", "model.kv_heads=4", "model.head_width=2"},
+       "mesh.tp must divide model.kv_heads or be a multiple of it: 4 % 6 = 4, 6 % 4 = 2\n  fix: mesh.tp = 4"},
   };
   for (const auto& [overrides, text] : refused) {
     const int ranks = overrides[0].back() - '0';
