@@ -79,12 +79,11 @@ void add_traffic(spec::RunFile run, Published& out) {
 }
 
 // What this version lacks to train so.
-std::string lacks(spec::RunFile run, bool sequence_parallel, Recompute recompute) {
+std::string lacks(spec::RunFile run, Recompute recompute) {
   run.strategy.recompute = recompute == Recompute::kNone   ? "none"
                            : recompute == Recompute::kFull ? "full"
                                                            : "selective";
-  const std::string why = not_built(run);
-  return why.empty() && sequence_parallel ? "sequence parallel that gathers inputs again for backward" : why;
+  return not_built(run);
 }
 
 void add_layers(const spec::RunFile& run, const spec::Layout& layout, Published& out) {
@@ -98,7 +97,7 @@ void add_layers(const spec::RunFile& run, const spec::Layout& layout, Published&
     for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
       out.layers.push_back({layout.tp, sequence_parallel, recompute,
                             spec::layer_activation_bytes(out.layer, layout.tp, sequence_parallel, recompute),
-                            lacks(run, sequence_parallel, recompute)});
+                            lacks(run, recompute)});
     }
   }
   const int64_t layers = std::max<int64_t>(1, (model.layers + layout.pp - 1) / layout.pp);  // of the largest stage

@@ -41,6 +41,12 @@ std::vector<std::string> recompute_modes(const spec::RunFile& run) {
   return modes;
 }
 
+// With sequence parallelism gathered inputs are kept, or gathered again.
+std::vector<bool> keeps_gathered(const spec::RunFile& run) {
+  const bool gathers = run.mesh.tp > 1 && run.strategy.sequence_parallel && run.strategy.keep_gathered;
+  return gathers ? std::vector<bool>{true, false} : std::vector<bool>{run.strategy.keep_gathered};
+}
+
 class Candidates {
  public:
   Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
@@ -82,14 +88,17 @@ class Candidates {
         // An order in a file is of one number of micro-batches.
         const int64_t least = spec::order_file_of(run_).empty() ? 1 : own_.micro_batch;
         for (int64_t size = own_.micro_batch; size >= least; size /= 2) {
-          spec::RunFile changed = run_;
-          changed.strategy.zero = zero;
-          changed.strategy.recompute = recompute;
-          if (size != own_.micro_batch) changed.train.micro_batch = size;
-          if (auto one = built(changed))
-            out.push_back(std::move(*one));
-          else if (out.empty())
-            return out;
+          for (const bool keeps : keeps_gathered(run_)) {
+            spec::RunFile changed = run_;
+            changed.strategy.zero = zero;
+            changed.strategy.recompute = recompute;
+            changed.strategy.keep_gathered = keeps;
+            if (size != own_.micro_batch) changed.train.micro_batch = size;
+            if (auto one = built(changed))
+              out.push_back(std::move(*one));
+            else if (out.empty())
+              return out;
+          }
         }
       }
     }

@@ -1,7 +1,6 @@
-// What of ZeRO, recompute and micro-batches makes a run fit its memory: techniques that change no number of it beyond
-// the order of sums. Each combination is built as the program that would run and bounded; those that fit are simulated,
-// and what is proposed is proved on all ranks as herd train proves it.
-// Threads: pure.
+// What of ZeRO, recompute, micro-batches and gathered inputs makes a run fit its memory: techniques that change no
+// number of it beyond the order of sums. Each combination is built as the program that would run and bounded; those
+// that fit are simulated, and what is proposed is proved on all ranks as herd train proves it. Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -38,7 +38,8 @@ enum class OpKind : uint8_t {
   kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
   kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
   kRecompute,  // weights, x<b>.m -> graph<b>.m
-  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m, pending<b>.m
+  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, x<b>.m] [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m,
+               // pending<b>.m
   kBackwardWeight,  // pending<b>.m [, gradient so far] -> gradient: what a backward of inputs alone has left over
   kAllGather,       // over an axis: w.shard -> w.whole, x.shard -> x
   kAllReduce,       // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies, norms, x.partial -> x
@@ -72,7 +73,8 @@ enum class ValueKind : uint8_t {
   kState,               // s<group>: optimizer moments
   kActivation,          // x<block>.<micro-batch>: what the block before gives
   kActivationGradient,  // dx<block>.<micro-batch>
-  kGraph,               // graph<block>.<micro-batch>: what backward needs
+  kGraph,               // graph<block>.<micro-batch>: what backward needs; of form shard, what it needs beside inputs
+                        // that it reads again
   kLoss,                // loss.<micro-batch>: (sum, count)
   kNorm,                // norm<group>: partial sum of squares
   kFactor,              // factor: what gradients are multiplied with

@@ -66,12 +66,18 @@ class LocalOp {
     const int block = c_.op.block;
     if (c_.op.kind == OpKind::kLoad) return out;
     if (c_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
-    if (c_.op.kind == OpKind::kBackward)
-      return {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
+    if (c_.op.kind == OpKind::kBackward) {
+      out = {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
+      const auto without_inputs = [&](const Value& value) { return value == graph_without_inputs(block); };
+      if (std::none_of(c_.op.reads.begin(), c_.op.reads.end(), without_inputs)) return out;
+    }
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
     return out;
   }
+
+  // Of the form shard: backward reads what it is a function of beside it.
+  Value graph_without_inputs(int block) const { return {ValueKind::kGraph, block, c_.op.micro_batch, Form::kShard}; }
 
   // Gradients of an activation come from all that read it; all else is of one block.
   std::set<Atom> expected_of(const Value& value) const {

@@ -185,8 +185,20 @@ nn::Tuple ModelBindings::inputs(const Op& op) const {
   return x;
 }
 
-nn::Graph ModelBindings::graph_of(const Op& op, int64_t step) {
-  return nn::run_forward(*chain_[op.block], inputs(op), context(op, step));
+ModelBindings::Held ModelBindings::graph_of(const Op& op, int64_t step) {
+  Held held{.graph = {}, .inputs = indices_in_order(op.reads)};
+  nn::Tuple x = inputs(op);
+  const auto without_inputs = [](const program::Value& value) {
+    return value.kind == ValueKind::kGraph && value.form == program::Form::kShard;
+  };
+  if (std::any_of(op.writes.begin(), op.writes.end(), without_inputs)) {
+    const at::Tensor whole = x.at(0);
+    held.gathered = std::make_unique<AttachableStorage>(whole.numel(), whole.scalar_type(), whole.device());
+    held.gathered->attach(whole);
+    x[0] = held.gathered->flat().view(whole.sizes());
+  }
+  held.graph = nn::run_forward(*chain_[op.block], x, context(op, step));
+  return held;
 }
 
 void ModelBindings::forward(const Op& op, int64_t step) {
@@ -194,9 +206,10 @@ void ModelBindings::forward(const Op& op, int64_t step) {
   hold(op);
   nn::Tuple y;
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
-    nn::Graph graph = graph_of(op, step);
-    y = nn::taken_outputs(graph);
-    graphs_[program::graph(op.block, op.micro_batch)] = {std::move(graph), indices_in_order(op.reads)};
+    Held held = graph_of(op, step);
+    y = nn::taken_outputs(held.graph);
+    if (held.gathered) held.gathered->detach();
+    graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
   } else {
     y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
   }
@@ -208,9 +221,10 @@ void ModelBindings::forward(const Op& op, int64_t step) {
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  nn::Graph graph = graph_of(op, step);
-  nn::taken_outputs(graph);
-  graphs_[program::graph(op.block, op.micro_batch)] = {std::move(graph), indices_in_order(op.reads)};
+  Held held = graph_of(op, step);
+  nn::taken_outputs(held.graph);
+  if (held.gathered) held.gathered->detach();
+  graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
 }
 
 // Gives weights and gradients of a pass their memory, where it comes and goes.
@@ -257,6 +271,7 @@ void ModelBindings::backward(const Op& op) {
   }
   const bool splits = lists(op.writes, ValueKind::kPending, op.block);
   nn::DeferredGradients* later = splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
+  if (held.mapped().gathered) held.mapped().gathered->attach(this->inputs(op).at(0));
   const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, later);
   for (const program::Value& value : op.writes) {
     if (value.kind != ValueKind::kActivationGradient) continue;
@@ -443,7 +458,7 @@ void ModelBindings::clip(const Op& op) {
 void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
-    if (value.kind == ValueKind::kGraph) graphs_.erase(value);
+    if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
     if (program::is_activation(value)) put(value, {});
   }
 }

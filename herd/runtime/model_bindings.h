@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "herd/bridge/attachable_storage.h"
 #include "herd/nn/block.h"
 #include "herd/nn/run_block.h"
 #include "herd/optim/loss_scale.h"
@@ -79,6 +80,12 @@ class ModelBindings {
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
  private:
+  struct Held {
+    nn::Graph graph;
+    std::vector<int> inputs;  // activations that it is a function of
+    // Memory of its input, where backward reads that again: the graph has none of it in between.
+    std::unique_ptr<AttachableStorage> gathered = nullptr;
+  };
   nn::Context context(const program::Op& op, int64_t step) const;
   void load(const program::Op& op);
   void forward(const program::Op& op, int64_t step);
@@ -89,7 +96,7 @@ class ModelBindings {
   void norm(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
-  nn::Graph graph_of(const program::Op& op, int64_t step);
+  Held graph_of(const program::Op& op, int64_t step);
   int64_t rows(int micro_batch) const;
   int64_t shard_rows(int micro_batch) const;
   EventPtr gather(const program::Op& op);
@@ -114,12 +121,8 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                      // of tensors_: lanes put and drop values of their own
-  std::map<program::Value, at::Tensor> tensors_;  // activations and their gradients
-  struct Held {
-    nn::Graph graph;
-    std::vector<int> inputs;  // activations that it is a function of
-  };
+  mutable std::mutex mutex_;                                 // of tensors_: lanes put and drop values of their own
+  std::map<program::Value, at::Tensor> tensors_;             // activations and their gradients
   std::map<program::Value, Held> graphs_;                    // of the compute lane alone
   std::map<program::Value, nn::DeferredGradients> pending_;  // likewise
   std::vector<double> squares_;                              // per group

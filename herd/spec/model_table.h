@@ -134,7 +134,7 @@ ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels 
 // own, since a group lies one way.
 //   Of R rows, D width, a layer's graph keeps R*D elements in each norm's input and each gathered input, 1/tp of what
 //   lies between; with sequence parallelism (strategy.sequence_parallel) the norms' inputs are shards of ceil(R/tp)
-//   rows.
+//   rows, and without strategy.keep_gathered so are gathered inputs, beside the graph.
 // Throws as model_table() does. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 

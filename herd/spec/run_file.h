@@ -68,6 +68,7 @@ struct RunFile {
                 offload = "none", compression = "none";
     bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
     bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
+    bool keep_gathered = true;             // with that, blocks keep the inputs that they gather for backward
     int64_t prefetch = kAuto;              // passes over blocks that ZeRO-3 gathers weights ahead for
     int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
     int64_t stages_per_rank = kAuto;       // of a pipeline

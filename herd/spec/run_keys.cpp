@@ -129,12 +129,16 @@ std::vector<Key> make_keys() {
               "expert-parallel ranks; divides dp * fsdp * cp, no factor of the world", 1e6),
 
       flag("strategy", "auto", HERD_FIELD(strategy.automatic),
-           "choose the ZeRO stage (from zero up), recompute and micro_batch whose step is predicted to be shortest "
-           "within memory's budgets"),
+           "choose the ZeRO stage (from zero up), recompute, micro_batch and keep_gathered whose step is predicted to "
+           "be "
+           "shortest within memory's budgets"),
       integer("strategy", "zero", HERD_FIELD(strategy.zero), 0,
               "what ZeRO shards: 1 states, 2 gradients too, 3 weights too", 3),
       flag("strategy", "sequence_parallel", HERD_FIELD(strategy.sequence_parallel),
            "with mesh.tp, norms, sums and dropout work on a part of the rows, and their inputs are kept in parts"),
+      flag("strategy", "keep_gathered", HERD_FIELD(strategy.keep_gathered),
+           "with sequence_parallel, attention and feed-forward keep the inputs that they gather until their backward; "
+           "false = these are gathered again, so that parts of them are kept: less memory, two gathers a layer more"),
       integer(
           "strategy", "interleave_micro_batches", HERD_FIELD(strategy.interleave_micro_batches), 1,
           "with mesh.tp, so many micro-batches take turns, so that collectives inside the layers of one are on their "

@@ -49,7 +49,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   BlockShape block = part(name, Split::kCut);
   const bool flash = table_.attention == Attention::kFlash;
   const int64_t heads = R_ * (A_ + 2 * K_) / tp_ * element_;
-  block.graph_bytes = R_ * (D_ + 2 * (A_ + K_) / tp_) * element_ + (flash ? R_ * m_.heads / tp_ * 4 : 0);
+  block.graph_bytes = (kept_input_ + R_ * 2 * (A_ + K_) / tp_) * element_ + (flash ? R_ * m_.heads / tp_ * 4 : 0);
   if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
   block.score_bytes = saved_scores();
   block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_;
@@ -92,7 +92,7 @@ BlockShape TableBuilder::add(const std::string& name) const {
 BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& style) const {
   BlockShape block = part(name, Split::kCut);
   const int64_t rf = R_ * F_ / tp_ * element_;
-  block.graph_bytes = R_ * D_ * element_ + feeds(style) * rf;
+  block.graph_bytes = kept_input_ * element_ + feeds(style) * rf;
   block.pending_bytes = 2 * R_ * D_ * element_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * rf;
   block.split_scratch_bytes = 2 * rf - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2, rows = static_cast<double>(R_);

@@ -24,6 +24,7 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       cp_(run.mesh.cp),
       copies_(key_copies(run)),
       selective_(run.strategy.recompute == "selective") {
+  kept_input_ = sequence_ && !run.strategy.keep_gathered ? 0 : R_ * D_;
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
   A_ = m_.heads * head;
   K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head * copies_;

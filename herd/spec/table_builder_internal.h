@@ -66,6 +66,7 @@ class TableBuilder {
 
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
   bool sequence_ = false;                       // parallel
+  int64_t kept_input_ = 0;                      // elements that a cut block's graph has of its input, R*D or none
   int64_t element_ = 4, gradient_element_ = 4;  // bytes
   int64_t cp_ = 1;
   int copies_ = 1;          // of key and value heads

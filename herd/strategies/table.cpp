@@ -153,7 +153,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   const bool split = model.is_split() && layout.tensor != kNoAxis;
   if (split) {
     proof.split = true;
-    add(std::make_unique<TensorParallel>(layout.tensor, model));
+    add(std::make_unique<TensorParallel>(layout.tensor, model, run.strategy.keep_gathered));
     if (run.strategy.interleave_micro_batches > 1)
       add(std::make_unique<Interleave>(static_cast<int>(run.strategy.interleave_micro_batches), model));
   }

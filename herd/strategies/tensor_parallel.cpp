@@ -33,8 +33,12 @@ Value in_form(Value value, Form form) {
 
 class Writer {
  public:
-  Writer(Program step, int axis, bool sequence, int64_t rows)
-      : step_(std::move(step)), axis_(axis), rest_(sequence ? Form::kShard : Form::kNone), rows_(rows) {}
+  Writer(Program step, int axis, bool sequence, int64_t rows, const std::vector<std::vector<int>>& inputs)
+      : step_(std::move(step)),
+        axis_(axis),
+        rest_(sequence ? Form::kShard : Form::kNone),
+        rows_(rows),
+        inputs_(inputs) {}
 
   Program run(const std::vector<Split>& splits) {
     for (Op& op : step_.ops) {
@@ -59,7 +63,25 @@ class Writer {
     ops_.push_back(std::move(op));
   }
 
+  // A graph without what it is a function of, where that is gathered: backward reads it itself.
+  void keep_less(Op& op) {
+    const std::vector<int>& inputs = inputs_[static_cast<size_t>(op.block)];
+    bool has_graph = false;
+    for (auto* side : {&op.reads, &op.writes}) {
+      for (Value& value : *side) {
+        if (value.kind != ValueKind::kGraph) continue;
+        has_graph = true;
+        const Value less = in_form(value, Form::kShard);
+        if (const auto info = step_.values.extract(value); !info.empty()) step_.values[less] = info.mapped();
+        value = less;
+      }
+    }
+    if (!has_graph || op.kind != OpKind::kBackward) return;
+    for (const int input : inputs) op.reads.push_back(program::activation(input, op.micro_batch));
+  }
+
   void cut(Op op) {
+    if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) keep_less(op);
     std::vector<Value> sums;
     for (const Value& value : op.reads) {
       if (is_shared(value) && rest_ == Form::kShard)
@@ -112,21 +134,32 @@ class Writer {
   const int axis_;
   const Form rest_;
   const int64_t rows_;
+  const std::vector<std::vector<int>>& inputs_;
   std::set<Value> wholes_;  // whose bytes are those of all shards
   std::vector<Op> ops_;
 };
 
 }  // namespace
 
-TensorParallel::TensorParallel(int axis, const spec::ModelTable& model) : axis_(axis), rows_(model.tokens) {
+TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool keeps_gathered)
+    : axis_(axis), rows_(model.tokens) {
   for (const spec::BlockShape& block : model.blocks) splits_.push_back(block.split);
   sequence_ = std::ranges::count(splits_, Split::kSequence) > 0;
+  if (!sequence_ || keeps_gathered) return;
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    std::vector<int> inputs = splits_[static_cast<size_t>(b)] == Split::kCut ? model.inputs_of(b) : std::vector<int>{};
+    std::erase(inputs, 0);  // tokens
+    inputs_.push_back(std::move(inputs));
+  }
 }
 
-std::string TensorParallel::name() const { return sequence_ ? "tensor and sequence parallel" : "tensor parallel"; }
+std::string TensorParallel::name() const {
+  return sequence_ ? std::string("tensor and sequence parallel") + (inputs_.empty() ? "" : ", inputs gathered again")
+                   : "tensor parallel";
+}
 
 Program TensorParallel::rewrite(Program step) const {
-  return Writer(std::move(step), axis_, sequence_, rows_).run(splits_);
+  return Writer(std::move(step), axis_, sequence_, rows_, inputs_).run(splits_);
 }
 
 std::vector<int> groups_of_copies(const spec::ModelTable& model) {

@@ -5,8 +5,9 @@
 //     4 * 2(t-1)/t * T*h*e bytes a rank and micro-batch, forward and backward.
 //   With it, what lies between cut blocks are shards of ceil(T/t) rows: each sum is reduce-scattered, each shard
 //   gathered
-//     before the cut block reads it: 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes; and of a gathered input
-//     nothing more where its graph keeps it.
+//     before the cut block reads it: 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes. A gathered input is in
+//     the block's graph, T*h*e bytes; or its shard stays, 1/t of that, and it is gathered again before backward, which
+//     then reads it beside a graph of form shard: 2 gathers a layer more.
 //   The loss of a vocabulary that is cut is computed by all ranks of the axis together.
 //   Gradients of weights that are whole are partial sums where blocks work on shards of rows, and those of keys and
 //   values that several ranks hold, each for its own query heads: shared_groups.h sums them.
@@ -24,13 +25,15 @@ namespace herd::strategies {
 class TensorParallel final : public Strategy {
  public:
   // REQUIRES a step whose activations are all whole. `model`: the chain that the step is of (spec::program_table).
-  TensorParallel(int axis, const spec::ModelTable& model);
+  // `keeps_gathered`: graphs keep the inputs that are gathered.
+  TensorParallel(int axis, const spec::ModelTable& model, bool keeps_gathered = true);
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
  private:
   int axis_;
-  std::vector<spec::Split> splits_;  // of blocks
+  std::vector<spec::Split> splits_;       // of blocks
+  std::vector<std::vector<int>> inputs_;  // of blocks: activations that backward reads again; empty = graphs keep all
   bool sequence_;
   int64_t rows_;  // of a micro-batch
 };

@@ -179,5 +179,24 @@ TEST(KeepWhole, CostsNoMemoryWithoutABudget_AndIsAsStatedWhereItIs) {
   EXPECT_EQ(with_gathers(run, 1, slow_network(), {}).strategy.keep_whole, 3);
 }
 
+// What lies between "as it is" and recompute: inputs of cut blocks are gathered again, which sends more.
+TEST(Rewrites, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
+  const spec::RunFile run = gpt({"mesh.tp=2", "mesh.dp=1", "model.layers=4", "train.micro_batch=1", "train.batch=1"});
+  const auto needs = [&](const spec::RunFile& of) {
+    const spec::Layout layout = spec::resolve(of, 2);
+    return budget_peak(strategies::compile_step(of, spec::program_table(of, layout.micro_batch), layout, 0),
+                       program::Tier::kDevice)
+        .bytes;
+  };
+  spec::RunFile again = run;
+  again.strategy.keep_gathered = false;
+  ASSERT_LT(needs(again), needs(run));
+  const Rewrites tight = rewrites_that_fit(run, 2, small_server(2), {.device = needs(run) - 1});
+  ASSERT_FALSE(tight.fitting.empty());
+  EXPECT_EQ(tight.fitting[0].changes, (std::vector<std::string>{"strategy.keep_gathered=false"}));
+  const Rewrites roomy = rewrites_that_fit(run, 2, small_server(2), {});
+  EXPECT_THAT(roomy.fitting[0].changes, testing::IsEmpty());
+}
+
 }  // namespace
 }  // namespace herd::planner

@@ -99,6 +99,8 @@ TEST(TensorParallel, Proves_WithEveryTechnique) {
                   run.mesh.pp = pp;
                   run.strategy.recompute = recompute;
                   run.strategy.zero = zero;
+                  run.strategy.keep_gathered = index % 2 == 0;
+                  if (pp > 1 && index % 3 == 0) run.strategy.pipeline = "zero_bubble_h1";
                   run.strategy.keep_whole = zero == 3 ? index % 3 : 0;
                   if (dp == 4) run.mesh.fsdp = 2;
                   const Steps steps = steps_of(run, dp * tp * pp);
@@ -131,6 +133,10 @@ TEST(TensorParallel, IsReadByPeople) {
         std::string("tests/strategies/golden/") + (sequence ? "sequence" : "tensor") + "_parallel_tp2.txt",
         to_text(steps_of(run, 2)[0]));
   }
+  spec::RunFile again = tensor_run(2, true, 1, 1, true, 1);
+  again.strategy.keep_gathered = false;
+  testing_support::expect_golden("tests/strategies/golden/sequence_parallel_gathered_again_tp2.txt",
+                                 to_text(steps_of(again, 2)[0]));
   spec::RunFile run = tensor_run(2, true, 2, 2, true, 2);
   run.mesh.pp = 2;
   run.strategy.zero = 1;
@@ -152,7 +158,8 @@ std::map<OpKind, int64_t> messages(const Program& step) {
 }
 
 // 4 all-reduces a layer of T*h*e, or 4 gathers and 4 reduce-scatters; the embedding's sum and the head's input besides:
-// forward one sum of the embedding, backward one of the head's; with sequence parallel one gather each, too.
+// forward one sum of the embedding, backward one of the head's; with sequence parallel one gather each, too. Inputs
+// that are gathered again are two gathers a layer more.
 TEST(TensorParallel, SendsWhatItsHeaderSays) {
   const int64_t layers = 3, whole = 6 * 16 * 4, padded = 8 * 16 * 4;  // rows * width * bytes
   for (const int tp : {2, 4}) {
@@ -161,6 +168,11 @@ TEST(TensorParallel, SendsWhatItsHeaderSays) {
               (std::map<OpKind, int64_t>{{OpKind::kAllReduce, (4 * layers + 2) * whole}}));
     EXPECT_EQ(messages(steps_of(tensor_run(tp, true, 1, 1, true, layers), tp)[0]),
               (std::map<OpKind, int64_t>{{OpKind::kAllGather, (4 * layers + 2) * rows},
+                                         {OpKind::kReduceScatter, (4 * layers + 2) * rows}}));
+    spec::RunFile again = tensor_run(tp, true, 1, 1, true, layers);
+    again.strategy.keep_gathered = false;
+    EXPECT_EQ(messages(steps_of(again, tp)[0]),
+              (std::map<OpKind, int64_t>{{OpKind::kAllGather, (6 * layers + 2) * rows},
                                          {OpKind::kReduceScatter, (4 * layers + 2) * rows}}));
   }
 }
@@ -195,11 +207,14 @@ TEST(TensorParallel, LetsBlocksOfALayerShareAGatherOfItsWeights) {
 }
 
 // What is wrong in other systems until somebody looks at a loss curve.
-class Broken : public testing::TestWithParam<std::tuple<bool, int>> {
+enum class Between { kWholes, kRows, kRowsGatheredAgain };
+
+class Broken : public testing::TestWithParam<std::tuple<Between, int>> {
  protected:
   void SetUp() override {
-    const auto& [sequence, zero] = GetParam();
-    run_ = tensor_run(2, sequence, 2, 2, true, 2);
+    const auto& [between, zero] = GetParam();
+    run_ = tensor_run(2, between != Between::kWholes, 2, 2, true, 2);
+    run_.strategy.keep_gathered = between != Between::kRowsGatheredAgain;
     run_.strategy.zero = zero;
     run_.strategy.recompute = zero == 1 ? "full" : "none";
     steps_ = steps_of(run_, 4);
@@ -291,7 +306,22 @@ TEST_P(Broken, IsFound) {
     ops[i].reads = all;
     return true;
   };
-  const bool sequence = std::get<0>(GetParam());
+  const auto stale = [](std::vector<Op>& ops, size_t i) {  // a graph whose inputs nobody gathers again
+    if (ops[i].kind != OpKind::kBackward) return false;
+    return std::erase_if(ops[i].reads, [](const Value& value) { return value.kind == ValueKind::kActivation; }) > 0;
+  };
+  const auto other_input = [](std::vector<Op>& ops, size_t i) {  // that of another micro-batch
+    bool changed = false;
+    for (Value& value : ops[i].reads) {
+      if (ops[i].kind != OpKind::kBackward || value.kind != ValueKind::kActivation) continue;
+      value.micro_batch = 1 - value.micro_batch, changed = true;
+    }
+    return changed;
+  };
+  const bool sequence = std::get<0>(GetParam()) != Between::kWholes;
+  const int gathered = std::get<0>(GetParam()) == Between::kRowsGatheredAgain ? 8 : 0;  // blocks and micro-batches
+  EXPECT_EQ(expect_found("backward without its input", true, stale), gathered);
+  EXPECT_EQ(expect_found("backward with the input of another micro-batch", true, other_input), gathered);
   EXPECT_GE(expect_found("left out", true, drop), 20);
   EXPECT_GE(expect_found("left out on one rank", false, drop), 20);
   EXPECT_GE(expect_found("twice", true, twice), 20);
@@ -374,11 +404,17 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(TensorParallel, Broken, testing::Combine(testing::Bool(), testing::Values(0, 1, 3)),
-                         [](const auto& one) {
-                           return (std::get<0>(one.param) ? "Rows" : "Wholes") + std::string("Zero") +
-                                  std::to_string(std::get<1>(one.param));
-                         });
+std::string name_of(const testing::TestParamInfo<std::tuple<Between, int>>& one) {
+  constexpr const char* kNames[] = {"Wholes", "Rows", "RowsGatheredAgain"};
+  return kNames[static_cast<size_t>(std::get<0>(one.param))] + std::string("Zero") +
+         std::to_string(std::get<1>(one.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(TensorParallel, Broken,
+                         testing::Combine(testing::Values(Between::kWholes, Between::kRows,
+                                                          Between::kRowsGatheredAgain),
+                                          testing::Values(0, 1, 3)),
+                         name_of);
 
 }  // namespace
 }  // namespace herd::strategies

@@ -88,6 +88,7 @@ spec::RunFile drawn(const Combination& c) {
   run.mesh.tp = c.tp;
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
+  run.strategy.keep_gathered = c.seed % 2 == 0;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
@@ -102,7 +103,8 @@ std::string text(const Combination& c, const spec::RunFile& run) {
          c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
          " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
          std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") +
-         "interleave " + std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
+         (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
+         std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
          std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
          ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
          std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +

@@ -27,7 +27,9 @@ TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
         {{2, {"mesh.tp=2"}}, {1}},
         {{1}, {4, {"mesh.tp=4", "strategy.sequence_parallel=false"}}},
         {{8, {"mesh.tp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {4, {"mesh.tp=4"}}},
-        {{2, {"strategy.zero=3"}}, {4, {"mesh.tp=2", "strategy.zero=3"}}}};
+        {{2, {"strategy.zero=3"}}, {4, {"mesh.tp=2", "strategy.zero=3"}}},
+        {{4, {"mesh.tp=4", "strategy.keep_gathered=false"}},
+         {4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.keep_gathered=false"}}}};
     int index = 0;
     for (const auto& move : moves)
       expect_moves(folder, "move" + std::to_string(index++) + tied, overrides, expected, move);
@@ -59,8 +61,10 @@ TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
   RunFolder folder;
   int index = 0;
   for (const std::string tp : {"2", "4"}) {
+    std::map<std::string, double> predictions;
     for (const std::vector<std::string>& form : {std::vector<std::string>{},
                                                  {"strategy.sequence_parallel=false"},
+                                                 {"strategy.keep_gathered=false"},
                                                  {"strategy.recompute=full"},
                                                  {"strategy.precision=bf16"},
                                                  {"model.dropout=0.1"},
@@ -78,7 +82,10 @@ TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
       const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
       EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted)
           << "tp " << tp << " " << testing::PrintToString(form);
+      predictions[testing::PrintToString(form)] = predicted;
     }
+    const auto of = [&](const std::vector<std::string>& form) { return predictions.at(testing::PrintToString(form)); };
+    EXPECT_LT(of({"strategy.keep_gathered=false"}), 0.98 * of({})) << "tp " << tp;
   }
 }
 
