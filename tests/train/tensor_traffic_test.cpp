@@ -1,0 +1,66 @@
+// Bytes that ranks who share layers send each other, as the communicator counts them, are those of the equations.
+// T rows of a micro-batch, width h, e bytes an element, t ranks; of a layer and a micro-batch, a rank sends
+//   without sequence parallel   4 all-reduces of T*h*e: 4 * 2(t-1)/t * T*h*e
+//   with it                     4 gathers and 4 reduce-scatters of T*h*e: 8 (t-1)/t * T*h*e
+//   and inputs gathered again   2 gathers more: 10 (t-1)/t * T*h*e
+// Of a message of 32 KiB and less all ranks may read the whole, to wait only once: here they are of 64 KiB.
+// Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "train_in_threads.h"
+
+namespace herd::train {
+namespace {
+
+constexpr int64_t kMessage = 64 << 10;  // T*h*e, of which shares are whole numbers
+
+spec::RunFile run_of(int64_t tp, const std::string& precision) {
+  spec::RunFile run = tiny_run();
+  run.model.width = 64, run.model.heads = 4, run.model.head_width = 16, run.model.kv_heads = 4, run.model.ffn = 128;
+  run.model.context = kMessage / run.model.width / (precision == "fp32" ? 4 : 2);
+  run.strategy.precision = precision;
+  run.train.micro_batch = 1;
+  run.mesh.tp = tp;
+  return run;
+}
+
+// Of all ranks together, in one step.
+int64_t sent(spec::RunFile run, int64_t layers, int64_t micro_batches) {
+  run.model.layers = layers;
+  run.train.batch = micro_batches;
+  const std::vector<int64_t> sent = train_in_threads(run, static_cast<int>(run.mesh.tp), 2).sent;
+  return std::accumulate(sent.begin(), sent.end(), int64_t{0});
+}
+
+// What layers and micro-batches send by themselves, each, is what more of both send beyond more of either: embedding
+// and loss are no part of it, nor are gradients of norms, which are summed once a step.
+int64_t of_a_layer(const spec::RunFile& run) {
+  const int64_t more = sent(run, 4, 3) - sent(run, 4, 1) - sent(run, 2, 3) + sent(run, 2, 1);
+  EXPECT_EQ(more % 4, 0);
+  return more / 4;
+}
+
+class TensorTraffic : public testing::TestWithParam<std::tuple<int64_t, std::string>> {};
+
+TEST_P(TensorTraffic, OfALayerIsThatOfItsEquation) {
+  const auto& [tp, precision] = GetParam();
+  spec::RunFile run = run_of(tp, precision);
+  run.strategy.sequence_parallel = false;
+  EXPECT_EQ(of_a_layer(run), tp * (4 * 2 * (tp - 1) * kMessage / tp));
+  run.strategy.sequence_parallel = true;
+  EXPECT_EQ(of_a_layer(run), tp * (8 * (tp - 1) * kMessage / tp));
+  run.strategy.keep_gathered = false;
+  EXPECT_EQ(of_a_layer(run), tp * (10 * (tp - 1) * kMessage / tp));
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, TensorTraffic,
+                         testing::Combine(testing::Values(int64_t{2}, int64_t{4}),
+                                          testing::Values(std::string("fp32"), std::string("bf16"))),
+                         [](const auto& one) {
+                           return std::get<1>(one.param) + "_tp" + std::to_string(std::get<0>(one.param));
+                         });
+
+}  // namespace
+}  // namespace herd::train
