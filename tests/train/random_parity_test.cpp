@@ -1,13 +1,16 @@
 // Models drawn by chance train as one rank without techniques trains them, whatever ZeRO stage, recompute, precision,
-// ranks and micro-batches; also with shards over two axes, and cut into the stages of a pipeline. A combination's model
-// follows from its seed, which a failure names together with what was drawn.
+// ranks and micro-batches; also with shards over two axes, cut into the stages of a pipeline, and on meshes drawn by
+// chance. A combination's model follows from its seed, which a failure names together with what was drawn.
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdio>
 #include <cstdlib>
+#include <map>
 #include <random>
 
 #include "herd/strategies/table.h"
+#include "tests/support/sample.h"
 #include "train_in_threads.h"
 
 namespace herd::train {
@@ -29,6 +32,8 @@ struct Combination {
   std::string offload = "none";
   std::string kind = "gpt";
   int stages_per_rank = 1;
+  bool dropout = true;
+  double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
   int data_ranks() const { return ranks / pp / tp; }
 };
 
@@ -89,6 +94,8 @@ spec::RunFile drawn(const Combination& c) {
   run.strategy.offload = c.offload;
   run.strategy.sequence_parallel = c.sequence;
   run.strategy.keep_gathered = c.seed % 2 == 0;
+  if (!c.dropout) run.model.dropout = 0;
+  run.optimizer.lr = c.lr;
   if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
   draw_kind(c.kind, run.model, c.tp, in);
   if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
@@ -148,7 +155,7 @@ double expect_trains_as_one_rank(const Combination& c) {
   EXPECT_LT(worst, allowed) << text(c, run);
   if (c.precision == "fp32") {
     for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run); ++i)
-      EXPECT_NEAR(many.norms[i], one.norms[i], 1e-4 * one.norms[i]) << text(c, run);
+      EXPECT_NEAR(many.norms[i], one.norms[i], c.norms * one.norms[i]) << text(c, run);
   }
   return worst;
 }
@@ -233,6 +240,50 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InSeveralStagesOfEachRank) {
     all = {all[static_cast<size_t>(4 * (precision == "fp32" ? 0 : precision == "bf16" ? 1 : 2) + zero) % all.size()]};
   }
   check(all, 1, 6);
+}
+
+// Meshes of up to eight ranks, each drawn with everything else.
+constexpr uint64_t kMeshes = 200;
+
+Combination mesh_drawn(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... values) {
+    const std::vector<std::common_type_t<decltype(values)...>> all = {values...};
+    return all[random() % all.size()];
+  };
+  Combination c;
+  c.seed = seed;
+  int64_t dp = 1;
+  do c.tp = one_of(1, 2, 3, 4, 8), c.fsdp = one_of(1, 2, 3, 4), dp = one_of(1, 2, 3, 4);
+  while (c.tp * c.fsdp * dp > 8 || c.tp * c.fsdp * dp == 1);
+  c.ranks = static_cast<int>(c.tp * c.fsdp * dp);
+  c.zero = c.fsdp * dp > 1 ? one_of(0, 1, 2, 3) : 0;
+  c.recompute = one_of("none", "full", "selective", "sqrt", "every:2");
+  c.precision = one_of("fp32", "fp32", "bf16", "fp16");
+  c.micro_batches = one_of(1, 2, 3, 4);
+  c.sequence = one_of(true, true, false);
+  c.kind = one_of("gpt", "llama");
+  c.dropout = one_of(true, false);
+  c.lr = 3e-4, c.norms = 1e-5;
+  return c;
+}
+
+TEST(RandomMeshes, TrainAsOneRankDoes) {
+  std::map<std::string, double> worst;
+  std::map<std::string, int> count;
+  const uint64_t stride = one_in(11, 41);
+  for (uint64_t seed = 6001; seed <= 6000 + kMeshes; ++seed) {
+    if (seed % stride != 0) continue;
+    const Combination c = mesh_drawn(seed);
+    worst[c.precision] = std::max(worst[c.precision], expect_trains_as_one_rank(c));
+    ++count[c.precision];
+  }
+  for (const auto& [precision, meshes] : count) {
+    EXPECT_GT(meshes, 0);
+    RecordProperty(precision + " meshes", meshes);
+    RecordProperty(precision + " worst", std::to_string(worst[precision] * 1e9) + "e-9");
+    std::printf("%d meshes in %s, losses %.2g apart at most\n", meshes, precision.c_str(), worst[precision]);
+  }
 }
 
 // Rows that ranks share unevenly, vocabularies that they do not share alike, more stages and shards beside them.
