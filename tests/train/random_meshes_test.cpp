@@ -1,0 +1,59 @@
+// Meshes of up to eight ranks, each drawn with everything else, train as one rank: a slice of them, and all with
+// HERD_FULL_TESTS=1. A failure names the seed and what was drawn.
+#include <gtest/gtest.h>
+
+#include <cstdio>
+#include <map>
+#include <random>
+
+#include "random_run.h"
+#include "tests/support/sample.h"
+
+namespace herd::train {
+namespace {
+
+constexpr uint64_t kMeshes = 200;
+
+Combination mesh_drawn(uint64_t seed) {
+  std::mt19937_64 random(seed);
+  const auto one_of = [&](auto... values) {
+    const std::vector<std::common_type_t<decltype(values)...>> all = {values...};
+    return all[random() % all.size()];
+  };
+  Combination c;
+  c.seed = seed;
+  int64_t dp = 1;
+  do c.tp = one_of(1, 2, 3, 4, 8), c.fsdp = one_of(1, 2, 3, 4), dp = one_of(1, 2, 3, 4);
+  while (c.tp * c.fsdp * dp > 8 || c.tp * c.fsdp * dp == 1);
+  c.ranks = static_cast<int>(c.tp * c.fsdp * dp);
+  c.zero = c.fsdp * dp > 1 ? one_of(0, 1, 2, 3) : 0;
+  c.recompute = one_of("none", "full", "selective", "sqrt", "every:2");
+  c.precision = one_of("fp32", "fp32", "bf16", "fp16");
+  c.micro_batches = one_of(1, 2, 3, 4);
+  c.sequence = one_of(true, true, false);
+  c.kind = one_of("gpt", "llama");
+  c.dropout = one_of(true, false);
+  c.lr = 3e-4, c.norms = 1e-5;
+  return c;
+}
+
+TEST(RandomMeshes, TrainAsOneRankDoes) {
+  std::map<std::string, double> worst;
+  std::map<std::string, int> count;
+  const uint64_t stride = one_in(11, 41);
+  for (uint64_t seed = 6001; seed <= 6000 + kMeshes; ++seed) {
+    if (seed % stride != 0) continue;
+    const Combination c = mesh_drawn(seed);
+    worst[c.precision] = std::max(worst[c.precision], expect_trains_as_one_rank(c));
+    ++count[c.precision];
+  }
+  for (const auto& [precision, meshes] : count) {
+    EXPECT_GT(meshes, 0);
+    RecordProperty(precision + " meshes", meshes);
+    RecordProperty(precision + " worst", std::to_string(worst[precision] * 1e9) + "e-9");
+    std::printf("%d meshes in %s, losses %.2g apart at most\n", meshes, precision.c_str(), worst[precision]);
+  }
+}
+
+}  // namespace
+}  // namespace herd::train

@@ -1,0 +1,158 @@
+// A run that is drawn by chance from a seed, and whether it trains as one rank without techniques does.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <random>
+
+#include "herd/strategies/table.h"
+#include "train_in_threads.h"
+
+namespace herd::train {
+
+inline constexpr int kRandomSteps = 20;
+
+struct Combination {
+  int zero = 0;
+  std::string recompute, precision;
+  int ranks = 1;
+  int64_t micro_batches = 1;
+  int64_t fsdp = 1;
+  uint64_t seed = 0;
+  int pp = 1;
+  std::string order = "1f1b";
+  int tp = 1;
+  bool sequence = true;
+  std::string offload = "none";
+  std::string kind = "gpt";
+  int stages_per_rank = 1;
+  bool dropout = true;
+  double lr = 1e-3, norms = 1e-4;  // how far 32-bit norms may be apart
+  int data_ranks() const { return ranks / pp / tp; }
+};
+
+// Half of the time heads share key heads: as many as ranks, or fewer, of which these hold copies.
+template <class In>
+void draw_kind(const std::string& kind, spec::RunFile::Model& model, int64_t tp, const In& in) {
+  if (in(0, 1) == 1) {
+    do model.kv_heads = in(1, tp);
+    while (tp % model.kv_heads != 0);
+  }
+  if (kind == "gpt") return;
+  model.kind = "llama";
+  model.norm = "rmsnorm";
+  model.norm_eps = 1e-6;
+  model.head_width += model.head_width % 2;
+  model.rope_theta = 30;
+  model.rope_scaling = in(0, 1) == 1 ? "llama3" : "none";
+  model.rope_factor = 4;
+  model.rope_original_context = 16;
+}
+
+// Width up to 64, of heads of any width; up to 5 layers; sizes mostly odd; dropout always on; a batch that the ranks
+// share unevenly more often than not, and which makes as many micro-batches as asked for.
+inline spec::RunFile drawn(const Combination& c) {
+  std::mt19937_64 random(c.seed);
+  const auto in = [&](int64_t least, int64_t most) {
+    return least + static_cast<int64_t>(random() % static_cast<uint64_t>(most - least + 1));
+  };
+  spec::RunFile run = tiny_run();
+  run.model.layers = in(1, 5);
+  if (c.stages_per_rank > 1) run.model.layers = c.pp * c.stages_per_rank + in(0, 2) - 2;  // the ends are stages too
+  run.model.heads = c.tp == 1 ? in(1, 6) : c.tp * in(1, 2);
+  run.model.head_width = in(3, 64 / run.model.heads);
+  run.model.width = run.model.heads * run.model.head_width;
+  run.model.kv_heads = run.model.heads;
+  run.model.ffn = in(run.model.width, 4 * run.model.width) / c.tp * c.tp;
+  run.model.context = in(3, 17);
+  run.model.vocab = in(17, 101);
+  run.model.dropout = 0.05 * static_cast<double>(in(1, 4));
+  run.model.tie_embeddings = in(0, 1) == 1;
+  run.train.seed = in(1, 1000);
+  run.train.micro_batch = in(1, 2);
+  const int64_t most = c.micro_batches * run.train.micro_batch;  // samples of a rank
+  const int64_t least = (c.micro_batches - 1) * run.train.micro_batch + 1;
+  run.train.batch = in((least - 1) * c.data_ranks() + 1, most * c.data_ranks());
+  run.strategy.zero = c.zero;
+  run.strategy.recompute = c.recompute;
+  run.strategy.precision = c.precision;
+  if (c.precision != "fp32" && in(0, 1) == 1) run.strategy.gradient_precision = "fp32";
+  run.strategy.bucket = in(0, 1) == 1 ? 4096 : 25 << 20;
+  run.strategy.prefetch = in(0, 2);
+  run.strategy.keep_whole = in(0, 2);
+  run.mesh.fsdp = c.fsdp;
+  run.mesh.pp = std::min<int64_t>(c.pp, run.model.layers + 2);
+  run.strategy.pipeline = c.order;
+  if (c.stages_per_rank > 1) run.strategy.stages_per_rank = c.stages_per_rank;
+  run.mesh.tp = c.tp;
+  run.strategy.offload = c.offload;
+  run.strategy.sequence_parallel = c.sequence;
+  run.strategy.keep_gathered = c.seed % 2 == 0;
+  if (!c.dropout) run.model.dropout = 0;
+  run.optimizer.lr = c.lr;
+  if (c.tp > 1 && in(0, 2) == 0) run.model.norm = "rmsnorm";
+  draw_kind(c.kind, run.model, c.tp, in);
+  if (c.tp > 1 && c.pp == 1 && c.seed % 3 == 1)
+    run.strategy.interleave_micro_batches = static_cast<int64_t>(2 + (c.seed / 3) % 2);
+  if (c.seed % 5 == 0) run.optimizer.clip = 0, run.health.check_finite = false;  // then no rank waits for a norm
+  return run;
+}
+
+inline std::string text(const Combination& c, const spec::RunFile& run) {
+  const auto& m = run.model;
+  return "seed " + std::to_string(c.seed) + ": zero " + std::to_string(c.zero) + ", recompute " + c.recompute + ", " +
+         c.precision + " (gradients " + run.strategy.gradient_precision + "), " + std::to_string(c.ranks) +
+         " ranks, fsdp " + std::to_string(c.fsdp) + ", pp " + std::to_string(run.mesh.pp) + " " + c.order + " " +
+         std::to_string(c.stages_per_rank) + ", tp " + std::to_string(c.tp) + (c.sequence ? " rows, " : ", ") +
+         (run.strategy.keep_gathered ? "" : "gathered again, ") + "interleave " +
+         std::to_string(run.strategy.interleave_micro_batches) + ", offload " + c.offload + ", " +
+         std::to_string(c.micro_batches) + " micro-batches | " + m.kind + ", layers " + std::to_string(m.layers) +
+         ", width " + std::to_string(m.width) + ", heads " + std::to_string(m.heads) + " of " +
+         std::to_string(m.head_width) + ", key heads " + std::to_string(m.kv_heads) + ", ffn " + std::to_string(m.ffn) +
+         ", context " + std::to_string(m.context) + ", vocab " + std::to_string(m.vocab) + ", dropout " +
+         std::to_string(m.dropout) + (m.tie_embeddings ? ", tied" : ", untied") + ", batch " +
+         std::to_string(run.train.batch);
+}
+
+inline double eps_of(const std::string& precision) { return precision == "bf16" ? 0x1p-8 : 0x1p-11; }
+
+// 32-bit sums in another order differ by a few 2^-24 of the loss.
+// Of 16-bit weights, gradients and activations each is rounded by eps/2 at most, to either side: eps = 2^-8 (bf16) or
+// 2^-11 (fp16). Where two runs sum in another order they may round one number to its two neighbours, eps apart; a mean
+// over tokens evens that out. A gradient that is eps off moves a weight by as much of the step, so that what the steps
+// gain, which is less than the loss, is eps of itself off. So losses are less than eps apart.
+inline double tolerance(const std::string& precision) { return precision == "fp32" ? 1e-6 : eps_of(precision); }
+
+inline double expect_trains_as_one_rank(const Combination& c) {
+  const spec::RunFile run = drawn(c);
+  spec::RunFile plain = run;
+  plain.mesh = {};
+  plain.strategy = {};
+  plain.strategy.precision = run.strategy.precision;
+  plain.strategy.gradient_precision = run.strategy.gradient_precision;
+  // In 32 bits one rank takes the batch whole. Sums of 16 bits over micro-batches round at each of them, and overflow
+  // or not: there it has as many.
+  const int64_t parts = c.precision == "fp32" ? 1 : c.micro_batches;
+  plain.train.micro_batch = (plain.train.batch + parts - 1) / parts;
+  const Trained many = train_in_threads(run, c.ranks, kRandomSteps), one = train_in_threads(plain, 1, kRandomSteps);
+  EXPECT_EQ(spec::resolve(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
+  EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
+  EXPECT_EQ(many.losses.size(), static_cast<size_t>(kRandomSteps));
+  double worst = std::abs(many.validation - one.validation) / one.validation;
+  for (size_t i = 0; i < one.losses.size(); ++i)
+    worst = std::max(worst, std::abs(many.losses[i] - one.losses[i]) / std::abs(one.losses[i]));
+  // Near the largest number of fp16, sums in another order overflow in another step, where ranks share samples or a
+  // tied embedding: what follows is an update behind or ahead, and its moments with it; two updates are allowed.
+  double allowed = tolerance(c.precision);
+  for (size_t i = 1; i < one.losses.size() && (one.skipped[0] > 0 || many.skipped[0] > 0); ++i)
+    allowed = std::max(allowed, 2 * std::abs(one.losses[i] - one.losses[i - 1]) / std::abs(one.losses[i]));
+  EXPECT_LT(worst, allowed) << text(c, run);
+  if (c.precision == "fp32") {
+    for (size_t i = 0; i < one.norms.size() && strategies::needs_norm(run); ++i)
+      EXPECT_NEAR(many.norms[i], one.norms[i], c.norms * one.norms[i]) << text(c, run);
+  }
+  return worst;
+}
+
+}  // namespace herd::train
