@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core_distance.h"
+#include "cache_line_round_trip.h"
 
 static void run(const char* op, float* in, float* out, int whole, int part) {
   const MPI_Comm world = MPI_COMM_WORLD;

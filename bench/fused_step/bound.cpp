@@ -19,8 +19,8 @@
 
 #include "herd/base/elapsed.h"
 #include "herd/base/median.h"
-#include "herd/kernels/adamw.h"
-#include "herd/kernels/reduce.h"
+#include "herd/kernels/adamw_kernel.h"
+#include "herd/kernels/reduce_kernel.h"
 #include "herd/kernels/sum_of_squares.h"
 
 namespace {

@@ -1,4 +1,4 @@
-// What this machine is called. Threads: any.
+// Defines what this machine is called. Threads: any.
 #pragma once
 
 #include <string>

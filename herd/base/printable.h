@@ -1,4 +1,5 @@
-// Text from files and strangers, fit for a terminal: a byte of what is no printable character of UTF-8 stands as \x1b.
+// Makes text from files and strangers fit for a terminal: a byte that belongs to no printable character of UTF-8
+// becomes \x1b, say.
 // That is control characters, which terminals take for commands, those that turn the direction of text, and bytes that
 // are no UTF-8. Names from a file are written with printable(), so that none pretends to be a line of its own; errors
 // and logs pass all that they say through printable_lines(). Threads: pure.

@@ -1,4 +1,4 @@
-// What the system knows of a process of this machine. Threads: any.
+// Defines what the system knows of a process of this machine. Threads: any.
 #pragma once
 
 namespace herd {

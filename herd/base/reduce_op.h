@@ -1,4 +1,4 @@
-// How contributions of ranks meet in reduce, all-reduce and reduce-scatter.
+// Defines how contributions of ranks meet in reduce, all-reduce and reduce-scatter.
 //   sum, product  integers wrap; bool is refused
 //   min, max      NaN propagates
 //   average       sum / ranks, floating types only

@@ -78,12 +78,12 @@ void BlockPool::give_back(std::multimap<size_t, void*>::iterator kept) {
   kept_.erase(kept);
 }
 
-int64_t BlockPool::kept_bytes() {
+int64_t BlockPool::cached_bytes() {
   const std::lock_guard lock(mutex_);
   return static_cast<int64_t>(kept_bytes_);
 }
 
-void BlockPool::give_back_kept() {
+void BlockPool::empty_cache() {
   const std::lock_guard lock(mutex_);
   while (!kept_.empty()) give_back(kept_.begin());
 }

@@ -22,8 +22,8 @@ class BlockPool {
   void give(void* data);
   static Header& header(void* data) { return *reinterpret_cast<Header*>(static_cast<char*>(data) - kHeaderBytes); }
 
-  int64_t kept_bytes();
-  void give_back_kept();
+  int64_t cached_bytes();
+  void empty_cache();
 
  private:
   static constexpr size_t kHeaderBytes = 64;

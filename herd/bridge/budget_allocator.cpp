@@ -117,8 +117,8 @@ int64_t DeviceMemory::live_bytes() { return counters().live; }
 int64_t DeviceMemory::live_bytes(MemoryLabel label) { return counters().by_label[static_cast<size_t>(label)]; }
 int64_t DeviceMemory::peak_bytes() { return counters().peak; }
 void DeviceMemory::reset_peak() { counters().peak = counters().live.load(); }
-int64_t DeviceMemory::kept_bytes() { return pool().kept_bytes(); }
-void DeviceMemory::give_back_kept() { pool().give_back_kept(); }
+int64_t DeviceMemory::cached_bytes() { return pool().cached_bytes(); }
+void DeviceMemory::empty_cache() { pool().empty_cache(); }
 
 std::string DeviceMemory::table() {
   std::ostringstream out;

@@ -54,8 +54,8 @@ struct DeviceMemory {
   static int64_t live_bytes(MemoryLabel label);
   static int64_t peak_bytes();  // since install() or reset_peak()
   static void reset_peak();
-  static int64_t kept_bytes();  // freed blocks that wait to be used again
-  static void give_back_kept();
+  static int64_t cached_bytes();  // freed blocks that wait to be used again
+  static void empty_cache();
   static std::string table();  // one line per label, and the sum against the budget
 };
 

@@ -1,7 +1,7 @@
 #include "herd/bridge/split_float.h"
 
 #include "herd/base/check.h"
-#include "herd/kernels/split_float.h"
+#include "herd/kernels/split_float_kernel.h"
 
 namespace herd {
 namespace {

@@ -123,7 +123,7 @@ std::optional<std::filesystem::path> find_resumable(const std::filesystem::path&
     if (const auto newest = newest_whole_checkpoint(root, passed_over)) found = newest->folder.string();
     for (const auto& reason : passed_over) log::warning("passed over a broken checkpoint: " + reason);
   }
-  found = peers.from_root(found);
+  found = peers.broadcast_from_root(found);
   if (found.empty()) return {};
   return found;
 }

@@ -2,10 +2,10 @@
 
 namespace herd {
 
-StorePeers::StorePeers(Store& store, Rank rank, int size, std::string prefix, std::chrono::milliseconds patience)
-    : store_(store), rank_(rank), size_(size), prefix_(std::move(prefix)), patience_(patience) {}
+StorePeers::StorePeers(Store& store, Rank rank, int size, std::string prefix, std::chrono::milliseconds timeout)
+    : store_(store), rank_(rank), size_(size), prefix_(std::move(prefix)), timeout_(timeout) {}
 
-std::string StorePeers::from_root(const std::string& text) {
+std::string StorePeers::broadcast_from_root(const std::string& text) {
   const std::string key = prefix_ + "/" + std::to_string(exchange_++);
   if (rank_ == 0) {
     if (size_ > 1) store_.set(key, text);
@@ -19,7 +19,7 @@ std::string StorePeers::from_root(const std::string& text) {
   return result;
 }
 
-std::vector<std::string> StorePeers::to_root(const std::string& text) {
+std::vector<std::string> StorePeers::gather_to_root(const std::string& text) {
   const std::string key = prefix_ + "/" + std::to_string(exchange_++) + "/";
   if (rank_ != 0) {
     store_.set(key + std::to_string(rank_), text);

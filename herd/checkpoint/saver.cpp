@@ -163,7 +163,7 @@ void CheckpointSaver::write(const CheckpointState& state) {
   while (true) {
     const std::string failure = try_write(state);
     if (failure.empty()) break;
-    const std::string next = peers_.from_root(peers_.rank() == 0 ? after_failure(state, failure) : "");
+    const std::string next = peers_.broadcast_from_root(peers_.rank() == 0 ? after_failure(state, failure) : "");
     if (next == kAgain) continue;
     given_up_ = next == kGiveUp;
     throw_failure(failure);
@@ -218,11 +218,11 @@ std::string CheckpointSaver::try_write(const CheckpointState& state) {
   if (peers_.rank() == 0) {
     opened = outcome_of([&] { return new_checkpoint_folder(options_.root, state.step, files_).string(); });
   }
-  opened = peers_.from_root(opened);
+  opened = peers_.broadcast_from_root(opened);
   if (!is_success(opened)) return opened;
   const std::filesystem::path folder = content_of(opened);
 
-  const auto parts = peers_.to_root(outcome_of([&] { return write_part(folder); }));
+  const auto parts = peers_.gather_to_root(outcome_of([&] { return write_part(folder); }));
   std::string committed;
   if (peers_.rank() == 0) {
     committed = outcome_of([&] {
@@ -230,7 +230,7 @@ std::string CheckpointSaver::try_write(const CheckpointState& state) {
       return std::string();
     });
   }
-  committed = peers_.from_root(committed);
+  committed = peers_.broadcast_from_root(committed);
   if (is_success(committed)) {
     written_ = folder;
     return {};

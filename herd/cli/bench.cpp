@@ -26,7 +26,7 @@
 #include "herd/comm/inproc_world.h"
 #include "herd/launch/environment.h"
 #include "herd/memory/shared_memory.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::cli {
 namespace {

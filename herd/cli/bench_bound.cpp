@@ -8,8 +8,8 @@
 #include "herd/cli/bench_pattern.h"
 #include "herd/comm/context.h"
 #include "herd/kernels/copy.h"
-#include "herd/kernels/reduce.h"
-#include "herd/topology/found.h"
+#include "herd/kernels/reduce_kernel.h"
+#include "herd/topology/discover.h"
 
 namespace herd::cli {
 namespace {

@@ -5,7 +5,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/context.h"
 #include "herd/memory/shared_memory.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd::cli {
 namespace {

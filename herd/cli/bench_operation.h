@@ -18,7 +18,7 @@
 
 namespace herd::cli {
 
-// What each rank would read and write at least, all at once: the limit that memory sets.
+// Counts the buffers that each rank must read and write at least; all ranks at once, they set the limit by memory.
 struct BenchShape {
   int inputs = 1, outputs = 1;
   double share = 1;  // of the message, in each of these buffers

@@ -1,9 +1,9 @@
-// What a bench puts into its inputs, and what it must find in its outputs. The values of one element over all ranks are
-// small whole numbers with sums that every dtype holds exactly, so the result is the same bits in any order of adding;
-// an average is such a sum times 1/ranks, rounded once. For products they are 1 and 2, so that these are powers of two.
-// The values repeat with a prime period: data that lands at a wrong place is not what belongs there. What is measured
-// beside an operation moves the same: processors move zeros faster than anything else.
-// Threads: one at a time.
+// Defines what a bench puts into its inputs, and what it must find in its outputs. The values of one element over all
+// ranks are small whole numbers with sums that every dtype holds exactly, so the result is the same bits in any order
+// of adding; an average is such a sum times 1/ranks, rounded once. For products they are 1 and 2, so that these are
+// powers of two. The values repeat with a prime period: data that lands at a wrong place is not what belongs there.
+// What is measured beside an operation moves the same: processors move zeros faster than anything else. Threads: one at
+// a time.
 #pragma once
 
 #include <cstddef>

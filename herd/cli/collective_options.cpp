@@ -8,8 +8,8 @@
 #include "herd/collectives/registry.h"
 #include "herd/launch/cores.h"
 #include "herd/measure/memory_probe.h"
-#include "herd/schedule/names.h"
-#include "herd/topology/given.h"
+#include "herd/schedule/schedule_names.h"
+#include "herd/topology/load_topology.h"
 #include "herd/topology/presets.h"
 
 namespace herd::cli {
@@ -46,7 +46,7 @@ Topology topology_of(const CollectiveOptions& o) {
   if (o.ranks < 1) throw Error(Code::kBadConfig, "--ranks >= 1, but it is " + std::to_string(o.ranks));
   if (o.topology_file.empty()) return this_host_as_timed(o.ranks);
   try {
-    return first_ranks(given_topology(o.topology_file), o.ranks);
+    return first_ranks(load_topology(o.topology_file), o.ranks);
   } catch (const Error& error) {
     throw Error(error.code(), "--topology " + error.message());
   }

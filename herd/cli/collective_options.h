@@ -1,4 +1,5 @@
-// What `herd explain` and `herd show schedule` ask for alike: a collective, its size, the ranks and where they run.
+// Defines what `herd explain` and `herd show schedule` ask for alike: a collective, its size, the ranks and where they
+// run.
 #pragma once
 
 #include <cstdint>

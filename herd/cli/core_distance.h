@@ -1,6 +1,6 @@
-// How far apart the cores of two ranks are: one round trip of a cache line between ranks 0 and 1. A virtual machine's
-// cores may share a physical core at one moment and sit in two sockets at the next, so a bench says where it ran.
-// Threads: one at a time; collective.
+// Measures how far apart the cores of two ranks are: one round trip of a cache line between ranks 0 and 1. A virtual
+// machine's cores may share a physical core at one moment and sit in two sockets at the next, so a bench says where it
+// ran. Threads: one at a time; collective.
 #pragma once
 
 #include "herd/comm/communicator.h"

@@ -1,4 +1,4 @@
-// How far two runs are apart: what herd parity reports.
+// Measures how far two runs are apart: what herd parity reports.
 #pragma once
 
 #include <string>

@@ -10,7 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/cli/measure.h"
-#include "herd/collectives/all_workers.h"
+#include "herd/collectives/aggregate_traffic.h"
 #include "herd/collectives/choose.h"
 #include "herd/draw/table.h"
 
@@ -129,7 +129,7 @@ std::string all_workers_text(const CollectiveRequest& request, const Topology& t
   const bool wire = topology.hosts.size() > 1;
   const double rate = wire ? host.uplink.bytes_per_us : host.memory_bytes_per_us / 2;
   draw::Table table{{{"all workers together"}, {"sent", true}, {"equation"}, {"time", true}, {"herd's algorithm"}}, {}};
-  for (const AllWorkersRow& row : all_workers_view(request.num_ranks, request.bytes(), rate)) {
+  for (const AggregateTrafficRow& row : aggregate_traffic(request.num_ranks, request.bytes(), rate)) {
     table.rows.push_back({std::string(row.pattern), format_bytes(row.total_bytes), std::string(row.total),
                           format_us(row.us),
                           std::string(row.algorithm.empty() ? "herd::param_server" : row.algorithm)});
@@ -150,7 +150,7 @@ std::string explain(const ExplainOptions& options) {
   const Times measured = measure_all(options, request, choice);
   if (options.json) return as_json(request, topology, choice, measured);
   std::string text = as_text(request, topology, choice, measured);
-  if (options.all_workers) {
+  if (options.aggregate_traffic) {
     if (request.collective != Collective::kAllReduce) {
       throw Error(Code::kBadConfig, "--all-workers is about all_reduce, not " + options.collective.op);
     }
@@ -165,7 +165,8 @@ void add_explain_command(CLI::App& app) {
       app.add_subcommand("explain", "Every algorithm for a collective, its predicted time, the choice and why");
   add_collective_options(*command, options->collective);
   command->add_flag("--all", options->all, "time algorithms of messages inside a host, too");
-  command->add_flag("--all-workers", options->all_workers, "and what all ranks together send, as lectures count it");
+  command->add_flag("--all-workers", options->aggregate_traffic,
+                    "and what all ranks together send, as lectures count it");
   command->add_flag("--measure", options->measure, "and the time measured here, by herd bench");
   command->add_option("--tuning", options->tuning_file, "file of docs/formats/tuning.md, which overrides the model");
   command->add_flag("--json", options->json, "one JSON object");

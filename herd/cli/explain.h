@@ -10,9 +10,9 @@ namespace herd::cli {
 
 struct ExplainOptions {
   CollectiveOptions collective;
-  bool all = false;          // also what is never chosen inside a host
-  bool all_workers = false;  // and the view that counts all ranks together
-  bool measure = false;      // and what `herd bench` takes here
+  bool all = false;                // also what is never chosen inside a host
+  bool aggregate_traffic = false;  // and the view that counts all ranks together
+  bool measure = false;            // and what `herd bench` takes here
   std::string tuning_file = {};
   bool json = false;
 };

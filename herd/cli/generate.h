@@ -1,4 +1,5 @@
-// herd generate: text from a checkpoint. Its options are herd-trainer's, which this command becomes.
+// herd generate writes text with the weights of a checkpoint. Its options are herd-trainer's, which this command
+// becomes.
 #pragma once
 
 #include <string>

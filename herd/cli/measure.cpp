@@ -8,7 +8,7 @@
 #include "herd/cli/bench_operation.h"
 #include "herd/cli/run_program.h"
 #include "herd/collectives/registry.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd::cli {
 

@@ -67,21 +67,21 @@ planner::Plan make_plan(const PlanOptions& options) {
   const planner::Cluster cluster = read_cluster(options.cluster);
   plan.cluster = planner::with_ranks(cluster, plan.ranks);
   plan.budget = budget_of(options, plan.run, cluster);
-  planner::Settled settled = planner::settle(plan.run, plan.ranks, cluster, plan.budget);
-  plan.run = std::move(settled.run);
-  plan.choice = std::move(settled.choice);
+  planner::ResolvedRun resolved = planner::resolve(plan.run, plan.ranks, cluster, plan.budget);
+  plan.run = std::move(resolved.run);
+  plan.choice = std::move(resolved.choice);
   plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
   plan.tokens = options.tokens;
   plan.days = options.days;
   plan.flops = options.flops;
   if (!plan.fits()) {
     plan.rewrites = planner::rewrites_that_fit(plan.run, plan.ranks, cluster, plan.budget);
-    plan.remedies =
-        planner::what_would_fit(plan.run, plan.ranks, cluster,
-                                {.budget = plan.budget,
-                                 .time_scale = planner::time_scale(plan.run, plan.ranks, cluster, plan.prediction),
-                                 .other_techniques = plan.rewrites.built > 0,
-                                 .more_ranks = options.ranks == 0});
+    plan.suggestions =
+        planner::suggest_changes(plan.run, plan.ranks, cluster,
+                                 {.budget = plan.budget,
+                                  .time_scale = planner::time_scale(plan.run, plan.ranks, cluster, plan.prediction),
+                                  .other_techniques = plan.rewrites.built > 0,
+                                  .more_ranks = options.ranks == 0});
   }
   return plan;
 }

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/planner/report.h"
+#include "herd/planner/plan_report.h"
 
 namespace CLI {
 class App;

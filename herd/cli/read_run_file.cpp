@@ -19,8 +19,9 @@ std::optional<spec::GivenModel> model_of_checkpoint(const fs::path& checkpoint) 
   return spec::GivenModel{spec::parse_run_text(manifest.config, checkpoint / kManifestName).model, checkpoint};
 }
 
-// Of the checkpoint that the run goes on at, if there is one: its weights count, not those that it once began with.
-std::optional<spec::GivenModel> model_gone_on_with(const spec::RunFile& run) {
+// Returns the model of the checkpoint that the run resumes from, if there is one: its weights count, not those that the
+// run began with.
+std::optional<spec::GivenModel> model_of_resumed_checkpoint(const spec::RunFile& run) {
   if (run.checkpoint.resume == "none") return {};
   if (run.checkpoint.resume != "auto") return model_of_checkpoint(resolve_checkpoint(run.checkpoint.resume));
   for (const FoundCheckpoint& one : list_checkpoints(fs::path(run.log.dir) / run.log.name / "checkpoints")) {
@@ -39,7 +40,7 @@ spec::RunFile read_run_file(const std::string& path, std::span<const std::string
   spec::RunFile run =
       spec::parse_run_file(path, overrides, [&](const spec::RunFile& stated) -> std::optional<spec::GivenModel> {
         if (stated.model.weights == "none") return {};
-        if (auto own = model_gone_on_with(stated)) return own;
+        if (auto own = model_of_resumed_checkpoint(stated)) return own;
         const auto source = convert::open_weights(stated.model.weights);
         weights = source->path();
         return spec::GivenModel{source->run().model, weights};

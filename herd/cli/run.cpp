@@ -5,9 +5,9 @@
 
 #include "herd/base/error.h"
 #include "herd/launch/environment.h"
+#include "herd/launch/job_token_file.h"
 #include "herd/launch/launcher.h"
-#include "herd/launch/token_file.h"
-#include "herd/topology/given.h"
+#include "herd/topology/load_topology.h"
 
 namespace herd::cli {
 
@@ -61,7 +61,7 @@ void add_run_command(CLI::App& app) {
 }
 
 void check_topology(const std::string& topology, int num_ranks) {
-  if (!topology.empty()) check_given(given_topology(topology), num_ranks, {});
+  if (!topology.empty()) check_topology_of_ranks(load_topology(topology), num_ranks, {});
 }
 
 int run_run(const RunOptions& options) {

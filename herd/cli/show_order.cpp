@@ -7,7 +7,7 @@
 #include "herd/base/error.h"
 #include "herd/cli/write_file.h"
 #include "herd/draw/svg.h"
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 #include "herd/strategies/order_picture.h"
 #include "herd/strategies/pipeline_orders.h"
 

@@ -9,22 +9,22 @@
 #include "herd/base/units.h"
 #include "herd/cli/read_run_file.h"
 #include "herd/cli/write_file.h"
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 #include "herd/launch/cores.h"
 #include "herd/planner/rewrites.h"
-#include "herd/program/draw.h"
-#include "herd/program/names.h"
-#include "herd/program/text.h"
-#include "herd/strategies/table.h"
+#include "herd/program/draw_program.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::cli {
 int run_show_program(const ShowProgramOptions& options) {
   const spec::RunFile stated = read_run_file(options.file, options.overrides);
   spec::resolve(stated, options.ranks);
   const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
-  const planner::Settled settled =
-      planner::settle(stated, options.ranks, cluster, {stated.memory.device_budget, stated.memory.host_budget});
-  const spec::RunFile& run = settled.run;
+  const planner::ResolvedRun resolved =
+      planner::resolve(stated, options.ranks, cluster, {stated.memory.device_budget, stated.memory.host_budget});
+  const spec::RunFile& run = resolved.run;
   const spec::Layout layout = spec::resolve(run, options.ranks);
   if (options.rank < 0 || options.rank >= options.ranks) {
     throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +

@@ -10,9 +10,9 @@
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
-#include "herd/draw/timeline.h"
-#include "herd/schedule/draw.h"
-#include "herd/schedule/text.h"
+#include "herd/draw/timeline_picture.h"
+#include "herd/schedule/draw_schedule.h"
+#include "herd/schedule/schedule_text.h"
 
 namespace herd::cli {
 namespace {

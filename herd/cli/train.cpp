@@ -18,7 +18,7 @@
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
-#include "herd/topology/given.h"
+#include "herd/topology/load_topology.h"
 #include "herd/topology/presets.h"
 
 namespace herd::cli {
@@ -63,7 +63,7 @@ std::optional<Topology> known_machines(const std::string& given, int ranks, cons
   const std::string name = given.empty() ? of("HERD_TOPOLOGY") : given;
   if (!name.empty() && options.node_rank == 0) {
     check_topology(name, ranks * options.num_nodes);
-    return given_topology(name);
+    return load_topology(name);
   }
   const std::string transport = of("HERD_TRANSPORT");
   if (!name.empty() || options.num_nodes > 1 || transport == "tcp" || transport == "ucx") return std::nullopt;

@@ -12,7 +12,7 @@
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/storage/file_kind.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "herd/topology/topology.h"
 
 namespace herd::cli {
@@ -46,13 +46,14 @@ namespace {
 std::string by_equations(const spec::RunFile& run, int ranks, const planner::Cluster& machine,
                          const planner::Budget& budget) {
   std::string out;
-  for (const planner::Remedy& remedy :
-       planner::what_would_fit(run, ranks, machine, {.budget = budget, .other_techniques = true})) {
+  for (const planner::Suggestion& suggestion :
+       planner::suggest_changes(run, ranks, machine, {.budget = budget, .other_techniques = true})) {
     out += out.empty() ? "\nwhat would fit by equations, cheapest first:" : "";
     out += "\n ";
-    for (const std::string& change : remedy.changes) out += " " + change;
-    out += ": " + format_bytes(remedy.prediction.device_bound) + ", a step of " + format_us(remedy.prediction.step_us) +
-           " predicted" + (remedy.not_built.empty() ? "" : " (not in this version)");
+    for (const std::string& change : suggestion.changes) out += " " + change;
+    out += ": " + format_bytes(suggestion.prediction.device_bound) + ", a step of " +
+           format_us(suggestion.prediction.step_us) + " predicted" +
+           (suggestion.not_built.empty() ? "" : " (not in this version)");
   }
   return out;
 }
@@ -63,10 +64,11 @@ void check_before_start(const spec::RunFile& run, int ranks) {
   spec::resolve(run, ranks);
   const planner::Cluster machine = planner::small_server(launch::usable_cores());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
-  const planner::Settled settled = planner::settle(run, ranks, machine, budget);  // the trainer may choose otherwise
-  const spec::Layout layout = spec::resolve(settled.run, ranks);
+  const planner::ResolvedRun resolved =
+      planner::resolve(run, ranks, machine, budget);  // the trainer may choose otherwise
+  const spec::Layout layout = spec::resolve(resolved.run, ranks);
   try {
-    strategies::programs_of_run(settled.run, spec::program_table(settled.run, layout.micro_batch), layout,
+    strategies::programs_of_run(resolved.run, spec::program_table(resolved.run, layout.micro_batch), layout,
                                 strategies::ranks_of_stages(layout));
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;

@@ -18,9 +18,9 @@
 #include "herd/launch/cores.h"
 #include "herd/launch/environment.h"
 #include "herd/storage/file_kind.h"
-#include "herd/topology/found.h"
+#include "herd/topology/discover.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::cli {
 namespace {

@@ -1,4 +1,4 @@
-#include "herd/collectives/all_reduce_butterfly.h"
+#include "herd/collectives/all_reduce_recursive_doubling.h"
 #include "herd/collectives/halving_doubling.h"
 
 namespace herd {

@@ -1,4 +1,4 @@
-// Which algorithm serves a collective best: every candidate with its predicted time, the fastest one, and why.
+// Decides which algorithm serves a collective best: every candidate with its predicted time, the fastest one, and why.
 // Pure and deterministic: rank 0 chooses on the topology that the run stores, and tells the others.
 // Threads: pure.
 #pragma once

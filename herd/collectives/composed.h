@@ -11,7 +11,7 @@
 //                      hosts may have different numbers of ranks.
 //   torus_2d, torus_3d, torus_nd   the same compositions with rings on every axis: 2(n-1)/n * S bytes sent per rank,
 //                      sum over axes of 2(d-1) steps.
-//   mesh_2d            paths on every axis (path.h). all_reduce: an all-reduce of everything on each axis in turn.
+//   mesh_2d            chains on every axis (chain.h). all_reduce: an all-reduce of everything on each axis in turn.
 //   Order: along axis 0, then 1, ..; every rank has the same bits, since each part is summed at one place.
 // Source: Jocksch et al. 2021, doi:10.1109/MPI54564.2021.00009 (hierarchies); Chan, Heimlich, Purkayastha & van de
 // Geijn 2007, doi:10.1002/cpe.1206 (tori and meshes); Ying et al. 2018, arXiv:1811.06992 (2D torus).   Threads: pure.
@@ -35,7 +35,7 @@ inline constexpr AxisStyle kHierarchical{"hierarchical", true, "circulant"};
 inline constexpr AxisStyle kTorus2d{"torus_2d", false, "ring"};
 inline constexpr AxisStyle kTorus3d{"torus_3d", false, "ring"};
 inline constexpr AxisStyle kTorusNd{"torus_nd", false, "ring"};
-inline constexpr AxisStyle kMesh2d{"mesh_2d", false, "path", true};
+inline constexpr AxisStyle kMesh2d{"mesh_2d", false, "chain", true};
 
 Schedule all_reduce_on_grid(const CollectiveRequest& request, const AxisStyle& style);
 Schedule all_gather_on_grid(const CollectiveRequest& request, const AxisStyle& style);

@@ -1,5 +1,5 @@
-// What the direct algorithms share: who the peers are, in the order that spreads the load, and the sources of a sum.
-// Threads: pure.
+// Defines what the direct algorithms share: who the peers are, in the order that spreads the load, and the sources of a
+// sum. Threads: pure.
 #pragma once
 
 #include <vector>

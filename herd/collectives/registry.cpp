@@ -5,20 +5,20 @@
 
 #include "herd/base/error.h"
 #include "herd/collectives/all_gather.h"
-#include "herd/collectives/all_reduce_butterfly.h"
 #include "herd/collectives/all_reduce_circulant.h"
 #include "herd/collectives/all_reduce_direct.h"
 #include "herd/collectives/all_reduce_naive.h"
+#include "herd/collectives/all_reduce_recursive_doubling.h"
 #include "herd/collectives/all_reduce_ring.h"
 #include "herd/collectives/all_reduce_staged.h"
 #include "herd/collectives/all_reduce_tree.h"
 #include "herd/collectives/all_to_all.h"
 #include "herd/collectives/barrier.h"
 #include "herd/collectives/broadcast.h"
+#include "herd/collectives/chain.h"
 #include "herd/collectives/composed.h"
 #include "herd/collectives/gather.h"
 #include "herd/collectives/grid.h"
-#include "herd/collectives/path.h"
 #include "herd/collectives/reduce.h"
 #include "herd/collectives/reduce_scatter.h"
 #include "herd/collectives/scatter.h"
@@ -38,7 +38,7 @@ std::string not_in_place(const CollectiveRequest& request) {
 
 using enum Needs;
 
-int along_a_path(int num_ranks) { return num_ranks; }
+int along_a_chain(int num_ranks) { return num_ranks; }
 int up_and_down_a_tree(int num_ranks) { return 2 * std::bit_width(static_cast<unsigned>(num_ranks - 1)); }
 
 template <Schedule (*build)(const CollectiveRequest&, const AxisStyle&), const AxisStyle& style>
@@ -71,15 +71,15 @@ const Entry kTable[] = {
     {{Collective::kAllReduce, "double_tree", kMessages, "segments up and down two binary trees, half each",
       up_and_down_a_tree, true},
      all_reduce_double_tree},
-    {{Collective::kAllReduce, "butterfly", kMessages, "exchange of everything over doubling distances"},
-     all_reduce_butterfly},
+    {{Collective::kAllReduce, "recursive_doubling", kMessages, "exchange of everything over doubling distances"},
+     all_reduce_recursive_doubling},
     {{Collective::kAllReduce, "halving_doubling", kMessages, "recursive halving, then recursive doubling"},
      all_reduce_halving_doubling},
     {{Collective::kAllReduce, "circulant", kMessages,
       "halving and doubling over circulant distances, any number of ranks"},
      all_reduce_circulant},
-    {{Collective::kAllReduce, "path", kMessages, "segments along a path to the middle and back", along_a_path, true},
-     all_reduce_path},
+    {{Collective::kAllReduce, "chain", kMessages, "segments along a chain to the middle and back", along_a_chain, true},
+     all_reduce_chain},
     {{Collective::kAllReduce, "hierarchical_tree", kMessages,
       "reduce to one rank of each host, these all-reduce, broadcast"},
      all_reduce_hierarchical_tree,
@@ -96,7 +96,7 @@ const Entry kTable[] = {
     {{Collective::kAllReduce, "torus_nd", kMessages, "rings on every axis"},
      on_grid<all_reduce_on_grid, kTorusNd>,
      not_on_a_grid},
-    {{Collective::kAllReduce, "mesh_2d", kMessages, "paths on both axes", nullptr, true},
+    {{Collective::kAllReduce, "mesh_2d", kMessages, "chains on both axes", nullptr, true},
      on_grid<all_reduce_on_grid, kMesh2d>,
      not_on_two_axes},
     {{Collective::kAllGather, "ring", kMessages, "parts travel around a ring"}, all_gather_ring},
@@ -110,7 +110,7 @@ const Entry kTable[] = {
      all_gather_recursive_doubling},
     {{Collective::kAllGather, "circulant", kMessages, "parts over circulant distances, any number of ranks"},
      all_gather_circulant},
-    {{Collective::kAllGather, "path", kMessages, "parts travel along a path both ways"}, all_gather_path},
+    {{Collective::kAllGather, "chain", kMessages, "parts travel along a chain both ways"}, all_gather_chain},
     {{Collective::kAllGather, "hierarchical", kMessages, "by tiers: through memory inside hosts, circulant between"},
      on_grid<all_gather_on_grid, kHierarchical>,
      not_on_tiers},
@@ -123,7 +123,7 @@ const Entry kTable[] = {
     {{Collective::kAllGather, "torus_nd", kMessages, "rings on every axis"},
      on_grid<all_gather_on_grid, kTorusNd>,
      not_on_a_grid},
-    {{Collective::kAllGather, "mesh_2d", kMessages, "paths on both axes"},
+    {{Collective::kAllGather, "mesh_2d", kMessages, "chains on both axes"},
      on_grid<all_gather_on_grid, kMesh2d>,
      not_on_two_axes},
     {{Collective::kReduceScatter, "ring", kMessages, "partial sums travel around a ring"}, reduce_scatter_ring},
@@ -136,8 +136,8 @@ const Entry kTable[] = {
      reduce_scatter_pairwise},
     {{Collective::kReduceScatter, "circulant", kMessages, "partial sums over circulant distances, any number of ranks"},
      reduce_scatter_circulant},
-    {{Collective::kReduceScatter, "path", kMessages, "partial sums travel along a path from both ends"},
-     reduce_scatter_path},
+    {{Collective::kReduceScatter, "chain", kMessages, "partial sums travel along a chain from both ends"},
+     reduce_scatter_chain},
     {{Collective::kReduceScatter, "hierarchical", kMessages,
       "by tiers: through memory inside hosts, circulant between"},
      on_grid<reduce_scatter_on_grid, kHierarchical>,
@@ -151,7 +151,7 @@ const Entry kTable[] = {
     {{Collective::kReduceScatter, "torus_nd", kMessages, "rings on every axis"},
      on_grid<reduce_scatter_on_grid, kTorusNd>,
      not_on_a_grid},
-    {{Collective::kReduceScatter, "mesh_2d", kMessages, "paths on both axes"},
+    {{Collective::kReduceScatter, "mesh_2d", kMessages, "chains on both axes"},
      on_grid<reduce_scatter_on_grid, kMesh2d>,
      not_on_two_axes},
     {{Collective::kBroadcast, "binomial", kMessages, "holders of the message double each round"}, broadcast_binomial},
@@ -163,7 +163,7 @@ const Entry kTable[] = {
     {{Collective::kBroadcast, "staged", kStage, "pieces through two slots of root's stage"}, broadcast_staged},
     {{Collective::kBroadcast, "scatter_all_gather", kMessages, "parts down a tree, then around a ring"},
      broadcast_scatter_all_gather},
-    {{Collective::kBroadcast, "chain", kMessages, "segments from rank to rank", along_a_path, true}, broadcast_chain},
+    {{Collective::kBroadcast, "chain", kMessages, "segments from rank to rank", along_a_chain, true}, broadcast_chain},
     {{Collective::kReduce, "binomial", kMessages, "partial sums go up a binomial tree"}, reduce_binomial},
     {{Collective::kReduce, "direct_push", kSymmetricMemory, "reduce own part into root's memory"}, reduce_direct_push},
     {{Collective::kReduce, "staged", kStage, "pieces through two stage slots, summed by root"}, reduce_staged},
@@ -205,6 +205,14 @@ std::vector<AlgorithmInfo> algorithms(Collective collective) {
   return found;
 }
 
+std::string_view canonical_name(Collective collective, std::string_view algorithm) {
+  using namespace std::literals;
+  if (collective == Collective::kAllReduce && algorithm == "butterfly"sv) return "recursive_doubling";
+  const bool on_chain = collective == Collective::kAllReduce || collective == Collective::kAllGather ||
+                        collective == Collective::kReduceScatter;
+  return on_chain && algorithm == "path"sv ? "chain" : algorithm;
+}
+
 std::string names_with_segments(Collective collective) {
   std::string names;
   for (const AlgorithmInfo& info : algorithms(collective)) {
@@ -215,6 +223,7 @@ std::string names_with_segments(Collective collective) {
 
 bool has_segments(Collective collective, std::string_view algorithm) {
   const auto all = algorithms(collective);
+  algorithm = canonical_name(collective, algorithm);
   return std::any_of(all.begin(), all.end(),
                      [&](const AlgorithmInfo& info) { return info.name == algorithm && info.segments; });
 }
@@ -231,6 +240,7 @@ std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& req
 }
 
 Schedule build_schedule(std::string_view algorithm, const CollectiveRequest& request) {
+  algorithm = canonical_name(request.collective, algorithm);
   std::string valid;
   for (const Entry& entry : kTable) {
     if (entry.info.collective != request.collective) continue;

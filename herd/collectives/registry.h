@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "herd/collectives/request.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd {
 
@@ -31,7 +31,11 @@ struct AlgorithmInfo {
 // The algorithms of a collective, in the order of the table.
 std::vector<AlgorithmInfo> algorithms(Collective collective);
 
-// The algorithms of a collective that cut messages into segments: "binomial_tree, path", or "none".
+// The name in the table of an algorithm that is also known by another: all_reduce "butterfly" (lectures) is
+// "recursive_doubling", "path" is "chain". Other names come back as they are.
+std::string_view canonical_name(Collective collective, std::string_view algorithm);
+
+// The algorithms of a collective that cut messages into segments: "binomial_tree, chain", or "none".
 std::string names_with_segments(Collective collective);
 bool has_segments(Collective collective, std::string_view algorithm);
 

@@ -1,4 +1,4 @@
-// What a collective algorithm is asked for, by one rank. Every rank of the group asks the same but for `self`.
+// Defines what a collective algorithm is asked for, by one rank. Every rank of the group asks the same but for `self`.
 // Threads: plain data.
 #pragma once
 

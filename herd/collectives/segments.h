@@ -1,5 +1,5 @@
-// How pipelined algorithms cut a message into segments that follow each other along a chain or a tree. By size alone,
-// never by timing. Threads: pure.
+// Defines how pipelined algorithms cut a message into segments that follow each other along a chain or a tree. By size
+// alone, never by timing. Threads: pure.
 #pragma once
 
 #include <algorithm>

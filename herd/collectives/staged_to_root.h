@@ -1,6 +1,5 @@
-// How ranks hand what they contribute to a root by stage memory: each lays it out, a piece at a time, in two slots of
-// its own stage, from which the root takes it and gives the slot back.
-// Threads: pure.
+// Defines how ranks hand what they contribute to a root by stage memory: each lays it out, a piece at a time, in two
+// slots of its own stage, from which the root takes it and gives the slot back. Threads: pure.
 #pragma once
 
 #include <array>

@@ -1,5 +1,5 @@
-// How staged algorithms cut a message into pieces that fit the stage memory of a host. By size alone, never by timing.
-// Threads: pure.
+// Defines how staged algorithms cut a message into pieces that fit the stage memory of a host. By size alone, never by
+// timing. Threads: pure.
 #pragma once
 
 #include <algorithm>

@@ -10,7 +10,7 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/collectives/registry.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd {
 namespace {
@@ -70,10 +70,11 @@ TunedSize parse_size(std::istringstream& words, int line) {
   if (size.symmetric && size.placement.hosts > 1) fail(line, "memory is ordinary on several hosts");
   size.bytes = number<int64_t>(bytes, line);
   const auto known = algorithms(size.collective);
-  if (std::none_of(known.begin(), known.end(), [&](const AlgorithmInfo& one) { return one.name == algorithm; })) {
+  const std::string_view name = canonical_name(size.collective, algorithm);
+  if (std::none_of(known.begin(), known.end(), [&](const AlgorithmInfo& one) { return one.name == name; })) {
     fail(line, "no algorithm of " + collective + " is called \"" + algorithm.substr(0, 40) + "\"");
   }
-  size.algorithm = algorithm;
+  size.algorithm = name;
   size.us = number<double>(us, line);
   return size;
 }

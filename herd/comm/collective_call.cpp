@@ -3,8 +3,8 @@
 #include <string>
 
 #include "herd/base/error.h"
-#include "herd/schedule/layout.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/message_layout.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd::comm {
 namespace {
@@ -72,7 +72,7 @@ void set_reduction(CollectiveCall& call, const OpOptions& options) {
 }
 
 // The parts of a message of `elements`, or of the options' counts, which then make up its elements.
-Layout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) {
+MessageLayout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) {
   CollectiveRequest& request = call.request;
   request.counts.assign(options.counts.begin(), options.counts.end());
   Schedule header;
@@ -85,7 +85,7 @@ Layout layout_of(CollectiveCall& call, int num_ranks, const OpOptions& options) 
     request.elements = elements_of_counts(request.collective, num_ranks, request.counts);
   header.elements = request.elements;
   check_counts(header);
-  return Layout(header);
+  return MessageLayout(header);
 }
 
 void check_size(const CollectiveCall& call, const Buffer& x, const char* which, int64_t count) {
@@ -99,7 +99,7 @@ void check_size(const CollectiveCall& call, const Buffer& x, const char* which, 
 
 // A rank that has nothing to give, or to take, can't know whether the others' memory is symmetric, nor whether they are
 // in place. So where there is one, all do as it does: neither. Who names the algorithm answers for the memory of all.
-bool somebody_has_nothing(const CollectiveCall& call, const Layout& layout, int num_ranks) {
+bool somebody_has_nothing(const CollectiveCall& call, const MessageLayout& layout, int num_ranks) {
   if (!call.algorithm.empty()) return false;
   if (call.request.counts.empty()) return call.request.elements < num_ranks;  // equal parts
   for (Rank rank = 0; rank < num_ranks; ++rank) {
@@ -189,7 +189,7 @@ CollectiveCall reduce_call(const Buffer& x, Rank root, Rank self, int num_ranks,
 CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
                                const OpOptions& options) {
   CollectiveCall call = call_of(Collective::kAllGather, out.count, out.dtype, options);
-  const Layout layout = layout_of(call, num_ranks, options);
+  const MessageLayout layout = layout_of(call, num_ranks, options);
   check_size(call, out, "the whole", call.request.elements);
   check_size(call, in, "this rank's part", layout.part(self).size());
   call.ordinary = somebody_has_nothing(call, layout, num_ranks);
@@ -206,7 +206,7 @@ CollectiveCall all_gather_call(const Buffer& in, const Buffer& out, Rank self, i
 CollectiveCall reduce_scatter_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks,
                                    const OpOptions& options) {
   CollectiveCall call = call_of(Collective::kReduceScatter, in.count, in.dtype, options);
-  const Layout layout = layout_of(call, num_ranks, options);
+  const MessageLayout layout = layout_of(call, num_ranks, options);
   check_size(call, in, "the whole", call.request.elements);
   check_size(call, out, "this rank's part", layout.part(self).size());
   set_reduction(call, options);
@@ -229,7 +229,7 @@ CollectiveCall gather_call(const Buffer& in, const Buffer& out, Rank root, Rank 
                            const OpOptions& options) {
   check_rank(root, num_ranks, "gather: root");
   CollectiveCall call = call_of(Collective::kGather, in.count * num_ranks, in.dtype, options);
-  const Layout layout = layout_of(call, num_ranks, options);
+  const MessageLayout layout = layout_of(call, num_ranks, options);
   call.request.root = root;
   check_size(call, in, "this rank's part", layout.part(self).size());
   call.ordinary = somebody_has_nothing(call, layout, num_ranks);
@@ -245,7 +245,7 @@ CollectiveCall scatter_call(const Buffer& in, const Buffer& out, Rank root, Rank
                             const OpOptions& options) {
   check_rank(root, num_ranks, "scatter: root");
   CollectiveCall call = call_of(Collective::kScatter, out.count * num_ranks, out.dtype, options);
-  const Layout layout = layout_of(call, num_ranks, options);
+  const MessageLayout layout = layout_of(call, num_ranks, options);
   call.request.root = root;
   check_size(call, out, "this rank's part", layout.part(self).size());
   call.ordinary = somebody_has_nothing(call, layout, num_ranks);
@@ -265,7 +265,7 @@ CollectiveCall all_to_all_call(const Buffer& in, const Buffer& out, Rank self, i
                              std::to_string(num_ranks) + " ranks = " + std::to_string(in.count % num_ranks) +
                              "\n  fix: give counts");
   }
-  const Layout layout = layout_of(call, num_ranks, options);
+  const MessageLayout layout = layout_of(call, num_ranks, options);
   check_size(call, in, "what this rank sends", layout.num_sent(self));
   check_size(call, out, "what this rank receives", layout.num_received(self));
   call.ordinary = somebody_has_nothing(call, layout, num_ranks);

@@ -1,14 +1,38 @@
-// From buffers to a checked request: what each collective means for counts, parts and in-place use, stated once.
+// Turns buffers into a checked request: it states once what each collective means for counts, parts and in-place use.
 // Threads: pure.
 #pragma once
 
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <source_location>
 #include <span>
+#include <string_view>
 
 #include "herd/base/buffer.h"
+#include "herd/base/reduce_op.h"
+#include "herd/collectives/request.h"
 #include "herd/comm/communicator.h"
-#include "herd/comm/group_state.h"
+#include "herd/comm/packing.h"
 
 namespace herd::comm {
+
+// What the user asks for, checked and in bytes.
+struct CollectiveCall {
+  CollectiveRequest request;
+  ReduceOp op = ReduceOp::kSum;
+  bool reduces = false;
+  std::byte* input = nullptr;
+  std::byte* output = nullptr;
+  int64_t input_bytes = 0, output_bytes = 0;
+  uint64_t shape = 0;                // a hash of how the message is made up: part of the fingerprint
+  std::shared_ptr<Packing> packing;  // may be null
+  bool ordinary = false;             // not to be used as symmetric memory: other ranks' messages may lie elsewhere
+  std::string_view name, algorithm;
+  std::chrono::milliseconds deadline{0};
+  std::source_location where;
+};
 
 // All throw kBadConfig with the rule and its values.
 CollectiveCall all_reduce_call(const Buffer& x, const OpOptions& options);

@@ -13,12 +13,13 @@
 #include "herd/comm/collective_call.h"
 #include "herd/comm/connect_world.h"
 #include "herd/comm/context.h"
+#include "herd/comm/fingerprint.h"
 #include "herd/comm/transfer.h"
 #include "herd/comm/world_facts.h"
 #include "herd/launch/environment.h"
 #include "herd/launch/status.h"
 #include "herd/launch/store_client.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd {
 
@@ -27,11 +28,11 @@ using comm::CollectiveCall;
 using comm::Context;
 using comm::fill_transfer;
 using comm::GroupState;
-using comm::Task;
-using comm::TaskKind;
+using comm::PendingOp;
+using comm::PendingOpKind;
 
-struct Work::State : Task {
-  std::shared_ptr<comm::Engine> engine;
+struct Work::State : PendingOp {
+  std::shared_ptr<comm::ProgressEngine> engine;
 };
 
 void Work::wait() {
@@ -79,7 +80,7 @@ namespace {
 
 std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> transport) {
   auto context = std::make_shared<Context>();
-  context->engine = std::make_shared<comm::Engine>(transport);
+  context->engine = std::make_shared<comm::ProgressEngine>(transport);
   context->transport = std::move(transport);
   return context;
 }
@@ -202,12 +203,12 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   }
   GroupState& group = state_->member();
   const auto& members = group.settings().members;
-  const auto patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  const auto timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
   const uint64_t number = ++state_->allocations;
   const std::string key = "group" + std::to_string(group.settings().id) + "/symmetric" + std::to_string(number);
   auto memory = std::make_shared<SymmetricMemory::State>();
   memory->memory =
-      state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + patience);
+      state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + timeout);
   memory->regions = state_->context->regions;
   memory->id = comm::mix(group.settings().id, number);
   memory->group = group.settings().id;
@@ -284,9 +285,9 @@ Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<s
   GroupState& group = state_->member();
   Work work;
   if (wait == Wait::kHere) {
-    Task task;
-    group.prepare(task, call);
-    group.engine().run(task);
+    PendingOp pending;
+    group.prepare(pending, call);
+    group.engine().run(pending);
     return work;
   }
   work.state_ = std::make_shared<Work::State>();
@@ -363,22 +364,22 @@ std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> send
 }
 
 Rank Communicator::run_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
-  Task task;
-  fill_transfer(task, state_->member(), TaskKind::kReceive, x, from, tag, o);
-  task.group->engine().run(task);
-  return task.message.peer;
+  PendingOp pending;
+  fill_transfer(pending, state_->member(), PendingOpKind::kReceive, x, from, tag, o);
+  pending.group->engine().run(pending);
+  return pending.message.peer;
 }
 
 Work Communicator::issue_send(const Buffer& x, Rank to, int tag, const OpOptions& o, Wait wait) {
   if (wait == Wait::kHere) {
-    Task task;
-    fill_transfer(task, state_->member(), TaskKind::kSend, x, to, tag, o);
-    task.group->engine().run(task);
+    PendingOp pending;
+    fill_transfer(pending, state_->member(), PendingOpKind::kSend, x, to, tag, o);
+    pending.group->engine().run(pending);
     return {};
   }
   Work work;
   work.state_ = std::make_shared<Work::State>();
-  fill_transfer(*work.state_, state_->member(), TaskKind::kSend, x, to, tag, o);
+  fill_transfer(*work.state_, state_->member(), PendingOpKind::kSend, x, to, tag, o);
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
   work.state_->keep_alive = {x};
@@ -415,7 +416,7 @@ void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank
 Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {
   Work work;
   work.state_ = std::make_shared<Work::State>();
-  fill_transfer(*work.state_, state_->member(), TaskKind::kReceive, x, from, tag, o);
+  fill_transfer(*work.state_, state_->member(), PendingOpKind::kReceive, x, from, tag, o);
   work.state_->engine = state_->context->engine;
   work.state_->issued = std::chrono::steady_clock::now();
   work.state_->keep_alive = {x};

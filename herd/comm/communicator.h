@@ -42,7 +42,7 @@ struct OpOptions {
   std::source_location where = std::source_location::current();  // shown in reports
 };
 
-// An operation in flight. wait() returns when it is done and rethrows its Error; the destructor never blocks.
+// A Work is an operation in flight. wait() returns when it is done and rethrows its Error; the destructor never blocks.
 class Work {
  public:
   Work() = default;
@@ -58,7 +58,7 @@ class Work {
   std::shared_ptr<State> state_;
 };
 
-// What a group ran so far, for a run's record.
+// AlgorithmUse counts what a group ran so far, for a run's record.
 struct AlgorithmUse {
   std::string collective;  // "all_reduce"
   int64_t bytes = 0;       // of the whole message, as herd/schedule/schedule.h defines it
@@ -91,10 +91,10 @@ namespace comm {
 struct Access;
 struct CollectiveCall;
 struct Context;
-struct Task;
+struct PendingOp;
 }  // namespace comm
 
-// A list of what to_buffer() takes, as buffers.
+// Makes buffers of a list of what to_buffer() takes.
 template <typename List>
 std::vector<Buffer> to_buffers(List&& list) {
   std::vector<Buffer> buffers;
@@ -104,13 +104,13 @@ std::vector<Buffer> to_buffers(List&& list) {
 
 class Communicator {
  public:
-  // The world, from the environment that herd run, torchrun, srun or mpirun sets; alone without one.
-  // `topology` of rank 0, else HERD_TOPOLOGY, names the machines that algorithms are chosen for, in place of what is
-  // found: a file of docs/formats/topology.md, or a preset such as "torus:2x2x2".
-  // Collective. Throws kTimeout naming the ranks that do not come; kBadConfig on several hosts in a build without UCX,
-  // and where the topology has other ranks or hosts; kCorruptFile for a file that breaks the format's rules.
+  // Makes the world, from the environment that herd run, torchrun, srun or mpirun sets; without one, of this rank
+  // alone. `topology` of rank 0, else HERD_TOPOLOGY, names the machines that algorithms are chosen for, in place of
+  // what is found: a file of docs/formats/topology.md, or a preset such as "torus:2x2x2". Collective. Throws kTimeout
+  // naming the ranks that do not come; kBadConfig on several hosts in a build without UCX, and where the topology has
+  // other ranks or hosts; kCorruptFile for a file that breaks the format's rules.
   static Communicator create(const std::string& topology = {});
-  // The world over a given transport; for tests and benches. Collective over its ranks.
+  // Makes the world over a given transport; for tests and benches. Collective over its ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -119,10 +119,10 @@ class Communicator {
   Rank rank() const;  // -1 where this rank is in no group (split with color < 0)
   int size() const;
   std::string_view name() const;
-  // Of later operations whose options name none; 60 s at first. Groups made of this one begin with it.
-  // Throws kBadConfig unless it is more than 0. The group's calling thread.
+  // Sets the deadline of later operations whose options name none; it is 60 s at first. Groups made of this one inherit
+  // it. Throws kBadConfig unless it is more than 0. The group's calling thread.
   void set_deadline(std::chrono::milliseconds deadline);
-  // A group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
+  // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
   // communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
@@ -138,7 +138,7 @@ class Communicator {
   // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks and in all groups
   // of the world. Any thread.
   void abort(const std::string& reason);
-  // A new group of those members that are alive, in the same order, for instance after an operation failed with
+  // Makes a new group of those members that are alive, in the same order, for instance after an operation failed with
   // kPeerLost; collective over them. This group and all of its world are over: what is in flight fails with kAborted,
   // and the new group fails by itself. All survivors get the same group, also where another one dies meanwhile.
   // Symmetric memory that this group allocated serves the new one. Throws kTimeout naming a member that lives and does
@@ -200,7 +200,7 @@ class Communicator {
   [[nodiscard]] Work gather_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     return issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
   }
-  // The reverse; `in` is read at root only.
+  // Gives every rank its part of `in`, which is read at root only.
   template <typename In, Writable Out>
   void scatter(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);

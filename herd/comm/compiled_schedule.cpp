@@ -7,7 +7,7 @@
 #include "herd/base/check.h"
 #include "herd/comm/packing.h"
 #include "herd/kernels/copy.h"
-#include "herd/schedule/dependencies.h"
+#include "herd/schedule/step_dependencies.h"
 #include "herd/transport/channel.h"
 
 namespace herd::comm {

@@ -1,4 +1,4 @@
-// What the groups of one rank share: the way to its peers, the engine, its symmetric memory.
+// Defines what the groups of one rank share: the way to its peers, the engine, its symmetric memory.
 // Threads: any.
 #pragma once
 
@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "herd/base/store.h"
-#include "herd/comm/engine.h"
 #include "herd/comm/group_state.h"
+#include "herd/comm/progress_engine.h"
 #include "herd/comm/region_table.h"
 #include "herd/comm/world_facts.h"
 #include "herd/transport/transport.h"
@@ -26,7 +26,7 @@ struct Context {
   std::shared_ptr<Store> store;  // may be null; outlives the rest
   std::shared_ptr<transport::Transport> transport;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
-  std::shared_ptr<Engine> engine;
+  std::shared_ptr<ProgressEngine> engine;
   std::atomic<uint64_t> next_group{2};  // the world is 1
   std::shared_ptr<WorldFacts> facts = std::make_shared<WorldFacts>();
   // Of a group of these ranks of the transport.

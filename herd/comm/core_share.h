@@ -1,4 +1,4 @@
-// What ranks share of a machine: hosts may be containers on one. Threads: any.
+// Defines what ranks share of a machine: hosts may be containers on one. Threads: any.
 #pragma once
 
 #include "herd/transport/transport.h"

@@ -7,7 +7,9 @@
 #include <map>
 #include <utility>
 
-#include "herd/comm/report.h"
+#include "herd/comm/collective_call.h"
+#include "herd/comm/failure_report.h"
+#include "herd/comm/fingerprint.h"
 
 namespace herd::comm {
 namespace {
@@ -16,7 +18,7 @@ using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
 constexpr uint64_t kStatusStride = 256;  // operations between two that tell the control plane where this rank is
-constexpr size_t kMaxPlans = 1024;
+constexpr size_t kMaxSchedules = 1024;
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
 
@@ -31,15 +33,15 @@ SteadyTime open_deadline() { return steady_clock::now() + 60s; }
 
 }  // namespace
 
-GroupState::GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const RegionTable> regions,
+GroupState::GroupState(std::shared_ptr<ProgressEngine> engine, std::shared_ptr<const RegionTable> regions,
                        GroupSettings settings)
     : engine_(std::move(engine)),
       settings_(std::move(settings)),
       channel_(engine_->transport().open_channel(group_key(settings_), settings_.members, open_deadline())),
-      plans_(settings_.schedules, channel_->stage_bytes()),
+      schedules_(settings_.schedules, channel_->stage_bytes()),
       regions_(std::move(regions), settings_.members),
-      operation_(*channel_,
-                 [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
+      executor_(*channel_,
+                [this](Rank peer, uint64_t region, int64_t offset) { return resolve(peer, region, offset); }),
       finished_(static_cast<size_t>(channel_->size()), 0) {
   for (Rank peer = 0; peer < size(); ++peer) same_host_ &= channel_->maps(peer);
   std::map<int, int> numbers;
@@ -64,37 +66,37 @@ GroupState::~GroupState() {
   });
 }
 
-void GroupState::prepare(Task& task, CollectiveCall& call) {
+void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   const auto& regions = regions_.newest();
   std::optional<MappedRegions::Place> in, out;
   if (call.output_bytes > 0) out = regions->find(call.output, call.output_bytes);
   if (call.input_bytes > 0) in = regions->find(call.input, call.input_bytes);
-  if (in || out) task.regions = regions;
+  if (in || out) pending.regions = regions;
   call.request.self = rank();
   call.request.num_ranks = size();
   call.request.same_host = same_host_;
   call.request.hosts = hosts_;
   call.request.direct =
       same_host_ && !call.ordinary && (out || call.output_bytes == 0) && (in || call.input_bytes == 0);
-  if (plans_.size() > kMaxPlans) {
+  if (schedules_.size() > kMaxSchedules) {
     engine_->locked([&] {
-      if (idle()) plans_.clear();
+      if (idle()) schedules_.clear();
     });
   }
-  Plan& plan = plans_.get(call.algorithm, call.request);
-  ++plan.uses;
-  task.group = this;
-  task.patience = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
-  task.where = call.where;
-  task.packing = std::move(call.packing);
-  task.call.program = &plan.compiled;
-  task.call.op = call.op;
-  task.call.input = call.input;
-  task.call.output = call.output;
-  if (in) task.call.header.input_region = in->region, task.call.header.input_offset = in->offset;
-  if (out) task.call.header.output_region = out->region, task.call.header.output_offset = out->offset;
-  transport::OperationRecord& record = task.record;
-  record.fingerprint = mix(plan.hash, static_cast<uint64_t>(call.op));
+  CachedSchedule& cached = schedules_.get(call.algorithm, call.request);
+  ++cached.uses;
+  pending.group = this;
+  pending.timeout = call.deadline.count() > 0 ? call.deadline : settings_.deadline;
+  pending.where = call.where;
+  pending.packing = std::move(call.packing);
+  pending.call.program = &cached.compiled;
+  pending.call.op = call.op;
+  pending.call.input = call.input;
+  pending.call.output = call.output;
+  if (in) pending.call.header.input_region = in->region, pending.call.header.input_offset = in->offset;
+  if (out) pending.call.header.output_region = out->region, pending.call.header.output_offset = out->offset;
+  transport::OperationRecord& record = pending.record;
+  record.fingerprint = mix(cached.hash, static_cast<uint64_t>(call.op));
   if (call.shape != 0) record.fingerprint = mix(record.fingerprint, call.shape);
   if (!call.name.empty()) record.fingerprint = mix(record.fingerprint, hash_text(call.name));
   record.count = call.request.elements;
@@ -104,33 +106,34 @@ void GroupState::prepare(Task& task, CollectiveCall& call) {
   record.has_op = call.reduces;
   record.root = call.request.root < 0 ? -1 : job_rank(call.request.root);
   record.line = call.where.line();
-  copy_text(record.algorithm, plan.compiled.schedule().algorithm);
+  copy_text(record.algorithm, cached.compiled.schedule().algorithm);
   copy_text(record.name, call.name);
   const std::string_view file(call.where.file_name());
   copy_text(record.file, file.substr(file.size() - std::min(file.size(), sizeof record.file - 1)));
 }
 
-void GroupState::submit(Task& task) {
+void GroupState::submit(PendingOp& pending) {
   if (failure_) {
-    task.error = failure_;
-    return engine_->completed(task);
+    pending.error = failure_;
+    return engine_->completed(pending);
   }
-  if (task.kind != TaskKind::kCollective) return submit_transfer(task);
+  if (pending.kind != PendingOpKind::kCollective) return submit_transfer(pending);
   const uint64_t sequence = ++issued_;
-  task.call.sequence = task.record.sequence = sequence;
-  task.record.fingerprint = mix(task.record.fingerprint, sequence);
-  chain_ = mix(chain_, task.record.fingerprint);
-  task.call.header.fingerprint = chain_;
-  (current_ == nullptr ? current_ : last_->next) = &task;
-  last_ = &task;
+  pending.call.sequence = pending.record.sequence = sequence;
+  pending.record.fingerprint = mix(pending.record.fingerprint, sequence);
+  chain_ = mix(chain_, pending.record.fingerprint);
+  pending.call.header.fingerprint = chain_;
+  (current_ == nullptr ? current_ : last_->next) = &pending;
+  last_ = &pending;
 }
 
-void GroupState::submit_transfer(Task& task) {
-  transfers_.push_back(&task);
-  task.seeks = task.message.peer == kAnySource;
-  if (task.seeks) return;
+void GroupState::submit_transfer(PendingOp& pending) {
+  transfers_.push_back(&pending);
+  pending.seeks = pending.message.peer == kAnySource;
+  if (pending.seeks) return;
   try {
-    task.kind == TaskKind::kSend ? channel_->post_send(task.message) : channel_->post_receive(task.message);
+    pending.kind == PendingOpKind::kSend ? channel_->post_send(pending.message)
+                                         : channel_->post_receive(pending.message);
   } catch (const std::exception& error) {
     fail_of(error);
   }
@@ -157,13 +160,13 @@ bool GroupState::poll() {
 bool GroupState::advance_current() {
   if (!current_->begun && !try_begin(*current_)) return false;
   if (current_->packing != nullptr && current_->packing->load_some()) return true;
-  const bool moved = operation_.advance();
-  if (operation_.mismatched_peer() >= 0) {
+  const bool moved = executor_.advance();
+  if (executor_.mismatched_peer() >= 0) {
     ask_peers();
-    fail(Code::kBadConfig, mismatch_report(*this, *current_, operation_.mismatched_peer()));
+    fail(Code::kBadConfig, mismatch_report(*this, *current_, executor_.mismatched_peer()));
     return true;
   }
-  if (operation_.done()) {
+  if (executor_.done()) {
     if (current_->packing != nullptr && current_->packing->store_some()) return true;
     finish_current();
     return true;
@@ -173,15 +176,15 @@ bool GroupState::advance_current() {
 
 uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
   uint64_t& known = finished_[static_cast<size_t>(peer)];
-  if (known < at_least) known = std::max(known, operation_.heard_finished(peer));
+  if (known < at_least) known = std::max(known, executor_.heard_finished(peer));
   if (known < at_least) known = channel_->board(peer).finished.load(std::memory_order_seq_cst);
   return known;
 }
 
 // Peers must have finished what used the same header slots and the same stage copy before.
-bool GroupState::try_begin(Task& task) {
-  const CompiledSchedule& program = *task.call.program;
-  const uint64_t sequence = task.call.sequence;
+bool GroupState::try_begin(PendingOp& pending) {
+  const CompiledSchedule& program = *pending.call.program;
+  const uint64_t sequence = pending.call.sequence;
   const bool stages = program.stage_bytes() > 0;
   const int copy = static_cast<int>(stage_uses_ & 1);
   uint64_t before = 0;
@@ -203,34 +206,34 @@ bool GroupState::try_begin(Task& task) {
     last_stage_use_[copy] = sequence;
   }
   transport::RankBoard& board = channel_->board(rank());
-  board.records[sequence % transport::kRecords].write(task.record);
+  board.records[sequence % transport::kRecords].write(pending.record);
   board.started.store(sequence, std::memory_order_release);
-  task.call.stage_copy = copy;
-  task.call.header.finished = sequence - 1;
-  task.begun = true;
-  operation_.begin(task.call);
+  pending.call.stage_copy = copy;
+  pending.call.header.finished = sequence - 1;
+  pending.begun = true;
+  executor_.begin(pending.call);
   if (settings_.show_status && sequence % kStatusStride == 1) show_status(SteadyTime{});
   return true;
 }
 
 void GroupState::finish_current() {
-  Task& task = *current_;
-  current_ = task.next;
+  PendingOp& pending = *current_;
+  current_ = pending.next;
   if (current_ == nullptr) last_ = nullptr;
   warned_ = false;
-  task.regions.reset();
-  channel_->board(rank()).finished.store(task.call.sequence, std::memory_order_seq_cst);
+  pending.regions.reset();
+  channel_->board(rank()).finished.store(pending.call.sequence, std::memory_order_seq_cst);
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank() && channel_->board(peer).awaits_finish.load(std::memory_order_seq_cst) != 0)
       channel_->ring(peer);
   }
   count_sent();
-  engine_->completed(task);
+  engine_->completed(pending);
 }
 
 // What has moved since the last time, be it of an operation that is still in flight.
 void GroupState::count_sent() {
-  const uint64_t moved = channel_->bytes_sent() + operation_.bytes_in_peers_memory();
+  const uint64_t moved = channel_->bytes_sent() + executor_.bytes_in_peers_memory();
   engine_->count_sent(moved - counted_);
   counted_ = moved;
 }
@@ -238,12 +241,12 @@ void GroupState::count_sent() {
 // Each receive from any source takes the first rank that has something for it.
 bool GroupState::seek_sources() {
   bool found = false;
-  for (Task* task : transfers_) {
-    for (Rank peer = 0; peer < size() && task->seeks; ++peer) {
-      if (!channel_->seek(peer, task->message.envelope.tag)) continue;
-      task->seeks = false;
-      task->message.peer = peer;
-      channel_->post_receive(task->message);
+  for (PendingOp* pending : transfers_) {
+    for (Rank peer = 0; peer < size() && pending->seeks; ++peer) {
+      if (!channel_->seek(peer, pending->message.envelope.tag)) continue;
+      pending->seeks = false;
+      pending->message.peer = peer;
+      channel_->post_receive(pending->message);
       found = true;
     }
   }
@@ -253,18 +256,18 @@ bool GroupState::seek_sources() {
 bool GroupState::sweep_transfers() {
   bool moved = false;
   for (size_t i = 0; i < transfers_.size();) {
-    Task& task = *transfers_[i];
-    if (task.message.mismatch) {
-      fail(Code::kBadConfig, transfer_mismatch_report(*this, task));
+    PendingOp& pending = *transfers_[i];
+    if (pending.message.mismatch) {
+      fail(Code::kBadConfig, transfer_mismatch_report(*this, pending));
       return true;
     }
-    if (!task.message.done) {
+    if (!pending.message.done) {
       ++i;
       continue;
     }
     transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
     count_sent();
-    engine_->completed(task);
+    engine_->completed(pending);
     moved = true;
   }
   return moved;

@@ -1,6 +1,6 @@
-// One group of this rank: its channel, its schedules, and its operations in flight. Collectives run one after the other
-// in issue order; sends and receives run beside them.
-// Threads: call() and friends by the group's calling thread; submit .. fail under the engine's lock.
+// GroupState is one group of this rank: its channel, its schedules, and its operations in flight. Collectives run one
+// after the other in issue order; sends and receives run beside them. Threads: call() and friends by the group's
+// calling thread; submit .. fail under the engine's lock.
 #pragma once
 
 #include <exception>
@@ -11,13 +11,13 @@
 #include <string_view>
 #include <vector>
 
-#include "herd/comm/engine.h"
 #include "herd/comm/failure_domain.h"
-#include "herd/comm/operation.h"
 #include "herd/comm/packing.h"
-#include "herd/comm/plan_cache.h"
+#include "herd/comm/pending_op.h"
+#include "herd/comm/progress_engine.h"
 #include "herd/comm/region_table.h"
-#include "herd/comm/task.h"
+#include "herd/comm/schedule_cache.h"
+#include "herd/comm/schedule_executor.h"
 
 namespace herd::comm {
 
@@ -32,25 +32,12 @@ struct GroupSettings {
   std::function<void(uint64_t sequence, const std::string& text)> show_status = {};
 };
 
-// What the user asks for, checked and in bytes.
-struct CollectiveCall {
-  CollectiveRequest request;
-  ReduceOp op = ReduceOp::kSum;
-  bool reduces = false;
-  std::byte* input = nullptr;
-  std::byte* output = nullptr;
-  int64_t input_bytes = 0, output_bytes = 0;
-  uint64_t shape = 0;                // of how the message is made up: part of the fingerprint
-  std::shared_ptr<Packing> packing;  // may be null
-  bool ordinary = false;             // not to be used as symmetric memory: other ranks' messages may lie elsewhere
-  std::string_view name, algorithm;
-  std::chrono::milliseconds deadline{0};
-  std::source_location where;
-};
+struct CollectiveCall;
 
 class GroupState {
  public:
-  GroupState(std::shared_ptr<Engine> engine, std::shared_ptr<const RegionTable> regions, GroupSettings settings);
+  GroupState(std::shared_ptr<ProgressEngine> engine, std::shared_ptr<const RegionTable> regions,
+             GroupSettings settings);
   ~GroupState();
 
   const GroupSettings& settings() const { return settings_; }
@@ -59,15 +46,15 @@ class GroupState {
   Rank rank() const { return channel_->rank(); }
   Rank job_rank(Rank member) const { return settings_.members[static_cast<size_t>(member)]; }  // as reports name it
   int size() const { return channel_->size(); }
-  Engine& engine() { return *engine_; }
+  ProgressEngine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
-  Operation& operation() { return operation_; }
+  ScheduleExecutor& executor() { return executor_; }
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
-  std::vector<AlgorithmUse> algorithms_used() const { return plans_.uses(); }  // by the calling thread
+  std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // by the calling thread
 
-  void prepare(Task& task, CollectiveCall& call);  // fills the task; throws kBadConfig
+  void prepare(PendingOp& pending, CollectiveCall& call);  // fills the operation; throws kBadConfig
 
-  void submit(Task& task);
+  void submit(PendingOp& pending);
   bool poll();
   bool idle() const { return current_ == nullptr && transfers_.empty(); }
   SteadyTime look_around();                       // deadlines, the dead and the different; when to look again
@@ -80,9 +67,9 @@ class GroupState {
   void end_with(const Failure& cause);
 
  private:
-  void submit_transfer(Task& task);
+  void submit_transfer(PendingOp& pending);
   bool advance_current();
-  bool try_begin(Task& task);
+  bool try_begin(PendingOp& pending);
   void finish_current();
   void count_sent();
   bool sweep_transfers();
@@ -94,25 +81,25 @@ class GroupState {
   void ask_peers();
   void show_status(SteadyTime now);
   void show_place();  // on this rank's board, for others' reports
-  void check_peers(Task& task, SteadyTime now);
+  void check_peers(PendingOp& pending, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   bool has_gone(Rank peer);
   Rank missing_source();
   std::vector<Rank> awaited() const;
   uint64_t finished_by(Rank peer, uint64_t at_least);
 
-  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<ProgressEngine> engine_;
   GroupSettings settings_;
   std::unique_ptr<transport::Channel> channel_;
-  PlanCache plans_;
+  ScheduleCache schedules_;
   RegionViews regions_;
-  Operation operation_;
-  Task* current_ = nullptr;  // the collective that runs; further ones hang behind it
-  Task* last_ = nullptr;
-  std::vector<Task*> transfers_;  // sends and receives
-  uint64_t issued_ = 0;           // sequence of the last collective issued
-  uint64_t chain_ = 0;            // of the fingerprints of all collectives issued: peers meet with this
-  uint64_t counted_ = 0;          // bytes of this group in what the engine has counted
+  ScheduleExecutor executor_;
+  PendingOp* current_ = nullptr;  // the collective that runs; further ones hang behind it
+  PendingOp* last_ = nullptr;
+  std::vector<PendingOp*> transfers_;  // sends and receives
+  uint64_t issued_ = 0;                // sequence of the last collective issued
+  uint64_t chain_ = 0;                 // of the fingerprints of all collectives issued: peers meet with this
+  uint64_t counted_ = 0;               // bytes of this group in what the engine has counted
   uint64_t stage_uses_ = 0;
   uint64_t last_stage_use_[2] = {0, 0};
   std::vector<uint64_t> finished_;  // by peer: the last known

@@ -1,5 +1,5 @@
-// How a group notices what keeps its operations from ending, and how they end then: deadlines, ranks that are lost or
-// do something else, what peers report of any group of the domain.
+// Defines how a group notices what keeps its operations from ending, and how they end then: deadlines, ranks that are
+// lost or do something else, what peers report of any group of the domain.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -7,8 +7,8 @@
 #include <thread>
 
 #include "herd/base/log.h"
+#include "herd/comm/failure_report.h"
 #include "herd/comm/group_state.h"
-#include "herd/comm/report.h"
 
 namespace herd::comm {
 namespace {
@@ -39,14 +39,14 @@ SteadyTime GroupState::look_around() {
       if (current_->begun) show_place();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
       check_peers(*current_, now);
-      for (Task* task = current_; task != nullptr && !failure_; task = task->next) {
-        if (task->issued == SteadyTime{}) task->issued = now;
-        if (now >= task->issued + task->patience) {
+      for (PendingOp* pending = current_; pending != nullptr && !failure_; pending = pending->next) {
+        if (pending->issued == SteadyTime{}) pending->issued = now;
+        if (now >= pending->issued + pending->timeout) {
           ask_peers();
-          fail(Code::kTimeout, timeout_report(*this, *task, awaited()));
-          return wake_at;  // every task has ended, and those that nobody holds are gone
+          fail(Code::kTimeout, timeout_report(*this, *pending, awaited()));
+          return wake_at;  // every operation has ended, and those that nobody holds are gone
         }
-        wake_at = std::min(wake_at, task->issued + task->patience);
+        wake_at = std::min(wake_at, pending->issued + pending->timeout);
       }
     }
     if (!failure_) check_transfers(now, wake_at);
@@ -69,8 +69,8 @@ std::optional<Failure> GroupState::announced() {
                      "\" why it fails: " + engine_->transport().describe(job_rank(writer))};
 }
 
-void GroupState::check_peers(Task& task, SteadyTime now) {
-  const uint64_t sequence = task.call.sequence;
+void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
+  const uint64_t sequence = pending.call.sequence;
   for (Rank peer = 0; peer < size() && !failure_; ++peer) {
     if (peer == rank()) continue;
     transport::RankBoard& board = channel_->board(peer);
@@ -79,16 +79,16 @@ void GroupState::check_peers(Task& task, SteadyTime now) {
     if (left || engine_->transport().gone(job_rank(peer))) {
       // What it sent before it went may complete the operation: it has finished only after sending everything.
       if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
-      return fail(Code::kPeerLost, lost_report(*this, task, peer));
+      return fail(Code::kPeerLost, lost_report(*this, pending, peer));
     }
-    if (!task.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
+    if (!pending.begun || board.started.load(std::memory_order_acquire) < sequence) continue;
     if (first_difference(*this, peer, sequence) != 0) {
-      return fail(Code::kBadConfig, mismatch_report(*this, task, peer));
+      return fail(Code::kBadConfig, mismatch_report(*this, pending, peer));
     }
   }
-  if (!warned_ && !failure_ && task.issued != SteadyTime{} && now - task.issued > kWarnAfter) {
+  if (!warned_ && !failure_ && pending.issued != SteadyTime{} && now - pending.issued > kWarnAfter) {
     warned_ = true;
-    log::warning("still waiting: " + timeout_report(*this, task, awaited()));
+    log::warning("still waiting: " + timeout_report(*this, pending, awaited()));
   }
 }
 
@@ -115,20 +115,20 @@ Rank GroupState::missing_source() {
 
 void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
   const auto transfers = transfers_;
-  for (Task* task : transfers) {
+  for (PendingOp* pending : transfers) {
     if (failure_) return;
-    if (task->issued == SteadyTime{}) task->issued = now;
-    const Rank peer = task->seeks ? missing_source() : task->message.peer;
-    if (now >= task->issued + task->patience) {
-      const auto awaited = task->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
+    if (pending->issued == SteadyTime{}) pending->issued = now;
+    const Rank peer = pending->seeks ? missing_source() : pending->message.peer;
+    if (now >= pending->issued + pending->timeout) {
+      const auto awaited = pending->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
       ask_peers();
-      return fail(Code::kTimeout, timeout_report(*this, *task, awaited));
+      return fail(Code::kTimeout, timeout_report(*this, *pending, awaited));
     }
-    wake_at = std::min(wake_at, task->issued + task->patience);
+    wake_at = std::min(wake_at, pending->issued + pending->timeout);
     if (peer == rank() || !has_gone(peer)) continue;
     // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
-    if (task->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *task, peer));
-    task->peer_seen_gone = true;
+    if (pending->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
+    pending->peer_seen_gone = true;
     wake_at = now;
   }
 }
@@ -138,7 +138,7 @@ void GroupState::ask_peers() { channel_->refresh_boards(kAnswers); }
 
 std::vector<Rank> GroupState::awaited() const {
   if (current_ == nullptr) return {};
-  return current_->begun ? operation_.awaited() : std::vector<Rank>{};
+  return current_->begun ? executor_.awaited() : std::vector<Rank>{};
 }
 
 void GroupState::show_status(SteadyTime now) {
@@ -150,8 +150,8 @@ void GroupState::show_status(SteadyTime now) {
 void GroupState::show_place() {
   transport::RankBoard& board = channel_->board(rank());
   const std::vector<Rank> ranks = awaited();
-  board.total_steps.store(operation_.num_steps(), std::memory_order_relaxed);
-  board.step.store(operation_.steps_done(), std::memory_order_relaxed);
+  board.total_steps.store(executor_.num_steps(), std::memory_order_relaxed);
+  board.step.store(executor_.steps_done(), std::memory_order_relaxed);
   board.awaits.store(ranks.empty() ? -1 : ranks.front(), std::memory_order_relaxed);
   board.waits_in.store(current_->call.sequence, std::memory_order_release);
 }
@@ -183,13 +183,13 @@ void GroupState::end_with(const Failure& cause) {
 void GroupState::fail_everything() {
   channel_->drop_messages();
   count_sent();
-  std::vector<Task*> tasks = std::move(transfers_);
+  std::vector<PendingOp*> tasks = std::move(transfers_);
   transfers_.clear();
-  for (Task* task = current_; task != nullptr; task = task->next) tasks.push_back(task);
+  for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) tasks.push_back(pending);
   current_ = last_ = nullptr;
-  for (Task* task : tasks) {
-    task->error = failure_;
-    engine_->completed(*task);
+  for (PendingOp* pending : tasks) {
+    pending->error = failure_;
+    engine_->completed(*pending);
   }
 }
 

@@ -5,7 +5,7 @@
 
 #include "herd/base/error.h"
 #include "herd/comm/collective_call.h"
-#include "herd/comm/plan_cache.h"
+#include "herd/comm/fingerprint.h"
 
 namespace herd::comm {
 namespace {

@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "herd/kernels/copy.h"
-#include "herd/kernels/reduce.h"
+#include "herd/kernels/reduce_kernel.h"
 
 namespace herd::comm {
 

@@ -4,36 +4,36 @@
 
 namespace herd::comm {
 
-void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
+void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, const Buffer& x, Rank peer, int tag,
                    const OpOptions& options) {
-  check_buffer(x, kind == TaskKind::kSend ? "send" : "receive");
-  check_in_order(x, kind == TaskKind::kSend ? "send" : "receive");
-  if (kind == TaskKind::kSend || peer != kAnySource)
-    check_rank(peer, group.size(), kind == TaskKind::kSend ? "send: rank" : "receive: rank");
-  task.kind = kind;
-  task.group = &group;
-  task.where = options.where;
-  task.name = options.name;
-  task.dtype = x.dtype;
-  task.patience = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
-  task.message.peer = peer;
-  task.message.lane = transport::Lane::kPointToPoint;
-  task.message.data = static_cast<std::byte*>(x.ptr);
-  task.message.granule = size_of(x.dtype);
-  task.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),
-                           static_cast<uint64_t>(x.dtype) + 1};
+  check_buffer(x, kind == PendingOpKind::kSend ? "send" : "receive");
+  check_in_order(x, kind == PendingOpKind::kSend ? "send" : "receive");
+  if (kind == PendingOpKind::kSend || peer != kAnySource)
+    check_rank(peer, group.size(), kind == PendingOpKind::kSend ? "send: rank" : "receive: rank");
+  pending.kind = kind;
+  pending.group = &group;
+  pending.where = options.where;
+  pending.name = options.name;
+  pending.dtype = x.dtype;
+  pending.timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
+  pending.message.peer = peer;
+  pending.message.lane = transport::Lane::kPointToPoint;
+  pending.message.data = static_cast<std::byte*>(x.ptr);
+  pending.message.granule = size_of(x.dtype);
+  pending.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),
+                              static_cast<uint64_t>(x.dtype) + 1};
 }
 
 void send_now(GroupState& group, const Buffer& x, Rank to, int tag, const OpOptions& options) {
-  Task task;
-  fill_transfer(task, group, TaskKind::kSend, x, to, tag, options);
-  group.engine().run(task);
+  PendingOp pending;
+  fill_transfer(pending, group, PendingOpKind::kSend, x, to, tag, options);
+  group.engine().run(pending);
 }
 
 void receive_now(GroupState& group, const Buffer& x, Rank from, int tag, const OpOptions& options) {
-  Task task;
-  fill_transfer(task, group, TaskKind::kReceive, x, from, tag, options);
-  group.engine().run(task);
+  PendingOp pending;
+  fill_transfer(pending, group, PendingOpKind::kReceive, x, from, tag, options);
+  group.engine().run(pending);
 }
 
 }  // namespace herd::comm

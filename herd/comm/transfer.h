@@ -1,15 +1,16 @@
-// A send or receive of the caller's memory, as a task.
+// Turns a send or a receive of the caller's memory into a pending operation.
 // Threads: pure.
 #pragma once
 
 #include "herd/comm/communicator.h"
 #include "herd/comm/group_state.h"
-#include "herd/comm/task.h"
+#include "herd/comm/pending_op.h"
 
 namespace herd::comm {
 
-// Fills a fresh task. `peer` may be kAnySource for a receive. Throws kBadConfig for a buffer or rank that can't be.
-void fill_transfer(Task& task, GroupState& group, TaskKind kind, const Buffer& x, Rank peer, int tag,
+// Fills a fresh operation. `peer` may be kAnySource for a receive. Throws kBadConfig for a buffer or rank that can't
+// be.
+void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, const Buffer& x, Rank peer, int tag,
                    const OpOptions& options);
 
 // On the calling thread, until the bytes are sent or have come. Throws the group's error.

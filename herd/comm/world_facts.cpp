@@ -13,9 +13,9 @@
 #include "herd/comm/transfer.h"
 #include "herd/comm/world_probes.h"
 #include "herd/measure/figures.h"
-#include "herd/topology/found.h"
-#include "herd/topology/given.h"
-#include "herd/topology/text.h"
+#include "herd/topology/discover.h"
+#include "herd/topology/load_topology.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::comm {
 namespace {
@@ -45,12 +45,12 @@ std::string read_own_topology(const std::string& name, GroupState& world) {
   if (name.empty()) return "";
   const Topology topology = [&] {
     try {
-      return given_topology(name);
+      return load_topology(name);
     } catch (const Error& error) {
       throw Error(error.code(), "topology " + error.message());
     }
   }();
-  check_given(topology, world.size(), world.hosts());
+  check_topology_of_ranks(topology, world.size(), world.hosts());
   if (cuts_hosts(topology, world.hosts())) {
     log::info("topology " + name + " cuts a host into several: between these, messages pass");
   }

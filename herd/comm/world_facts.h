@@ -1,4 +1,4 @@
-// What all ranks of a world choose algorithms on. Rank 0 finds it out and tells the others before their first
+// Defines what all ranks of a world choose algorithms on. Rank 0 finds it out and tells the others before their first
 // operation, so that all choose alike.
 #pragma once
 
@@ -25,8 +25,8 @@ struct GivenFacts {
 };
 
 // Collective over the world; what rank 0 is given counts. What can't be read, and a topology of other ranks or hosts
-// (topology/given.h), throws kBadConfig or kCorruptFile on every rank; a tuning file of another machine is left out
-// with a line in the log. Throws the group's error where a rank is lost.
+// (topology/load_topology.h), throws kBadConfig or kCorruptFile on every rank; a tuning file of another machine is left
+// out with a line in the log. Throws the group's error where a rank is lost.
 void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts);
 
 }  // namespace herd::comm

@@ -30,9 +30,9 @@ class GroupWire final : public measure::ProbeWire {
   void receive(std::span<std::byte> bytes) override { receive_now(world_, buffer(bytes), peer_, kLinkTag, options_); }
   // The receive is posted first, as collectives do, and this thread moves both.
   void exchange(std::span<std::byte> out, std::span<std::byte> in) override {
-    Task receiving, sending;
-    fill_transfer(receiving, world_, TaskKind::kReceive, buffer(in), peer_, kLinkTag, options_);
-    fill_transfer(sending, world_, TaskKind::kSend, buffer(out), peer_, kLinkTag, options_);
+    PendingOp receiving, sending;
+    fill_transfer(receiving, world_, PendingOpKind::kReceive, buffer(in), peer_, kLinkTag, options_);
+    fill_transfer(sending, world_, PendingOpKind::kSend, buffer(out), peer_, kLinkTag, options_);
     world_.engine().run_both(receiving, sending);
   }
   double now_us() override { return herd::now_us(); }
@@ -86,11 +86,11 @@ std::optional<Link> probe_links(GroupState& world) {
   for (const auto& [asks, answers] : pairs) {
     if (world.rank() == answers) {
       GroupWire wire(world, asks);
-      measure::answer(wire);
+      measure::answer_probe(wire);
     }
     if (world.rank() != asks) continue;
     GroupWire wire(world, answers);
-    slowest = measure::ask(wire);
+    slowest = measure::time_link(wire);
     if (asks != 0) GroupWire(world, 0).send(bytes_of(slowest));
   }
   if (world.rank() != 0) return std::nullopt;

@@ -1,4 +1,4 @@
-// Which ranks of a new world time what of it (herd/measure), over its own lanes.
+// Decides which ranks of a new world time what of it (herd/measure), over its own lanes.
 //   links   the first ranks of hosts 2k and 2k + 1, all such pairs at once; where hosts are odd in number, the last one
 //           then asks its neighbour
 //   memory  rank 0 alone, then the first ranks of its host, as many as it has cores, together

@@ -1,6 +1,6 @@
-// Which token ids begin and end a text for the tokenizer that a model was trained with. A checkpoint keeps them in its
-// notes "begin_of_text" and "end_of_text": ids with commas between them, or "none". Ids that the model's vocabulary
-// does not have are legal and never come. Threads: pure.
+// Decides which token ids begin and end a text for the tokenizer that a model was trained with. A checkpoint keeps them
+// in its notes "begin_of_text" and "end_of_text": ids with commas between them, or "none". Ids that the model's
+// vocabulary does not have are legal and never come. Threads: pure.
 #pragma once
 
 #include <cstdint>

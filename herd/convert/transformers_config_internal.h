@@ -1,4 +1,4 @@
-// What config.json and generation_config.json of all kinds of models share, as JSON.
+// Defines what config.json and generation_config.json of all kinds of models share, as JSON.
 #pragma once
 
 #include <functional>

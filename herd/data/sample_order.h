@@ -1,5 +1,5 @@
-// Which window of the data the s-th sample of a run is: a pure function of seed and s, the same for any number of
-// ranks.
+// Decides which window of the data the s-th sample of a run is: a pure function of seed and s, the same for any number
+// of ranks.
 //   epoch = s / windows;  window = permutation(seed, epoch)(s mod windows)
 // Each epoch visits every window once. The permutation is stored nowhere: it is a balanced Feistel network on the
 // smallest 2k-bit numbers that hold `windows`, walked again until the result is below `windows` (fewer than 4 rounds of

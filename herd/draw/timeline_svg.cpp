@@ -4,7 +4,7 @@
 #include "herd/base/units.h"
 #include "herd/draw/axis.h"
 #include "herd/draw/svg.h"
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 
 namespace herd::draw {
 namespace {

@@ -1,7 +1,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 
 namespace herd::draw {
 

@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
-#include "herd/kernels/reduce.h"
+#include "herd/kernels/reduce_kernel.h"
 #include "herd/kernels/string_copy_internal.h"
 
 namespace herd::kernels {

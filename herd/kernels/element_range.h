@@ -1,4 +1,4 @@
-// Elements [begin, end) of a flat tensor.
+// An ElementRange is the elements [begin, end) of a flat tensor.
 #pragma once
 
 #include <cstdint>

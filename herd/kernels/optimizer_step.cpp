@@ -2,9 +2,9 @@
 #include <cmath>
 #include <cstring>
 
-#include "herd/kernels/adamw.h"
+#include "herd/kernels/adamw_kernel.h"
 #include "herd/kernels/decay_segments_internal.h"
-#include "herd/kernels/sgd.h"
+#include "herd/kernels/sgd_kernel.h"
 #include "herd/kernels/simd_internal.h"
 
 #undef HWY_TARGET_INCLUDE

@@ -1,4 +1,4 @@
-// The loops of reduce.cpp, compiled once per instruction set: how a dtype is loaded and stored (a Lane), how two
+// The loops of reduce_kernel.cpp, compiled once per instruction set: how a dtype is loaded and stored (a Lane), how two
 // vectors meet (an operation), and the pass over memory.
 #if defined(HERD_KERNELS_REDUCE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HERD_KERNELS_REDUCE_LANES_INL_H_

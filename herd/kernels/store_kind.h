@@ -1,4 +1,4 @@
-// How a kernel writes its results.
+// Defines how a kernel writes its results.
 //   kCached    ordinary stores: right while the result fits the cache, or is read next.
 //   kStream    non-temporal stores: no read for ownership and no eviction of others, right for results beyond the
 //   cache. kTakeOver  for lines that lie in other cores' caches, where they are read next: the processor's string copy

@@ -1,5 +1,5 @@
-// What a launcher prints, its own lines and its ranks': queued, and written by threads of their own, so that a reader
-// that stalls or leaves keeps nobody from signals, heartbeats or the ranks' pipes.
+// Defines what a launcher prints, its own lines and its ranks': queued, and written by threads of their own, so that a
+// reader that stalls or leaves keeps nobody from signals, heartbeats or the ranks' pipes.
 //   slow reader   reading() is false while a queue is full, so that its ranks wait as at any pipe, and nothing is lost
 //   stalled       that takes nothing for kStalled: what comes then is left out, and the place says so
 //   gone          what comes is left out; standard error says so once

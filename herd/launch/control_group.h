@@ -1,4 +1,5 @@
-// What this process's control group says: limits, and how often its memory limit killed. Both versions of cgroups.
+// Defines what this process's control group says: limits, and how often its memory limit killed. Both versions of
+// cgroups.
 #pragma once
 
 #include <cstdint>

@@ -160,9 +160,9 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
     const std::string verdict = client_->get(key, deadline + 5s);
     client_->add(numbered("heard", attempt), 1);
     // The store ends with this launcher: not before the others have their answer.
-    const SteadyTime patience = Clock::now() + kVerdictHeard;
+    const SteadyTime timeout = Clock::now() + kVerdictHeard;
     while (server_ && server_->value(kLaunchers, numbered("heard", attempt)) != std::to_string(options_.num_nodes) &&
-           Clock::now() < patience) {
+           Clock::now() < timeout) {
       std::this_thread::sleep_for(10ms);
     }
     return {verdict.starts_with("restart"), std::atoi(verdict.c_str() + verdict.find(' '))};

@@ -1,5 +1,5 @@
-// How the launchers of a job agree, over the job's own store: they start together, hear of each other's failures, and
-// end with one verdict. With one node there is nothing to agree about, and only the store remains.
+// Defines how the launchers of a job agree, over the job's own store: they start together, hear of each other's
+// failures, and end with one verdict. With one node there is nothing to agree about, and only the store remains.
 #pragma once
 
 #include <functional>

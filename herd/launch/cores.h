@@ -1,4 +1,4 @@
-// How many cores there are to use.
+// Computes how many cores there are to use.
 #pragma once
 
 namespace herd::launch {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/launch/token_file.h"
+#include "herd/launch/job_token_file.h"
 
 namespace herd::launch {
 namespace {

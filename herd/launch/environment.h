@@ -1,4 +1,4 @@
-// Who this process is within its job, as the launcher's environment variables tell it. The only reader of them.
+// Reads who this process is within its job, as the launcher's environment variables tell it. The only reader of them.
 //   herd run   HERD_RANK, HERD_SIZE, HERD_LOCAL_RANK, HERD_LOCAL_SIZE, HERD_NODE_RANK, HERD_NUM_NODES,
 //              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_LAUNCH, HERD_STARTED,
 //              HERD_MEMORY_TABLE

@@ -1,4 +1,5 @@
-// What the job's token unlocks. Key i = crypto_kdf(BLAKE2b(token), i, context): knowing one tells nothing of another.
+// Defines what the job's token unlocks. Key i = crypto_kdf(BLAKE2b(token), i, context): knowing one tells nothing of
+// another.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// How ranks on one host, started by torchrun, mpirun or srun, find the store of rank 0 without an address: rank 0
-// listens on the abstract Unix socket "herd/<user id>/<job id>" and tells address and token to processes of its own
+// Defines how ranks on one host, started by torchrun, mpirun or srun, find the store of rank 0 without an address: rank
+// 0 listens on the abstract Unix socket "herd/<user id>/<job id>" and tells address and token to processes of its own
 // user alone (SO_PEERCRED). Abstract sockets leave no file behind, whatever kills the process.
 #pragma once
 

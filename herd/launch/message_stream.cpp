@@ -4,7 +4,7 @@
 #include <span>
 #include <utility>
 
-#include "herd/launch/wire.h"
+#include "herd/launch/store_protocol.h"
 
 namespace herd::launch {
 namespace {

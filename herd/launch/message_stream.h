@@ -1,4 +1,4 @@
-// Messages of wire.h over a secure connection: whole, in order, without waiting.
+// Messages of store_protocol.h over a secure connection: whole, in order, without waiting.
 // Threads: one at a time.
 #pragma once
 

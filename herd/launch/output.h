@@ -1,4 +1,4 @@
-// What ranks print: whole lines go to the console with the rank before them, raw bytes to a log file per rank.
+// Defines what ranks print: whole lines go to the console with the rank before them, raw bytes to a log file per rank.
 // Threads: one.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What each rank does now, published outside the data path, so that whoever looks at a hang sees every rank.
+// Publishes what each rank does now, outside the data path, so that whoever looks at a hang sees every rank.
 // A status travels with the next heartbeat (at most 200 ms later) and costs its caller a copy of the text.
 // Threads: any.
 #pragma once

@@ -1,6 +1,6 @@
-// What a signal that asks for a stop means, for launchers and ranks alike. The first asks to save and to stop. What
-// comes within two seconds of it is the same request, said again: a terminal signals all processes of a job and so does
-// the launcher, timeout(1) signals its child and then its group. One that comes later asks to end at once.
+// Defines what a signal that asks for a stop means, for launchers and ranks alike. The first asks to save and to stop.
+// What comes within two seconds of it is the same request, said again: a terminal signals all processes of a job and so
+// does the launcher, timeout(1) signals its child and then its group. One that comes later asks to end at once.
 #pragma once
 
 #include <array>

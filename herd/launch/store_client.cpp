@@ -17,7 +17,7 @@
 #include "herd/launch/address_internal.h"
 #include "herd/launch/keys.h"
 #include "herd/launch/message_stream.h"
-#include "herd/launch/wire.h"
+#include "herd/launch/store_protocol.h"
 #include "herd/net/address.h"
 
 namespace herd::launch {

@@ -1,5 +1,5 @@
-// What the store knows, without any socket: requests in, answers out. One scope per attempt of the job, so that a
-// late message of ranks that were killed can't reach the ranks that replaced them.
+// Defines what the store knows, without any socket: requests in, answers out. One scope per attempt of the job, so that
+// a late message of ranks that were killed can't reach the ranks that replaced them.
 //   Reserved keys: get "heartbeat/<rank>" answers with the age of that rank's last message in ms;
 //   "status/<rank>" holds its last published status (launch/status.h).
 // Threads: none; the server calls it under its lock.
@@ -14,7 +14,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/store.h"
-#include "herd/launch/wire.h"
+#include "herd/launch/store_protocol.h"
 
 namespace herd::launch {
 

@@ -234,9 +234,9 @@ void answer_stream(ProbeWire& wire, int64_t bytes, int64_t pieces) {
 
 }  // namespace
 
-Link ask(ProbeWire& wire) { return Asker(wire).ask(); }
+Link time_link(ProbeWire& wire) { return Asker(wire).ask(); }
 
-void answer(ProbeWire& wire) {
+void answer_probe(ProbeWire& wire) {
   for (Question question;;) {
     wire.receive(bytes_of(question));
     switch (question.ask) {

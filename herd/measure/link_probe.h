@@ -1,4 +1,4 @@
-// How long messages take between two hosts, timed by one rank of each (comm/world_probes.h says which):
+// Measures how long messages take between two hosts, timed by one rank of each (comm/world_probes.h says which):
 //   short    the lower quartile of round trips of 8 bytes, halved
 //   message  the lower quartile of several bursts: both ends send as few short ones as make their cores, not the
 //            latency, take the time, and then receive as many. In longer bursts they would pass several at once
@@ -29,8 +29,9 @@ class ProbeWire {
   virtual double now_us() = 0;
 };
 
-// The two ends. The one that asks knows the link then, not rounded. Both throw what the wire throws.
-Link ask(ProbeWire& wire);
-void answer(ProbeWire& wire);
+// One end calls time_link(), the other answer_probe() at the same time. time_link() returns the link, not rounded. Both
+// throw what the wire throws.
+Link time_link(ProbeWire& wire);
+void answer_probe(ProbeWire& wire);
 
 }  // namespace herd::measure

@@ -1,4 +1,4 @@
-// How fast cores copy: one alone, then several together, each pieces of 1 MiB of its own:
+// Measures how fast cores copy: one alone, then several together, each pieces of 1 MiB of its own:
 //   in the cache    what was copied before
 //   past the cache  and back, when it comes from memory
 // The lower quartile of 8 rounds, of the one that takes least: some 4 ms with the pages. None waits for another in

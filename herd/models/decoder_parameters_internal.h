@@ -1,4 +1,4 @@
-// What the parameters of a decoder are, for the forms in which it is built.
+// Defines what the parameters of a decoder are, for the forms in which it is built.
 #pragma once
 
 #include <vector>

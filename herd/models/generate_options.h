@@ -1,4 +1,4 @@
-// How text is sampled (herd/models/generate.h has the rule).
+// Defines how text is sampled (herd/models/sampling.h has the rule).
 #pragma once
 
 #include <cstdint>

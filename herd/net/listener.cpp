@@ -37,7 +37,7 @@ FirstBytes first_bytes(int socket) {
   const ssize_t got = recv(socket, bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return FirstBytes::kNone;
   if (got <= 0 || bytes[0] != 0x16) return FirstBytes::kOther;
-  // One byte alone is judged too: left where it is, it would show as input until the stranger's patience ends.
+  // One byte alone is judged too: left where it is, it would show as input until the stranger's timeout ends.
   return got == 1 || bytes[1] == 0x03 ? FirstBytes::kHandshake : FirstBytes::kOther;
 }
 
@@ -89,8 +89,8 @@ std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
       hear(descriptor, welcome);
     }
   }
-  while (!strangers_.empty() && steady_clock::now() - strangers_.front().since > limits_.patience) {
-    refuse(strangers_.begin(), "no handshake within " + std::to_string(limits_.patience.count()) + " ms");
+  while (!strangers_.empty() && steady_clock::now() - strangers_.front().since > limits_.timeout) {
+    refuse(strangers_.begin(), "no handshake within " + std::to_string(limits_.timeout.count()) + " ms");
   }
   set_timer();
   return welcome;
@@ -159,7 +159,7 @@ void Listener::watch(bool listening) {
   }
 }
 
-// Ticks while somebody's patience may end, or while nothing can be accepted.
+// Ticks while somebody's timeout may end, or while nothing can be accepted.
 void Listener::set_timer() {
   const bool wanted = paused_ || !strangers_.empty();
   if (wanted == ticking_) return;

@@ -1,4 +1,4 @@
-// Listens for SecureSockets, and keeps strangers out at a price that is known: whoever has connected has `patience` to
+// Listens for SecureSockets, and keeps strangers out at a price that is known: whoever has connected has `timeout` to
 // show that it holds the key, no more than `strangers` may try at once (the one that has waited longest without a word
 // makes room for the next), and none gets more memory than one handshake takes, or any before its first bytes look
 // like one.
@@ -19,7 +19,7 @@ namespace herd::net {
 
 struct ListenerLimits {
   int strangers = 64;
-  std::chrono::milliseconds patience = std::chrono::seconds(5);
+  std::chrono::milliseconds timeout = std::chrono::seconds(5);
 };
 
 class Listener {

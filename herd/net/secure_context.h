@@ -1,5 +1,5 @@
-// What makes connections secure: TLS 1.3 (RFC 8446) with a pre-shared key that both ends derive from the job's token,
-// and X25519, so that what was recorded stays unreadable if the token becomes known later; AES-128-GCM. No
+// Defines what makes connections secure: TLS 1.3 (RFC 8446) with a pre-shared key that both ends derive from the job's
+// token, and X25519, so that what was recorded stays unreadable if the token becomes known later; AES-128-GCM. No
 // certificates, no tickets, no early data: who does not hold the key gets no further than one message. Threads: one
 // context serves sockets in any number of threads.
 #pragma once

@@ -159,7 +159,7 @@ SecureSocket::~SecureSocket() {
   SSL_free(tls_);
 }
 
-bool SecureSocket::settle(int result) {
+bool SecureSocket::check_result(int result) {
   wants_write_ = false;
   if (result > 0) return true;
   const int system = errno;
@@ -188,7 +188,7 @@ bool SecureSocket::shake_hands() {
   if (open_ || !ended_.empty()) return open_;
   ERR_clear_error();
   errno = 0;
-  if (!settle(SSL_do_handshake(tls_))) return false;
+  if (!check_result(SSL_do_handshake(tls_))) return false;
   if (SSL_session_reused(tls_) != 1) {  // no pre-shared key was used
     ended_ = "no handshake with this job's token (another kind of handshake)";
     return false;
@@ -204,7 +204,7 @@ size_t SecureSocket::read(std::span<std::byte> into) {
   ERR_clear_error();
   errno = 0;
   size_t got = 0;
-  return settle(SSL_read_ex(tls_, into.data(), into.size(), &got)) ? got : 0;
+  return check_result(SSL_read_ex(tls_, into.data(), into.size(), &got)) ? got : 0;
 }
 
 size_t SecureSocket::write(std::span<const std::byte> from) {
@@ -212,7 +212,7 @@ size_t SecureSocket::write(std::span<const std::byte> from) {
   ERR_clear_error();
   errno = 0;
   size_t written = 0;
-  return settle(SSL_write_ex(tls_, from.data(), from.size(), &written)) ? written : 0;
+  return check_result(SSL_write_ex(tls_, from.data(), from.size(), &written)) ? written : 0;
 }
 
 bool SecureSocket::holds_more() const { return SSL_has_pending(tls_) == 1; }

@@ -37,7 +37,7 @@ class SecureSocket {
 
  private:
   SecureSocket(const SecureContext& context, Descriptor socket);
-  bool settle(int result);  // of a call to the library; false: it ended, or can't go on now
+  bool check_result(int result);  // of a call to the library; false: it ended, or can't go on now
   friend struct SocketCallbacks;
 
   const SecureContext& context_;

@@ -1,4 +1,4 @@
-// What a model is made of: a chain of blocks, each from a tuple of tensors to a tuple of tensors.
+// Defines what a model is made of: a chain of blocks, each from a tuple of tensors to a tuple of tensors.
 //
 // The last block of a chain is a LossBlock: it computes loss, input gradient and weight gradient together.
 // run_block.h runs one block forward and backward; runtime does so in the order of a Program.

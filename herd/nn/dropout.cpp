@@ -9,7 +9,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
-#include "herd/kernels/philox.h"
+#include "herd/kernels/philox_stream.h"
 #include "herd/nn/philox.h"
 
 namespace herd::nn {

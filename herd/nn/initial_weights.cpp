@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "herd/bridge/split_float.h"
-#include "herd/kernels/philox.h"
+#include "herd/kernels/philox_stream.h"
 #include "herd/nn/philox.h"
 
 namespace herd::nn {

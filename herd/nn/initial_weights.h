@@ -1,6 +1,6 @@
 // Initial values of one parameter, keyed by (seed, parameter name, element index): a stage, a shard or the whole model
 // builds the same weights; of a parameter that ranks share, the index is that in the whole.
-//   normal: element i is deviate i of the Philox stream of that key (herd/kernels/philox.h), times the standard
+//   normal: element i is deviate i of the Philox stream of that key (herd/kernels/philox_stream.h), times the standard
 //   deviation.
 // Threads: torch's; pure.
 #pragma once

@@ -4,7 +4,7 @@
 #include <string>
 
 #include "herd/base/error.h"
-#include "herd/kernels/adamw.h"
+#include "herd/kernels/adamw_kernel.h"
 
 namespace herd::optim {
 namespace {

@@ -1,4 +1,4 @@
-// AdamW: two fp32 states per weight. The equation is in herd/kernels/adamw.h.
+// AdamW: two fp32 states per weight. The equation is in herd/kernels/adamw_kernel.h.
 #pragma once
 
 #include "herd/optim/optimizer.h"

@@ -5,7 +5,7 @@
 #include "herd/base/check.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/kernels/half_array.h"
-#include "herd/kernels/split_float.h"
+#include "herd/kernels/split_float_kernel.h"
 
 namespace herd::optim {
 namespace {
@@ -38,19 +38,19 @@ void check(const at::Tensor& tensor, int64_t count) {
 }  // namespace
 
 void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepOptions& options) {
-  const auto& states = shard.full.states;
+  const auto& states = shard.master.states;
   if (is_full(shard.gradient) && std::all_of(states.begin(), states.end(), is_full) && !shard.weights.defined()) {
-    Shard full = shard.full;
-    full.gradient = shard.gradient;
-    return optimizer.step(full, options);
+    Shard master = shard.master;
+    master.gradient = shard.gradient;
+    return optimizer.step(master, options);
   }
   const int64_t count = shard.gradient.numel();
   const bool split = shard.low.defined(), rounded = shard.weights.defined() && !split;
   HERD_CHECK_EQ(static_cast<int>(states.size()), optimizer.num_states());
   HERD_CHECK_LE(states.size(), kMostStates);
   for (const at::Tensor& state : states) check(state, count);
-  for (const at::Tensor& weights :
-       {split || rounded ? shard.weights : shard.full.weights, split ? shard.low : shard.full.weights, shard.gradient})
+  for (const at::Tensor& weights : {split || rounded ? shard.weights : shard.master.weights,
+                                    split ? shard.low : shard.master.weights, shard.gradient})
     check(weights, count);
   // On the stack of its thread: it is no memory of the device, so that a step needs none beside its values.
   alignas(64) float room[2 + kMostStates][kElements];
@@ -58,12 +58,12 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
   float* moments[kMostStates];
   for (int64_t begin = 0; begin < count; begin += kElements) {
     const int64_t size = std::min(kElements, count - begin);
-    float* const weights = split ? room[0] : shard.full.weights.mutable_data_ptr<float>() + begin;
+    float* const weights = split ? room[0] : shard.master.weights.mutable_data_ptr<float>() + begin;
     if (split) kernels::join_float(halves(shard.weights, begin), halves(shard.low, begin), weights, size);
     const float* const gradient = widen(shard.gradient, begin, size, room[1]);
     for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, room[2 + k]);
     optimizer.step_flat(
-        {weights, gradient, {moments, states.size()}, size, shard.full.offset + begin, shard.full.decay}, options);
+        {weights, gradient, {moments, states.size()}, size, shard.master.offset + begin, shard.master.decay}, options);
     for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
     if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);
     if (rounded && shard.weights.scalar_type() == at::kBFloat16)  // as where the lower halves are kept

@@ -12,10 +12,10 @@
 namespace herd::optim {
 
 struct MixedShard {
-  at::Tensor weights;   // written: the rounding of full.weights; or bf16, with `low`. Undefined where all is fp32
-  at::Tensor low;       // int16: of fp32 weights whose upper halves are `weights`; full.weights are not read then
+  at::Tensor weights;   // written: the rounding of master.weights; or bf16, with `low`. Undefined where all is fp32
+  at::Tensor low;       // int16: of fp32 weights whose upper halves are `weights`; master.weights are not read then
   at::Tensor gradient;  // 16-bit or fp32
-  Shard full;           // fp32 weights, states of 16 bits or fp32; its gradient is not read
+  Shard master;         // fp32 weights, states of 16 bits or fp32; its gradient is not read
 };
 
 // Elementwise, as the optimizer is: any cut of the flat memory gives the bits of the whole. Where all is fp32, the

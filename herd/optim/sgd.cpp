@@ -4,7 +4,7 @@
 #include <string>
 
 #include "herd/base/error.h"
-#include "herd/kernels/sgd.h"
+#include "herd/kernels/sgd_kernel.h"
 
 namespace herd::optim {
 

@@ -1,4 +1,5 @@
-// Stochastic gradient descent: one fp32 state per weight with momentum, none without. Equation: herd/kernels/sgd.h.
+// Stochastic gradient descent: one fp32 state per weight with momentum, none without. Equation:
+// herd/kernels/sgd_kernel.h.
 #pragma once
 
 #include "herd/optim/optimizer.h"

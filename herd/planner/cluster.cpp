@@ -13,7 +13,7 @@
 #include "herd/spec/run_keys.h"
 #include "herd/spec/toml.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::planner {
 namespace {

@@ -1,4 +1,4 @@
-// How a changed run file differs from the one it came from. Threads: pure.
+// Defines how a changed run file differs from the one it came from. Threads: pure.
 #pragma once
 
 #include <string>

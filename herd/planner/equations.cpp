@@ -6,7 +6,7 @@
 
 namespace herd::planner {
 
-double idle_share(const CutModel& cut) {
+double idle_share(const PartitionedModel& cut) {
   const auto pipeline = spec::parse_pipeline(cut.run.strategy.pipeline);
   return spec::bubble_fraction(pipeline, cut.layout.pp, cut.layout.micro_batches);
 }
@@ -14,12 +14,13 @@ double idle_share(const CutModel& cut) {
 namespace {
 
 // Without `memory` of prices: only what memory holds.
-Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster, ChosenCost::Memory* memory) {
+Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
+                        CollectiveCostModel::LineCache* memory) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const Cluster used = with_ranks(cluster, ranks);
-  const CutModel cut(run, layout, used);
-  ChosenCost cost(used.topology, cut.model.compute, ChosenCost::Sizes::kLine);
-  if (memory != nullptr) cost.remember_in(*memory);
+  const PartitionedModel cut(run, layout, used);
+  CollectiveCostModel cost(used.topology, cut.model.compute, CollectiveCostModel::Sizes::kLine);
+  if (memory != nullptr) cost.share_lines_in(*memory);
   Prediction out;
   out.layout = layout;
   out.parameters = cut.model.parameters();
@@ -48,7 +49,7 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
 }  // namespace
 
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                                ChosenCost::Memory& memory) {
+                                CollectiveCostModel::LineCache& memory) {
   return by_equations(run, ranks, cluster, &memory);
 }
 

@@ -1,24 +1,25 @@
 // The equations of one pipeline stage: what its rank holds, and how long its step takes.
 #pragma once
 
-#include "herd/planner/chosen_cost.h"
 #include "herd/planner/cluster.h"
-#include "herd/planner/cut_model_internal.h"
+#include "herd/planner/collective_cost_model.h"
+#include "herd/planner/partitioned_model_internal.h"
 #include "herd/planner/prediction.h"
 
 namespace herd::planner {
 
 // Share of a pipeline's time in which a stage has nothing to do.
-double idle_share(const CutModel& cut);
+double idle_share(const PartitionedModel& cut);
 
 // Sets device, host and nvme.
 //   standing    weights, gradients, states: psi bytes each, cut over N = fsdp (or dp) ranks by the ZeRO stage
 //   pools       whole weights and gradients of the blocks at work, where they are cut
 //   activations what blocks keep for each micro-batch in flight, and the most that the backward pass adds to it
-void add_memory(const CutModel& cut, int stage, Prediction& out);
+void add_memory(const PartitionedModel& cut, int stage, Prediction& out);
 
 // Sets flops, compute_us, sent and step_us.
 //   step        (m forward and backward passes) / (1 - bubble) + communication that nothing hides + update
-void add_time(const CutModel& cut, int stage, const Cluster& cluster, const ChosenCost& cost, Prediction& out);
+void add_time(const PartitionedModel& cut, int stage, const Cluster& cluster, const CollectiveCostModel& cost,
+              Prediction& out);
 
 }  // namespace herd::planner

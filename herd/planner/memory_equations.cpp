@@ -4,19 +4,19 @@
 #include "herd/program/pool.h"
 #include "herd/spec/model_states.h"
 #include "herd/spec/pipeline.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::planner {
 namespace {
 
-double kept(const CutModel& cut, size_t b) {  // of one micro-batch, from forward to backward
+double kept(const PartitionedModel& cut, size_t b) {  // of one micro-batch, from forward to backward
   const auto& block = cut.model.blocks[b];
   if (cut.recomputed(b)) return cut.in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
   return static_cast<double>(block.graph_bytes);
 }
 
 // The most that is held of the micro-batch whose turn it is, and scratch of the op in question apart.
-double walk(const CutModel& cut, const BlockInterval& blocks, double& scratch) {
+double walk(const PartitionedModel& cut, const BlockInterval& blocks, double& scratch) {
   double before = 0, best = 0;
   const auto offer = [&](double held, int64_t more) {
     if (held + static_cast<double>(more) <= best + scratch) return;
@@ -54,7 +54,7 @@ double walk(const CutModel& cut, const BlockInterval& blocks, double& scratch) {
   return best;
 }
 
-double pool_bytes(const CutModel& cut, const std::vector<program::PoolUse>& uses, int depth) {
+double pool_bytes(const PartitionedModel& cut, const std::vector<program::PoolUse>& uses, int depth) {
   std::vector<int64_t> bytes;
   for (int g = 0; g < static_cast<int>(cut.model.groups.size()); ++g) bytes.push_back(cut.shard_bytes(g) * cut.shards);
   return static_cast<double>(program::assign_pool(bytes, uses, depth).bytes());
@@ -62,7 +62,7 @@ double pool_bytes(const CutModel& cut, const std::vector<program::PoolUse>& uses
 
 }  // namespace
 
-void add_memory(const CutModel& cut, int stage, Prediction& out) {
+void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
   const BlockInterval blocks = cut.blocks_of(stage);
   const spec::StateBytes bytes = spec::state_bytes(cut.run);
   const Visits uses = cut.zero >= 2 ? cut.visits(blocks) : Visits{};

@@ -3,11 +3,11 @@
 #include "herd/base/units.h"
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
-#include "herd/draw/timeline.h"
-#include "herd/planner/published_internal.h"
-#include "herd/planner/report.h"
+#include "herd/draw/timeline_picture.h"
+#include "herd/planner/paper_formulas_internal.h"
+#include "herd/planner/plan_report.h"
 #include "herd/planner/tables_internal.h"
-#include "herd/program/draw.h"
+#include "herd/program/draw_program.h"
 
 namespace herd::planner {
 namespace {
@@ -62,12 +62,12 @@ draw::Section costs(const Plan& plan) {
   return {"A step", draw::html_table(table) + "<p>Predicted " + draw::escape(method(plan)) + ".</p>\n"};
 }
 
-draw::Section remedies(const Plan& plan) {
+draw::Section suggestions(const Plan& plan) {
   std::string html;
   if (!plan.rewrites.fitting.empty()) html += draw::html_table(rewrite_rows(plan));
   if (plan.rewrites.built > 0) html += "<p>" + draw::escape(rewrite_remark(plan)) + ".</p>\n";
-  if (!plan.remedies.empty()) {
-    html += draw::html_table(remedy_rows(plan)) +
+  if (!plan.suggestions.empty()) {
+    html += draw::html_table(suggestion_rows(plan)) +
             "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
   } else if (plan.rewrites.fitting.empty()) {
     html += "<p>Nothing that was tried makes it fit: more ranks, or a larger budget.</p>\n";
@@ -77,7 +77,7 @@ draw::Section remedies(const Plan& plan) {
 
 draw::Section equations(const Plan& plan) {
   std::string html;
-  for (const auto& [title, table] : published_tables(plan.published()))
+  for (const auto& [title, table] : paper_tables(plan.paper_formulas()))
     html += "<h3>" + draw::escape(title) + "</h3>\n" + draw::html_table(table);
   return {"By published equations", html};
 }
@@ -92,7 +92,7 @@ std::string plan_page(const Plan& plan) {
                               (plan.choice.empty() ? "" : "<br>" + draw::escape(plan.choice)) + "</p>\n"});
   sections.push_back(memory(plan));
   sections.push_back(costs(plan));
-  if (!plan.fits()) sections.push_back(remedies(plan));
+  if (!plan.fits()) sections.push_back(suggestions(plan));
   if (plan.prediction.simulation) {
     const auto& simulation = *plan.prediction.simulation;
     sections.push_back(

@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/planner/cut_model_internal.h"
 #include "herd/planner/extrapolated_internal.h"
+#include "herd/planner/partitioned_model_internal.h"
+#include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
 #include "herd/program/passes.h"
-#include "herd/strategies/table.h"
+#include "herd/program/program_names.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::planner {
 namespace {
@@ -119,7 +119,7 @@ program::Simulation simulate_on(const std::vector<Program>& programs, const spec
   // A reduction that was measured on this host is not predicted.
   if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
     return simulate(programs, model, machine, program::SharedMemoryCost(machine), whose);
-  const ChosenCost cost(cluster.topology, model.compute);
+  const CollectiveCostModel cost(cluster.topology, model.compute);
   return simulate(programs, model, machine, cost, whose);
 }
 
@@ -135,7 +135,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
                   why + ", and no equation covers its order\n  fix: fewer micro-batches, or " +
                       (layout.pp > 1 ? "strategy.pipeline = \"1f1b\"" : "strategy.interleave_micro_batches = 1"));
     }
-    ChosenCost::Memory memory;
+    CollectiveCostModel::LineCache memory;
     Prediction out = predict_by_equations(run, ranks, cluster, memory);
     out.why_equations = why;
     return out;

@@ -1,4 +1,4 @@
-// What one run is predicted to need and take: on each rank's memory tiers, in arithmetic, in traffic, in time.
+// Defines what one run is predicted to need and take: on each rank's memory tiers, in arithmetic, in traffic, in time.
 // Two ways: the run's Program is built and simulated, as herd train does it (of a step that would be too long, two of
 // fewer micro-batches); or, where no Program can be built for what the run file asks, by equations over the same layer
 // table and the same prices.
@@ -10,8 +10,8 @@
 #include <optional>
 #include <string>
 
-#include "herd/planner/chosen_cost.h"
 #include "herd/planner/cluster.h"
+#include "herd/planner/collective_cost_model.h"
 #include "herd/program/simulate.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
@@ -45,7 +45,7 @@ struct Prediction {
   double tokens_per_s() const { return 1e6 * static_cast<double>(layout.tokens) / step_us; }
 };
 
-// Why no Program stands for this run; empty if one does.
+// Says why no Program can be built for this run; empty if one can.
 std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout);
 
 // Throws kBadConfig for a mesh that does not cover the ranks, and where neither way knows what the run asks for.
@@ -57,13 +57,13 @@ Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Clust
 
 // Only by equations: microseconds of work where `memory` already has the prices of the layout's groups.
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                                ChosenCost::Memory& memory);
+                                CollectiveCostModel::LineCache& memory);
 
-// The same, memory alone: quick, since nothing is priced.
+// Predicts memory alone, by equations; it is quick, since nothing is priced.
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Whose programs a simulation of these ranks needs: they, in this order, then whoever is a stage of a pipeline with
-// them.
+// Returns the ranks whose programs a simulation of `ranks` needs: these, in this order, then the other stages of their
+// pipelines.
 std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout);
 
 // herd train and herd show program ask this too. `programs`: those of with_their_stages(), of which the first

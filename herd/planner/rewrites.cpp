@@ -7,7 +7,7 @@
 #include "herd/base/units.h"
 #include "herd/planner/differences_internal.h"
 #include "herd/program/memory_bound.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::planner {
 namespace {
@@ -122,9 +122,9 @@ class Candidates {
 
   Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
-    spec::RunFile settled = with_gathers(changed, ranks_, cluster, budget_);
-    Prediction prediction = predict_extrapolated(settled, ranks_, cluster);
-    return {differences(run_, changed), std::move(settled), std::move(prediction)};
+    spec::RunFile resolved = with_gathers(changed, ranks_, cluster, budget_);
+    Prediction prediction = predict_extrapolated(resolved, ranks_, cluster);
+    return {differences(run_, changed), std::move(resolved), std::move(prediction)};
   }
 
   static std::vector<Rewrite> cheapest_first(std::vector<Rewrite> all) {
@@ -211,7 +211,7 @@ class Gathers {
 
   // Sets `number` to the smallest whose step is within 1 % of that with the largest up to `most` that takes `allowed`
   // bytes, 0 = any.
-  void settle(int64_t& (*number)(spec::RunFile&), int64_t most, int64_t allowed) {
+  void choose_smallest(int64_t& (*number)(spec::RunFile&), int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
       number(run_) = value;
       return predict_extrapolated(run_, ranks_, cluster_).step_us;
@@ -245,13 +245,13 @@ std::string text_of(const Rewrite& rewrite, const Prediction& today) {
 }
 
 // " strategy.prefetch=1 strategy.keep_whole=4", of those that were left to herd and that mean something.
-std::string gathers_text(const spec::RunFile& stated, const spec::RunFile& settled, int ranks) {
-  if (strategies::zero_stage(settled, spec::resolve_mesh(settled, ranks)) < 3) return "";
+std::string gathers_text(const spec::RunFile& stated, const spec::RunFile& resolved, int ranks) {
+  if (strategies::zero_stage(resolved, spec::resolve_mesh(resolved, ranks)) < 3) return "";
   const auto text = [](const char* key, int64_t before, int64_t now) {
     return before == spec::kAuto ? std::string(" strategy.") + key + "=" + std::to_string(now) : "";
   };
-  return text("prefetch", stated.strategy.prefetch, settled.strategy.prefetch) +
-         text("keep_whole", stated.strategy.keep_whole, settled.strategy.keep_whole);
+  return text("prefetch", stated.strategy.prefetch, resolved.strategy.prefetch) +
+         text("keep_whole", stated.strategy.keep_whole, resolved.strategy.keep_whole);
 }
 
 }  // namespace
@@ -300,20 +300,22 @@ spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster,
   if (!gathers) return run;
   Gathers search(std::move(run), ranks, cluster);
   if (ahead)
-    search.settle([](spec::RunFile& of) -> int64_t& { return of.strategy.prefetch; }, kMostAhead, budget.device);
+    search.choose_smallest([](spec::RunFile& of) -> int64_t& { return of.strategy.prefetch; }, kMostAhead,
+                           budget.device);
   if (whole) {
     const int64_t allowed = budget.device > 0 ? budget.device : search.bytes();
-    search.settle([](spec::RunFile& of) -> int64_t& { return of.strategy.keep_whole; }, search.groups(), allowed);
+    search.choose_smallest([](spec::RunFile& of) -> int64_t& { return of.strategy.keep_whole; }, search.groups(),
+                           allowed);
   }
   return search.run();
 }
 
-Settled settle(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
+ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
   const Cluster cluster = unmeasured(machines);
   if (!run.strategy.automatic) {
-    const spec::RunFile settled = with_gathers(run, ranks, cluster, budget);
-    const std::string gathers = gathers_text(run, settled, ranks);
-    return {settled, gathers.empty() ? "" : "left to herd:" + gathers};
+    const spec::RunFile resolved = with_gathers(run, ranks, cluster, budget);
+    const std::string gathers = gathers_text(run, resolved, ranks);
+    return {resolved, gathers.empty() ? "" : "left to herd:" + gathers};
   }
   const Rewrites rewrites = rewrites_that_fit(run, ranks, cluster, budget);
   if (rewrites.built == 0) {
@@ -328,8 +330,8 @@ Settled settle(const spec::RunFile& run, int ranks, const Cluster& machines, con
   }
   const spec::RunFile& taken = rewrites.fitting[0].run;
   const std::string gathers = gathers_text(run, taken, ranks);
-  Settled out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today) +
-                         (gathers.empty() ? "" : ", with" + gathers)};
+  ResolvedRun out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today) +
+                             (gathers.empty() ? "" : ", with" + gathers)};
   out.run.strategy.automatic = false;
   return out;
 }

@@ -1,5 +1,5 @@
-// What of ZeRO, recompute, micro-batches and gathered inputs makes a run fit its memory: techniques that change no
-// number of it beyond the order of sums. Each combination is built as the program that would run and bounded; those
+// Defines what of ZeRO, recompute, micro-batches and gathered inputs makes a run fit its memory: techniques that change
+// no number of it beyond the order of sums. Each combination is built as the program that would run and bounded; those
 // that fit are simulated, and what is proposed is proved on all ranks as herd train proves it. Threads: pure.
 #pragma once
 
@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/planner/remedies.h"
+#include "herd/planner/suggestions.h"
 
 namespace herd::planner {
 
@@ -34,14 +34,14 @@ Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 // What an error about memory ends with: lines that begin with a line break.
 std::string advice(const Rewrites& rewrites, const Budget& budget);
 
-// The run with ZeRO-3's gathers settled, where they are left to herd: strategy.prefetch, as many buffers for gathered
+// Fills in how ZeRO-3 gathers, where that is left to herd: strategy.prefetch, as many buffers for gathered
 // weights as make its step shortest within the budget, then strategy.keep_whole, as many groups kept whole; of either
 // the smallest number within 1 % of the best. Without a device budget groups are kept whole as far as that costs no
 // memory. 1 and 0 where nothing is gathered before use, or the step is too long to simulate.
 spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
 
 // A run file with nothing left to herd.
-struct Settled {
+struct ResolvedRun {
   spec::RunFile run;
   // What strategy.auto took and what is predicted of it, and how ZeRO-3 gathers: one line; empty where nothing was left
   // to herd.
@@ -52,6 +52,6 @@ struct Settled {
 // with_gathers() says. The same for the same arguments, whatever a run measured of the machines: herd plan says on a
 // run's cluster file what the run chose before it had one. Throws kOverBudget with advice() where nothing fits,
 // kBadConfig where no program can be built.
-Settled settle(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
 
 }  // namespace herd::planner

@@ -1,4 +1,4 @@
-// How a run's pipeline is cut, for herd plan --stages.   Threads: any (an order in a file is read).
+// Defines how a run's pipeline is cut, for herd plan --stages.   Threads: any (an order in a file is read).
 #pragma once
 
 #include <string>

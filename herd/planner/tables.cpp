@@ -156,7 +156,7 @@ std::string rewrite_remark(const Plan& plan) {
          format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", numbers rounded to 16 bit";
 }
 
-draw::Table remedy_rows(const Plan& plan) {
+draw::Table suggestion_rows(const Plan& plan) {
   draw::Table table{{{"change"},
                      {"ranks", true},
                      {"device", true},
@@ -165,13 +165,14 @@ draw::Table remedy_rows(const Plan& plan) {
                      {"device-seconds", true},
                      {"in this version"}},
                     {}};
-  for (const Remedy& remedy : plan.remedies) {
+  for (const Suggestion& suggestion : plan.suggestions) {
     char cost[32];
-    std::snprintf(cost, sizeof cost, "%.3g", remedy.prediction.step_us * remedy.ranks / 1e6);
-    const double host = remedy.prediction.host.total();
-    table.rows.push_back({remedy.changes.empty() ? "more ranks" : joined(remedy.changes), std::to_string(remedy.ranks),
-                          format_bytes(remedy.prediction.device_bound), host > 0 ? format_bytes(host) : "-",
-                          format_us(remedy.prediction.step_us), cost, remedy.not_built.empty() ? "yes" : "not yet"});
+    std::snprintf(cost, sizeof cost, "%.3g", suggestion.prediction.step_us * suggestion.ranks / 1e6);
+    const double host = suggestion.prediction.host.total();
+    table.rows.push_back({suggestion.changes.empty() ? "more ranks" : joined(suggestion.changes),
+                          std::to_string(suggestion.ranks), format_bytes(suggestion.prediction.device_bound),
+                          host > 0 ? format_bytes(host) : "-", format_us(suggestion.prediction.step_us), cost,
+                          suggestion.not_built.empty() ? "yes" : "not yet"});
   }
   return table;
 }

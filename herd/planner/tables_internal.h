@@ -1,4 +1,4 @@
-// What the text and the page of a plan both show.
+// Defines what the text and the page of a plan both show.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "herd/draw/table.h"
-#include "herd/planner/report.h"
+#include "herd/planner/plan_report.h"
 
 namespace herd::planner {
 
@@ -17,6 +17,6 @@ std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
 std::string method(const Plan& plan);  // how the figures came to be
 draw::Table rewrite_rows(const Plan& plan);
 std::string rewrite_remark(const Plan& plan);  // what the rows rest on, or what comes nearest; empty without programs
-draw::Table remedy_rows(const Plan& plan);
+draw::Table suggestion_rows(const Plan& plan);
 
 }  // namespace herd::planner

@@ -13,7 +13,7 @@ using program::OpKind;
 
 class StageTime {
  public:
-  StageTime(const CutModel& cut, const Cluster& cluster, const ChosenCost& cost)
+  StageTime(const PartitionedModel& cut, const Cluster& cluster, const CollectiveCostModel& cost)
       : cut_(cut), cluster_(cluster), machine_(calibration_of(cluster, cut.run, cut.layout)), cost_(cost) {
     const auto& host = cluster.topology.hosts[0];
     ranks_of_host_ = host.ranks;
@@ -158,16 +158,17 @@ class StageTime {
            own * (bytes.gradient + bytes.weight) / cluster_.device.host_link_bytes_per_us;
   }
 
-  const CutModel& cut_;
+  const PartitionedModel& cut_;
   const Cluster& cluster_;
   const program::Calibration machine_;
-  const ChosenCost& cost_;
+  const CollectiveCostModel& cost_;
   double crowding_ = 1, ranks_of_host_ = 1;
 };
 
 }  // namespace
 
-void add_time(const CutModel& cut, int stage, const Cluster& cluster, const ChosenCost& cost, Prediction& out) {
+void add_time(const PartitionedModel& cut, int stage, const Cluster& cluster, const CollectiveCostModel& cost,
+              Prediction& out) {
   StageTime(cut, cluster, cost).add_to(stage, out);
 }
 

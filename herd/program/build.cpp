@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
 
 namespace herd::program {

@@ -2,10 +2,10 @@
 
 #include <algorithm>
 
+#include "herd/program/collective_message.h"
 #include "herd/program/lifetimes.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
 #include "herd/program/passes.h"
+#include "herd/program/program_names.h"
 
 namespace herd::program {
 namespace {

@@ -4,8 +4,8 @@
 #include <vector>
 
 #include "herd/base/units.h"
-#include "herd/program/dependencies.h"
-#include "herd/program/names.h"
+#include "herd/program/op_dependencies.h"
+#include "herd/program/program_names.h"
 
 namespace herd::program {
 namespace {

@@ -1,5 +1,5 @@
-// What device memory is used for while a step runs, op by op, in five kinds that a reader needs no program to
-// understand. Predicted by simulate.h, measured by train/measured_memory.h, drawn by draw.h.   Threads: pure.
+// Defines what device memory is used for while a step runs, op by op, in five kinds that a reader needs no program to
+// understand. Predicted by simulate.h, measured by train/measured_memory.h, drawn by draw_program.h.   Threads: pure.
 #pragma once
 
 #include <array>

@@ -1,5 +1,6 @@
 // A training step as data: the loop body of one rank. build.h writes the plain step of a model, strategies rewrite it,
-// verify.h proves it, simulate.h times it, text.h stores it, draw.h draws it, and runtime executes it.
+// verify_program.h proves it, simulate.h times it, program_text.h stores it, draw_program.h draws it, and runtime
+// executes it.
 //
 // An op says which values it reads and writes. Order and lifetime follow: lanes run their ops first in, first out;
 // between lanes an op waits for exactly the hazards (read after write, write after read, write after write), across

@@ -5,10 +5,10 @@
 #include <set>
 #include <tuple>
 
-#include "herd/program/dependencies.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/op_dependencies.h"
 #include "herd/program/passes.h"
+#include "herd/program/program_names.h"
 #include "herd/sim/engine.h"
 
 namespace herd::program {

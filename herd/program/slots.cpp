@@ -5,7 +5,7 @@
 #include <tuple>
 #include <vector>
 
-#include "herd/program/message.h"
+#include "herd/program/collective_message.h"
 #include "herd/program/pool.h"
 
 namespace herd::program {

@@ -1,5 +1,5 @@
-// Gives values physical buffers that live as long as the run. Hazards are then derived on slots (dependencies.h), so a
-// pool of k gather buffers lets at most k gathered weights exist at a time, and a gather runs ahead of its use as far
+// Gives values physical buffers that live as long as the run. Hazards are then derived on slots (op_dependencies.h), so
+// a pool of k gather buffers lets at most k gathered weights exist at a time, and a gather runs ahead of its use as far
 // as buffers are free: prefetching needs no op of its own.
 //   received          (activations and their gradients) a slot of their pool, so that a receive waits for a place and
 //                     none is posted long before its message can be sent; their memory is their own

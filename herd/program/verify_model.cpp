@@ -1,6 +1,6 @@
 #include <algorithm>
 
-#include "herd/program/symbols_internal.h"
+#include "herd/program/program_symbols_internal.h"
 
 namespace herd::program {
 

@@ -2,9 +2,9 @@
 #include <algorithm>
 #include <map>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
-#include "herd/program/symbols_internal.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_symbols_internal.h"
 
 namespace herd::program {
 namespace {

@@ -3,7 +3,7 @@
 #include <set>
 
 #include "herd/base/error.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::runtime {
 

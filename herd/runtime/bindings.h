@@ -1,6 +1,5 @@
-// What the executor does for each kind of op: a table from OpKind to a function. The table is all that the executor
-// knows of models, tensors and collectives.
-// Threads: built before the executor, read-only afterwards.
+// Defines what the executor does for each kind of op: a table from OpKind to a function. The table is all that the
+// executor knows of models, tensors and collectives. Threads: built before the executor, read-only afterwards.
 #pragma once
 
 #include <cstdint>

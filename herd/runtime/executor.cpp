@@ -7,7 +7,7 @@
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::runtime {
 namespace {

@@ -1,5 +1,6 @@
 // Executes a Program: each lane starts its ops first in, first out; an op waits for exactly the hazards
-// (program/dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its binding.
+// (program/op_dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its
+// binding.
 //
 // Lanes advance at the boundaries of compute ops: an op is handed to its lane as soon as everything it depends on has
 // been handed to one. On return from run() every op of the step has been handed over and the compute lane is done;
@@ -15,7 +16,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/program/dependencies.h"
+#include "herd/program/op_dependencies.h"
 #include "herd/runtime/bindings.h"
 
 namespace herd::runtime {

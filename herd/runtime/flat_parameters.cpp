@@ -10,8 +10,8 @@
 #include "herd/base/error.h"
 #include "herd/bridge/host_memory.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
 
 namespace herd::runtime {

@@ -75,20 +75,20 @@ class JobEvent final : public Event {
   Clock::time_point returned_at_;
 };
 
-void settle(Event& event) {
+void wait_quietly(Event& event) {
   try {
     event.wait();
   } catch (...) {  // whoever depends on it hears of it
   }
 }
 
-void settle_all(std::shared_ptr<JobEvent> last) {
-  for (; last; last = last->before()) settle(*last);  // one that threw did not wait for those before it
+void wait_quietly_all(std::shared_ptr<JobEvent> last) {
+  for (; last; last = last->before()) wait_quietly(*last);  // one that threw did not wait for those before it
 }
 
 // The event of a lane's next job, `last` being that of the one before.
 std::shared_ptr<JobEvent> next_event(std::shared_ptr<JobEvent>& last) {
-  if (last && last->done()) settle(*last);  // it drops what it held of jobs before
+  if (last && last->done()) wait_quietly(*last);  // it drops what it held of jobs before
   return last = std::make_shared<JobEvent>(last);
 }
 
@@ -109,7 +109,7 @@ class InlineLane final : public Lane {
     run_job(after, job, *event);
     return event;
   }
-  void drain() override { settle_all(last_); }
+  void drain() override { wait_quietly_all(last_); }
 
  private:
   std::shared_ptr<JobEvent> last_;
@@ -149,7 +149,7 @@ class ThreadLane final : public Lane {
       changed_.wait(lock, [&] { return idle_; });
       last = last_;
     }
-    settle_all(last);
+    wait_quietly_all(last);
   }
 
  private:

@@ -10,8 +10,8 @@
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/optim/clip.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 #include "herd/runtime/executor.h"
 
 namespace herd::runtime {

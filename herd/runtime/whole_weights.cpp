@@ -2,8 +2,8 @@
 
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 
 namespace herd::runtime {
 

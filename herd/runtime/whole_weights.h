@@ -1,4 +1,4 @@
-// What follows from weights that were written outside of a step, as by a checkpoint.   Threads: one at a time.
+// Defines what follows from weights that were written outside of a step, as by a checkpoint.   Threads: one at a time.
 #pragma once
 
 #include "herd/runtime/axis_groups.h"

@@ -13,7 +13,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "herd/schedule/layout.h"
+#include "herd/schedule/message_layout.h"
 #include "herd/schedule/parts.h"
 #include "herd/schedule/schedule.h"
 
@@ -33,7 +33,7 @@ class Builder {
   Rank neighbor(int distance) const;  // (self + distance) mod num_ranks, distance may be negative
   Range part(int index) const { return layout_.part(index); }
   int64_t longest_part() const { return layout_.longest_part(); }
-  const Layout& layout() const { return layout_; }
+  const MessageLayout& layout() const { return layout_; }
 
   // Slices of a rank (default: self). `range` counts in elements of the whole message for input and output alike:
   // (all-)gather's input and (reduce-)scatter's output are placed by their owner's part. For all_to_all it counts in
@@ -66,7 +66,7 @@ class Builder {
 
  private:
   Schedule schedule_;
-  Layout layout_;
+  MessageLayout layout_;
 };
 
 }  // namespace herd

@@ -5,8 +5,8 @@
 #include <map>
 
 #include "herd/base/check.h"
-#include "herd/schedule/dependencies.h"
 #include "herd/schedule/meaning.h"
+#include "herd/schedule/step_dependencies.h"
 #include "herd/schedule/structure_internal.h"
 
 namespace herd {

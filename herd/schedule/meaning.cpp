@@ -1,6 +1,6 @@
 #include "herd/schedule/meaning.h"
 
-#include "herd/schedule/layout.h"
+#include "herd/schedule/message_layout.h"
 
 namespace herd {
 namespace {
@@ -26,15 +26,15 @@ int64_t output_size(const Schedule& h, Rank owner) {
     case Collective::kBroadcast:
       return h.elements;
     case Collective::kReduceScatter:
-      return h.in_place ? h.elements : Layout(h).part(owner).size();
+      return h.in_place ? h.elements : MessageLayout(h).part(owner).size();
     case Collective::kScatter:
-      return h.in_place && owner == h.root ? h.elements : Layout(h).part(owner).size();
+      return h.in_place && owner == h.root ? h.elements : MessageLayout(h).part(owner).size();
     case Collective::kReduce:
       return h.in_place || owner == h.root ? h.elements : 0;
     case Collective::kGather:
       return owner == h.root ? h.elements : 0;
     case Collective::kAllToAll:
-      return Layout(h).num_received(owner);
+      return MessageLayout(h).num_received(owner);
     case Collective::kBarrier:
       return 0;
   }
@@ -43,8 +43,8 @@ int64_t output_size(const Schedule& h, Rank owner) {
 
 int64_t input_size(const Schedule& h, Rank owner) {
   if (input_in_output(h, owner)) return 0;
-  if (gives_part(h)) return Layout(h).part(owner).size();
-  if (h.collective == Collective::kAllToAll) return Layout(h).num_sent(owner);
+  if (gives_part(h)) return MessageLayout(h).part(owner).size();
+  if (h.collective == Collective::kAllToAll) return MessageLayout(h).num_sent(owner);
   return gives_whole(h, owner) ? h.elements : 0;
 }
 
@@ -81,14 +81,14 @@ int64_t space_size(const Schedule& h, Rank owner, Space space) {
 std::vector<Placed> given_to(const Schedule& h, Rank rank) {
   const Space space = input_in_output(h, rank) ? Space::kOutput : Space::kInput;
   if (gives_whole(h, rank)) return {{space, {0, h.elements}, 0, rank}};
-  if (h.collective == Collective::kAllToAll) return {{space, {0, Layout(h).num_sent(rank)}, 0, rank}};
+  if (h.collective == Collective::kAllToAll) return {{space, {0, MessageLayout(h).num_sent(rank)}, 0, rank}};
   if (!gives_part(h)) return {};
-  const Range part = Layout(h).part(rank);
+  const Range part = MessageLayout(h).part(rank);
   return {{space, space == Space::kOutput ? part : Range{0, part.size()}, part.begin, rank}};
 }
 
 std::vector<Placed> expected_from(const Schedule& h, Rank rank) {
-  const Layout layout(h);
+  const MessageLayout layout(h);
   const Range all{0, h.elements};
   const auto part_in = [&](bool whole, Rank of) -> Placed {
     const Range part = layout.part(rank);

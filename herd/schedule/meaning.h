@@ -1,5 +1,5 @@
-// What a collective means, from its header alone: which memory a rank has, what it is given, what it must hold at the
-// end. The verifier and the tests' interpreter measure schedules against this. Threads: pure.
+// Defines what a collective means, from its header alone: which memory a rank has, what it is given, what it must hold
+// at the end. The verifier and the tests' interpreter measure schedules against this. Threads: pure.
 #pragma once
 
 #include <vector>

@@ -1,6 +1,6 @@
-// How a message of `elements` is cut into n parts: chunk r of n has elements / n of them, plus one for r < elements %
-// n. All-gather's inputs and reduce-scatter's outputs are these parts; algorithms cut their pieces the same way.
-// Threads: pure.
+// Defines how a message of `elements` is cut into n parts: chunk r of n has elements / n of them, plus one for r <
+// elements % n. All-gather's inputs and reduce-scatter's outputs are these parts; algorithms cut their pieces the same
+// way. Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // A collective as data: the steps of one rank. Pure algorithms (herd/collectives) write it; comm executes it over any
-// transport; verify.h proves it, cost.h times it, draw.h draws it, text.h stores it.
+// transport; verify_schedule.h proves it, cost.h times it, draw_schedule.h draws it, schedule_text.h stores it.
 //
 // Each step says which slices it reads (sources) and writes (targets). Order follows from that alone:
 //   - lanes run their steps first in, first out: one lane for sends to each peer, one for receives from each peer, one
@@ -29,7 +29,8 @@ enum class Space : uint8_t {
   kScratch,  // private, holds nothing before the operation
   kStage,    // shared with peers of the host, holds nothing before the operation. Consecutive operations that use it
              // alternate between two copies, and in each of them every rank hears from every other before it is done
-             // (verify.h checks): so nobody still reads the copy that is two operations old, without closing signals
+             // (verify_schedule.h checks): so nobody still reads the copy that is two operations old, without closing
+             // signals
 };
 
 // Elements [begin, end) of one space of one rank.
@@ -88,7 +89,7 @@ enum class Collective : uint8_t {
 //                   its input, which is then kOutput [0, elements)
 //   all_to_all      input [0, elements) in n parts, one for each rank; output what each rank sent here, in rank order:
 //                   n parts of the size of the rank's own. In place only where both lie alike (elements % n == 0)
-// Parts are part_of(elements, n, rank), or `counts` (the uneven, "v" forms), see layout.h.
+// Parts are part_of(elements, n, rank), or `counts` (the uneven, "v" forms), see message_layout.h.
 struct Schedule {
   Collective collective = Collective::kAllReduce;
   std::string algorithm = {};  // "ring", "direct_push", ...

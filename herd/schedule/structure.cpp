@@ -4,9 +4,9 @@
 #include <tuple>
 
 #include "herd/base/error.h"
-#include "herd/schedule/layout.h"
 #include "herd/schedule/meaning.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/message_layout.h"
+#include "herd/schedule/schedule_names.h"
 #include "herd/schedule/structure_internal.h"
 
 namespace herd::verify_detail {

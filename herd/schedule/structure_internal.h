@@ -1,11 +1,11 @@
-// What can be seen without running anything: headers that agree, steps of the right shape, slices inside their memory,
-// sends and receives, signals and waits that match. Threads: pure.
+// Defines what can be seen without running anything: headers that agree, steps of the right shape, slices inside their
+// memory, sends and receives, signals and waits that match. Threads: pure.
 #pragma once
 
 #include <span>
 #include <vector>
 
-#include "herd/schedule/verify.h"
+#include "herd/schedule/verify_schedule.h"
 
 namespace herd::verify_detail {
 

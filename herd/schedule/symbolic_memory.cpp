@@ -1,4 +1,4 @@
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 #include "herd/schedule/symbolic_memory_internal.h"
 
 namespace herd::verify_detail {

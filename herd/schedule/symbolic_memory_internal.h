@@ -8,7 +8,7 @@
 
 #include "herd/schedule/interval_map.h"
 #include "herd/schedule/symbols_internal.h"
-#include "herd/schedule/verify.h"
+#include "herd/schedule/verify_schedule.h"
 
 namespace herd::verify_detail {
 

@@ -1,8 +1,8 @@
 #include <algorithm>
 #include <map>
 
-#include "herd/schedule/dependencies.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
+#include "herd/schedule/step_dependencies.h"
 #include "herd/schedule/structure_internal.h"
 #include "herd/schedule/symbolic_run_internal.h"
 

@@ -1,7 +1,7 @@
 #include <algorithm>
 
 #include "herd/schedule/meaning.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 #include "herd/schedule/symbolic_run_internal.h"
 
 namespace herd::verify_detail {

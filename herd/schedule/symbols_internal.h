@@ -1,5 +1,5 @@
-// What an element holds while a schedule runs on symbols: a tree of additions over contributions. Equal trees have
-// equal ids, so "the same bits" is one comparison. Threads: plain data.
+// Defines what an element holds while a schedule runs on symbols: a tree of additions over contributions. Equal trees
+// have equal ids, so "the same bits" is one comparison. Threads: plain data.
 #pragma once
 
 #include <map>

@@ -4,7 +4,7 @@
 #include <utility>
 #include <vector>
 
-#include "herd/schedule/dependencies.h"
+#include "herd/schedule/step_dependencies.h"
 #include "herd/schedule/structure_internal.h"
 
 namespace herd {

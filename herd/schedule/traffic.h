@@ -1,4 +1,4 @@
-// What a schedule moves, counted from its steps. Threads: pure.
+// Defines what a schedule moves, counted from its steps. Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,5 @@
-// What ran when: rows of spans, for the drawings and traces of either IR, predicted or measured. Threads: plain data.
+// Defines what ran when: rows of spans, for the drawings and traces of either IR, predicted or measured. Threads: plain
+// data.
 #pragma once
 
 #include <string>

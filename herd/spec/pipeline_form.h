@@ -1,4 +1,4 @@
-// How the stages of a run's pipeline lie on its ranks.   Threads: any (an order in a file is read).
+// Defines how the stages of a run's pipeline lie on its ranks.   Threads: any (an order in a file is read).
 #pragma once
 
 #include <string>

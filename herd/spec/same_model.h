@@ -1,5 +1,5 @@
-// Whether weights are those of a run's model. Names and shapes alone don't tell: the first half of the layers, other
-// heads of the same width or a model without its untied head would load as well. Threads: pure.
+// Checks whether weights are those of a run's model. Names and shapes alone don't tell: the first half of the layers,
+// other heads of the same width or a model without its untied head would load as well. Threads: pure.
 #pragma once
 
 #include <string>

@@ -1,4 +1,4 @@
-// How a chain of blocks is cut into the stages of a pipeline.   Threads: pure.
+// Defines how a chain of blocks is cut into the stages of a pipeline.   Threads: pure.
 #pragma once
 
 #include <vector>

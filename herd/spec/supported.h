@@ -1,4 +1,4 @@
-// What a run file may ask for that this version does not build yet: one list, one message.
+// Defines what a run file may ask for that this version does not build yet: one list, one message.
 // Threads: pure.
 #pragma once
 

@@ -1,4 +1,4 @@
-// What the layer tables of all kinds share: rows of a transformer layer, and what it costs.
+// Defines what the layer tables of all kinds share: rows of a transformer layer, and what it costs.
 // R = B*T rows of this rank, D width, A heads * head width, K key/value width with the copies of tp ranks, F
 // feed-forward width, S keys that a query meets. Sizes ending in _ are those of one tensor-parallel rank, where tensor
 // parallel cuts them.

@@ -1,6 +1,6 @@
-// What stands at a path, and what a folder holds. Nobody takes what may not be seen for what is not there: only a path
-// where nothing is counts as nothing; whatever else the system refuses (no permission, a disk or a network that fails)
-// throws kStorage with its reason and a fix. Links are followed. Threads: any.
+// Defines what stands at a path, and what a folder holds. Nobody takes what may not be seen for what is not there: only
+// a path where nothing is counts as nothing; whatever else the system refuses (no permission, a disk or a network that
+// fails) throws kStorage with its reason and a fix. Links are followed. Threads: any.
 #pragma once
 
 #include <filesystem>

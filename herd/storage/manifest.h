@@ -1,6 +1,6 @@
-// What a checkpoint holds: manifest.json beside its shards (docs/formats/manifest.md). Tensors are keyed by global name
-// and index range, so no layout is inside: any number of ranks reads what any other number wrote. The manifest is
-// renamed into place last, when every shard is durable; a folder without one is no checkpoint.
+// Defines what a checkpoint holds: manifest.json beside its shards (docs/formats/manifest.md). Tensors are keyed by
+// global name and index range, so no layout is inside: any number of ranks reads what any other number wrote. The
+// manifest is renamed into place last, when every shard is durable; a folder without one is no checkpoint.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// What the writer and the parser of manifests share.
+// Defines what the writer and the parser of manifests share.
 #pragma once
 
 #include <nlohmann/json.hpp>

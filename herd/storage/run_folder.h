@@ -1,5 +1,5 @@
-// What a start finds in a run's folder and may do with it. A folder is of one run at a time: run.json names it, and so
-// do its metrics and its checkpoints. Threads: one at a time; the caller owns the folder (run_lock.h).
+// Defines what a start finds in a run's folder and may do with it. A folder is of one run at a time: run.json names it,
+// and so do its metrics and its checkpoints. Threads: one at a time; the caller owns the folder (run_lock.h).
 #pragma once
 
 #include <filesystem>

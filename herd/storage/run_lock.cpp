@@ -166,7 +166,7 @@ void RunLock::wait_for_end_of(const std::string& record, bool locked) {
     std::this_thread::sleep_for(std::min(times_.beat / 2, std::chrono::milliseconds(500)));
     if (read_record(path_) != record) refuse(folder_, read_record(path_));
     if (!locked) locked = try_lock();
-    if (!locked && Clock::now() > begin + times_.patience) refuse(folder_, record);
+    if (!locked && Clock::now() > begin + times_.timeout) refuse(folder_, record);
   }
 }
 

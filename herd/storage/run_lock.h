@@ -25,7 +25,7 @@ class RunLock {
     std::chrono::milliseconds beat{2'000};
     std::chrono::milliseconds lease{20'000};
     // A dead host's lock may outlast it at a file server; for so long a lock without beats is waited for.
-    std::chrono::milliseconds patience{120'000};
+    std::chrono::milliseconds timeout{120'000};
   };
   // Takes the lock, and makes the folder where there is none. Throws kBadConfig naming the owner where a living process
   // has it, kStorage where the file can't be written.

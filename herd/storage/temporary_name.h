@@ -1,4 +1,4 @@
-// What a file or folder is called on the way to its path, `<name>.tmp.<pid>.<n>` beside it, and how what killed
+// Defines what a file or folder is called on the way to its path, `<name>.tmp.<pid>.<n>` beside it, and how what killed
 // processes left under such names is found. No reader opens them. Threads: any.
 #pragma once
 

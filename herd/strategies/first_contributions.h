@@ -1,4 +1,4 @@
-// Which contribution to a gradient begins it, after a rewrite that changed the sequence of ops. Threads: pure.
+// Decides which contribution to a gradient begins it, after a rewrite that changed the sequence of ops. Threads: pure.
 #pragma once
 
 #include <vector>

@@ -3,7 +3,7 @@
 #include <utility>
 #include <vector>
 
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::strategies {
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 #include "herd/spec/activations.h"
 
 namespace herd::strategies {

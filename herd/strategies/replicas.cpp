@@ -2,7 +2,7 @@
 
 #include <map>
 
-#include "herd/program/message.h"
+#include "herd/program/collective_message.h"
 
 namespace herd::strategies {
 

@@ -1,4 +1,4 @@
-// What the ranks along a pipeline's axis hold.   Threads: pure.
+// Defines what the ranks along a pipeline's axis hold.   Threads: pure.
 #pragma once
 
 #include <set>

@@ -1,5 +1,5 @@
-// A strategy: one technique, as a pure rewrite of a training step. The order of strategies is one table (table.h).
-// Threads: pure.
+// A strategy: one technique, as a pure rewrite of a training step. The order of strategies is one table
+// (strategy_table.h). Threads: pure.
 #pragma once
 
 #include <string>

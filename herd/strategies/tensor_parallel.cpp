@@ -4,8 +4,8 @@
 #include <set>
 
 #include "herd/base/check.h"
-#include "herd/program/names.h"
 #include "herd/program/passes.h"
+#include "herd/program/program_names.h"
 
 namespace herd::strategies {
 

@@ -3,8 +3,8 @@
 #include <map>
 #include <set>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 
 namespace herd::strategies {
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <vector>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
 
 namespace herd::strategies {

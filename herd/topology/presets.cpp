@@ -7,7 +7,7 @@
 #include <utility>
 
 #include "herd/base/error.h"
-#include "herd/topology/found.h"
+#include "herd/topology/discover.h"
 
 namespace herd {
 
@@ -15,7 +15,7 @@ Topology one_host(int ranks, int cores) {
   Host host;
   host.ranks = ranks;
   host.cores = cores;
-  Topology topology{"one host, " + std::to_string(cores) + " cores", {by_turns(host)}, 0};
+  Topology topology{"one host, " + std::to_string(cores) + " cores", {oversubscribed(host)}, 0};
   check(topology);
   return topology;
 }

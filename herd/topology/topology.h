@@ -24,7 +24,7 @@ struct Link {
   double burst_bytes_per_us = 0;
   bool operator==(const Link&) const = default;
 
-  // How long so many bytes take it, where as many follow after as long a pause, again and again.
+  // Microseconds that the link takes for `bytes` where as many follow again and again, each after as long a pause.
   double carry_us(double bytes) const;
 };
 
@@ -88,7 +88,7 @@ struct Topology {
   std::vector<int> host_of_ranks() const;
 };
 
-// How many grades of distance there are: inside a host, between hosts, and one more for each tier.
+// Counts the grades of distance: inside a host, between hosts, and one more for each tier.
 int num_distances(const Topology& topology);
 // 0 inside a host, 1 between hosts below the same switch, 2 above the first tier, ..
 int distance(const Topology& topology, int from_host, int to_host);

@@ -60,7 +60,7 @@ class Measurements {
         ranks_here_(ranks_here),
         common_elements_(least_over_ranks(elements(), comm)) {}
 
-  program::Calibration run(TimedPasses& passes) {
+  program::Calibration run(BlockTimer& passes) {
     const int threads = at::get_num_threads();
     program::Calibration machine;
     machine.cores = launch::usable_cores();
@@ -92,7 +92,7 @@ class Measurements {
 
   // Everything that a step has, in turn, so that each figure is of all the seconds that this takes: the speed of a
   // shared machine changes within one. The first round wakes pages, libraries and thread pools.
-  void rounds(TimedPasses& passes) {
+  void rounds(BlockTimer& passes) {
     round(passes);
     passes.forget();
     for (auto* times : {&update_, &norm_, &reduce_}) times->clear();
@@ -101,7 +101,7 @@ class Measurements {
     const int times = std::clamp(static_cast<int>(kRoundsSeconds / seconds), kFewestRounds, most);
     for (int i = 1; i < times; ++i) round(passes);
   }
-  double round(TimedPasses& passes) {
+  double round(BlockTimer& passes) {
     const auto begin = Clock::now();
     passes.run();
     update_.push_back(update_us_per_element());
@@ -164,12 +164,12 @@ class Measurements {
   void update_without_effect(int group) {
     const at::Tensor weights = parameters_.own_weights(group);
     const bool mixed = weights.scalar_type() != at::kFloat;
-    optim::Shard full{.weights = mixed ? parameters_.own_master(group) : weights, .gradient = {}, .states = {}};
-    for (int k = 0; k < parameters_.num_states(); ++k) full.states.push_back(parameters_.own_state(k, group));
-    optim::mixed_step(
-        optimizer_,
-        {mixed ? weights : at::Tensor(), parameters_.own_low(group), parameters_.own_gradient(group), std::move(full)},
-        {.step = 0, .rate = 0});
+    optim::Shard master{.weights = mixed ? parameters_.own_master(group) : weights, .gradient = {}, .states = {}};
+    for (int k = 0; k < parameters_.num_states(); ++k) master.states.push_back(parameters_.own_state(k, group));
+    optim::mixed_step(optimizer_,
+                      {mixed ? weights : at::Tensor(), parameters_.own_low(group), parameters_.own_gradient(group),
+                       std::move(master)},
+                      {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {
     if (elements() == 0) return 0;
@@ -202,7 +202,7 @@ class Measurements {
 
 }  // namespace
 
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, TimedPasses& passes,
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockTimer& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here) {
   return Measurements(run, layout, parameters, optimizer, comm, ranks_here).run(passes);

@@ -1,4 +1,5 @@
-// What this machine does with this model, measured in a few seconds before the first step, for predictions of a step.
+// Defines what this machine does with this model, measured in a few seconds before the first step, for predictions of a
+// step.
 #pragma once
 
 #include "herd/comm/communicator.h"
@@ -7,7 +8,7 @@
 #include "herd/runtime/flat_parameters.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/run_file.h"
-#include "herd/train/timed_passes.h"
+#include "herd/train/block_timer.h"
 
 namespace herd::train {
 
@@ -17,7 +18,7 @@ namespace herd::train {
 // ranks that meet in a step wait for it. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards
 // and states are zero, as before the first step. Collective. Takes no more memory than a step does. Uses torch's
 // threads.
-program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, TimedPasses& passes,
+program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockTimer& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here);
 

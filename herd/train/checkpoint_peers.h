@@ -1,5 +1,5 @@
-// How the ranks of a job meet to write one checkpoint: over a group of their own, so that the thread that writes behind
-// never gets between the operations of training.
+// Defines how the ranks of a job meet to write one checkpoint: over a group of their own, so that the thread that
+// writes behind never gets between the operations of training.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace herd::train {
 
-// Splits `comm`: collective. A call waits up to `patience` for the slowest rank's disk.
-std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chrono::milliseconds patience);
+// Splits `comm`: collective. A call waits up to `timeout` for the slowest rank's disk.
+std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chrono::milliseconds timeout);
 
 }  // namespace herd::train

@@ -34,7 +34,7 @@ struct DataParallelOptions : ReducerOptions {
   ModuleBuffers buffers = ModuleBuffers::kFromRankZero;
 };
 
-// What does not depend on the module's type.
+// DataParallelModule holds what does not depend on the module's type.
 class DataParallelModule {
  public:
   DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm, const DataParallelOptions& options);

@@ -1,4 +1,4 @@
-// What the ranks tell each other when a step is done.
+// Defines what the ranks tell each other when a step is done.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// How gradients are packed into flat buckets that are reduced as soon as they are complete.
+// Defines how gradients are packed into flat buckets that are reduced as soon as they are complete.
 //   Parameters go in reverse order, since backward reaches the last ones first. A bucket holds one dtype and is closed
 //   when the next parameter would take it over its limit; the first bucket is small, so that reducing starts early.
 //   Each parameter begins on a 64-byte line. Each bucket ends with flags: one element for each of its parameters, by

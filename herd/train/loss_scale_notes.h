@@ -1,4 +1,4 @@
-// How a checkpoint's notes state the loss scale of an fp16 run. Threads: any.
+// Defines how a checkpoint's notes state the loss scale of an fp16 run. Threads: any.
 #pragma once
 
 #include <map>

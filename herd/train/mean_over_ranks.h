@@ -1,4 +1,4 @@
-// What ranks measured apart, made one figure.
+// Defines what ranks measured apart, made one figure.
 #pragma once
 
 #include <vector>

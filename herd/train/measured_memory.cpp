@@ -3,7 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::train {
 namespace {

@@ -1,7 +1,6 @@
-// What device memory a rank really held while each op of a step ran, by use: the allocator's counts, read before and
-// after every op of the compute lane. Beside the predicted one (program/memory_use.h) they name the op that needs more
-// than was thought.
-// Threads: one at a time: the thread that runs the executor.
+// Defines what device memory a rank really held while each op of a step ran, by use: the allocator's counts, read
+// before and after every op of the compute lane. Beside the predicted one (program/memory_use.h) they name the op that
+// needs more than was thought. Threads: one at a time: the thread that runs the executor.
 #pragma once
 
 #include <cstdint>

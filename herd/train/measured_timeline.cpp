@@ -2,7 +2,7 @@
 
 #include <algorithm>
 
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::train {
 namespace {

@@ -1,4 +1,4 @@
-// What really ran, as a timeline beside the predicted one: a row per lane of a rank.
+// Defines what really ran, as a timeline beside the predicted one: a row per lane of a rank.
 #pragma once
 
 #include "herd/runtime/executor.h"

@@ -6,7 +6,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "herd/program/message.h"
+#include "herd/program/collective_message.h"
 #include "herd/runtime/executor.h"
 #include "herd/train/shared_error.h"
 

@@ -1,4 +1,4 @@
-// Whether weights that several ranks keep whole are still the same bits on all of those.
+// Checks whether weights that several ranks keep whole are still the same bits on all of those.
 #pragma once
 
 #include <cstdint>

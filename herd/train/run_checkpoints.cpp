@@ -66,7 +66,7 @@ Position RunCheckpoints::load() {
 
 void RunCheckpoints::begin_with_weights() {
   const fs::path found = comm_.rank() == 0 ? convert::find_weights(run_.model.weights) : fs::path();
-  const auto source = convert::open_weights(peers_.from_root(found.string()));
+  const auto source = convert::open_weights(peers_.broadcast_from_root(found.string()));
   spec::check_same_model(source->run().model, run_.model, source->path().string());
   inherit(source->facts(), source->path());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);

@@ -1,6 +1,5 @@
-// How a run saves itself, and where it begins: at its own newest checkpoint, at the one that the run file names, with
-// the weights of another run, or with what the seed gives.
-// Threads: one; collective, but for failed().
+// Defines how a run saves itself, and where it begins: at its own newest checkpoint, at the one that the run file
+// names, with the weights of another run, or with what the seed gives. Threads: one; collective, but for failed().
 #pragma once
 
 #include <filesystem>

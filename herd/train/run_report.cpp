@@ -11,8 +11,8 @@
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
-#include "herd/draw/timeline.h"
-#include "herd/program/draw.h"
+#include "herd/draw/timeline_picture.h"
+#include "herd/program/draw_program.h"
 
 namespace herd::train {
 namespace {

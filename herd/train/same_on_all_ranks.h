@@ -1,4 +1,4 @@
-// Proof that all ranks describe the same thing, line by line. One small all-gather where they agree; the text itself
+// Proves that all ranks describe the same thing, line by line. One small all-gather where they agree; the text itself
 // travels only to tell the difference.
 #pragma once
 

@@ -22,7 +22,7 @@ std::string outcome_of(const std::function<std::string()>& action) {
 }  // namespace
 
 std::string on_root(CheckpointPeers& peers, const std::function<std::string()>& action) {
-  const std::string outcome = peers.from_root(peers.rank() == 0 ? outcome_of(action) : "");
+  const std::string outcome = peers.broadcast_from_root(peers.rank() == 0 ? outcome_of(action) : "");
   const size_t space = outcome.find(' ');
   const std::string text = outcome.substr(space + 1);
   if (outcome.starts_with("ok ")) return text;

@@ -68,10 +68,10 @@ std::string text_of(const std::string& host, const std::vector<Rank>& ranks) {
 
 // Of rank 0. `told`: of each rank, its host, a line feed, and why it could not write.
 void look_for_all(const fs::path& folder, const std::string& proof, const std::vector<std::string>& told,
-                  std::chrono::milliseconds patience) {
+                  std::chrono::milliseconds timeout) {
   std::map<std::string, std::vector<Rank>> unseen;  // by host
   std::string reason;
-  const SteadyTime until = std::chrono::steady_clock::now() + patience;
+  const SteadyTime until = std::chrono::steady_clock::now() + timeout;
   for (size_t i = 0; i < told.size(); ++i) {
     const Rank rank = static_cast<Rank>(i);
     const size_t line = told[i].find('\n');
@@ -91,16 +91,16 @@ void look_for_all(const fs::path& folder, const std::string& proof, const std::v
 
 }  // namespace
 
-void prove_shared_folder(const fs::path& folder, CheckpointPeers& peers, std::chrono::milliseconds patience) {
+void prove_shared_folder(const fs::path& folder, CheckpointPeers& peers, std::chrono::milliseconds timeout) {
   if (peers.size() == 1) return;
   const std::string proof = on_root(peers, [&] {
     remove_leftovers(folder);
     return new_run_id();
   });
   const Probe probe(probe_of(folder, proof, peers.rank()));
-  const std::vector<std::string> told = peers.to_root(host_name() + "\n" + probe.failure());
+  const std::vector<std::string> told = peers.gather_to_root(host_name() + "\n" + probe.failure());
   on_root(peers, [&] {
-    look_for_all(folder, proof, told, patience);
+    look_for_all(folder, proof, told, timeout);
     return std::string();
   });
 }

@@ -1,4 +1,4 @@
-// What one optimizer step did, as the step line shows it.
+// Defines what one optimizer step did, as the step line shows it.
 #pragma once
 
 #include <cstdint>

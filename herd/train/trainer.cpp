@@ -20,11 +20,11 @@
 #include "herd/base/version.h"
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 #include "herd/models/decoder.h"
 #include "herd/planner/cluster.h"
 #include "herd/planner/prediction.h"
-#include "herd/program/draw.h"
+#include "herd/program/draw_program.h"
 #include "herd/program/simulate.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
@@ -33,9 +33,10 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
-#include "herd/strategies/table.h"
-#include "herd/topology/text.h"
+#include "herd/strategies/strategy_table.h"
+#include "herd/topology/topology_text.h"
 #include "herd/train/batches.h"
+#include "herd/train/block_timer.h"
 #include "herd/train/calibrate.h"
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
@@ -45,15 +46,14 @@
 #include "herd/train/measured_timeline.h"
 #include "herd/train/nonfinite.h"
 #include "herd/train/replica_hash.h"
+#include "herd/train/resolve_run.h"
 #include "herd/train/run_checkpoints.h"
 #include "herd/train/run_manifest.h"
 #include "herd/train/run_optimizer.h"
 #include "herd/train/run_report.h"
-#include "herd/train/settle_run.h"
 #include "herd/train/shared_error.h"
 #include "herd/train/step_record.h"
 #include "herd/train/stop_signal.h"
-#include "herd/train/timed_passes.h"
 
 namespace herd::train {
 namespace {
@@ -122,8 +122,11 @@ struct Trainer::State {
 
   std::string choice;  // what strategy.auto took; empty where the run file says all
 
-  State(planner::Settled settled, Communicator& c)
-      : run(std::move(settled.run)), comm(c), layout(spec::resolve(run, c.size())), choice(std::move(settled.choice)) {}
+  State(planner::ResolvedRun resolved, Communicator& c)
+      : run(std::move(resolved.run)),
+        comm(c),
+        layout(spec::resolve(run, c.size())),
+        choice(std::move(resolved.choice)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
   bool wants_stop() const { return StopSignal::requested() || is_over_time(); }
@@ -153,7 +156,7 @@ struct Trainer::State {
 // Peers must hear of an error before this rank leaves the groups that it has made, and before what is in flight here is
 // waited for.
 Trainer::Trainer(spec::RunFile run_file, Communicator& comm, const JobAttempt& attempt)
-    : state_(std::make_unique<State>(settle_run(run_file, comm), comm)) {
+    : state_(std::make_unique<State>(resolve_run(run_file, comm), comm)) {
   try {
     state_->set_up(attempt);
   } catch (const std::exception& error) {
@@ -214,7 +217,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
   s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
   const program::Calibration figures = [&] {
-    TimedPasses passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
+    BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
     return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
   }();
   s.peak_gflops = figures.matmul_flops_per_us * figures.threads / 1e3;

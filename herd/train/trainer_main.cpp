@@ -13,7 +13,7 @@
 
 #include "herd/base/error.h"
 #include "herd/base/version.h"
-#include "herd/train/generate.h"
+#include "herd/train/generate_text.h"
 #include "herd/train/train_rank.h"
 
 namespace {

@@ -1,5 +1,5 @@
-// What a member of a failed group says to all others while they agree who is left (comm/agreement.h): on this host in
-// shared memory, to other hosts in a frame.
+// Defines what a member of a failed group says to all others while they agree who is left (comm/agreement.h): on this
+// host in shared memory, to other hosts in a frame.
 #pragma once
 
 #include <array>

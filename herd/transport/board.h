@@ -1,5 +1,5 @@
-// What the ranks of a group show each other about themselves, in shared memory and outside the data path: the last
-// operations with what they were, how far each has come, and why the group failed. Reports are written from it.
+// Defines what the ranks of a group show each other about themselves, in shared memory and outside the data path: the
+// last operations with what they were, how far each has come, and why the group failed. Reports are written from it.
 #pragma once
 
 #include <array>
@@ -30,9 +30,10 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 128);
 
-// Something that its owner overwrites while others read: word 0 (its number, from 1) is 0 meanwhile.
+// A value that one writer overwrites while others read, by a sequence lock: word 0 (its number, from 1) is 0 during a
+// write.
 template <typename T>
-class OverwrittenSlot {
+class SeqLock {
  public:
   void write(const T& value) {
     const auto words = std::bit_cast<Words>(value);
@@ -58,7 +59,7 @@ class OverwrittenSlot {
   using Words = std::array<uint64_t, kWords>;
   std::atomic<uint64_t> words_[kWords] = {};
 };
-using RecordSlot = OverwrittenSlot<OperationRecord>;
+using RecordSlot = SeqLock<OperationRecord>;
 
 inline constexpr uint64_t kRecords = 32;  // a power of two
 
@@ -73,7 +74,7 @@ struct alignas(64) RankBoard {
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
   alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: ring when you finish an operation
   alignas(64) RecordSlot records[kRecords];
-  alignas(64) OverwrittenSlot<AgreementNote> note;
+  alignas(64) SeqLock<AgreementNote> note;
 };
 
 // The first rank to fail says why, once; all others fail with the same words.

@@ -1,6 +1,5 @@
-// The private lanes of one group over one transport: what an executor moves data with. Groups never share a lane, so
-// none waits for another.
-// Threads: one at a time (the engine's lock sees to it).
+// A Channel is the private lanes of one group over one transport; executors move data with it. Groups never share a
+// lane, so none waits for another. Threads: one at a time (the engine's lock sees to it).
 #pragma once
 
 #include <chrono>

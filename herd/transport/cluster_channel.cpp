@@ -142,7 +142,7 @@ void ClusterChannel::ring_all() {
   tell_failure();
 }
 
-void ClusterChannel::refresh_boards(std::chrono::milliseconds patience) {
+void ClusterChannel::refresh_boards(std::chrono::milliseconds timeout) {
   std::lock_guard lock(transport_.mutex());
   for (int member : remote_) {
     if (!answered_[static_cast<size_t>(member)] || board(member).left.load() != 0) continue;
@@ -150,7 +150,7 @@ void ClusterChannel::refresh_boards(std::chrono::milliseconds patience) {
     transport_.asked(members_[static_cast<size_t>(member)]);
     transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kAsk), {});
   }
-  const auto until = steady_clock::now() + patience;
+  const auto until = steady_clock::now() + timeout;
   const auto silent = [this](int member) {
     return !answered_[static_cast<size_t>(member)] &&
            transport_.wire().lost(members_[static_cast<size_t>(member)]).empty();

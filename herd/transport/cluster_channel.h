@@ -37,7 +37,7 @@ class ClusterChannel final : public Channel {
   int64_t stage_bytes() const override { return local_->stage_bytes(); }
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
-  void refresh_boards(std::chrono::milliseconds patience) override;
+  void refresh_boards(std::chrono::milliseconds timeout) override;
   FailureBoard& failure() override { return local_->failure(); }
   void tell_note() override;
   void ring(Rank peer) override;

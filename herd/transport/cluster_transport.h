@@ -57,7 +57,7 @@ class ClusterTransport final : public Transport {
   void cancel_sleep() override { local_->cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { local_->wake(); }
-  void offer_core(bool crowded) override { local_->offer_core(crowded); }
+  void offer_core(bool oversubscribed) override { local_->offer_core(oversubscribed); }
   bool needs_care() const override { return true; }
   void care() override;
   void rest() override;

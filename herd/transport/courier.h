@@ -1,4 +1,4 @@
-// How the ranks of one host find each other before they share memory: small parcels of text, shared memory and
+// Defines how the ranks of one host find each other before they share memory: small parcels of text, shared memory and
 // descriptors, and the knowledge of who is alive. Off the data path.
 // Threads: every method from any.
 #pragma once

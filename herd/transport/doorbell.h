@@ -1,5 +1,5 @@
-// How a rank sleeps and is woken. Each rank owns one eventfd and one word in memory that its peers map; a peer pays the
-// system call only when the word says that the rank sleeps.
+// Defines how a rank sleeps and is woken. Each rank owns one eventfd and one word in memory that its peers map; a peer
+// pays the system call only when the word says that the rank sleeps.
 //   sleeper: word = asleep, look for work once more, sleep      waker: publish the work, ring()
 // Both sides' stores and loads are sequentially consistent, so one of them sees the other: publish with
 // memory_order_seq_cst, look with seq_cst (on x86 a plain load).

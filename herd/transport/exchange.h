@@ -1,5 +1,5 @@
-// How the ranks of a job, on whatever hosts, tell each other small things before they can send frames, and agree.
-// Off the data path. Threads: every method from any.
+// Defines how the ranks of a job, on whatever hosts, tell each other small things before they can send frames, and
+// agree. Off the data path. Threads: every method from any.
 #pragma once
 
 #include <memory>

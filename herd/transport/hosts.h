@@ -1,4 +1,5 @@
-// Which ranks share a host, so that they can share memory, and which hosts a machine, so that they share its cores.
+// Decides which ranks share a host, so that they can share memory, and which hosts a machine, so that they share its
+// cores.
 #pragma once
 
 #include <string>

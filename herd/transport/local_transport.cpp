@@ -94,8 +94,8 @@ void LocalTransport::watch_peers() {
 
 DoorbellWord& LocalTransport::word(Rank peer) { return *reinterpret_cast<DoorbellWord*>(words_->of(peer)); }
 
-void LocalTransport::offer_core(bool crowded) {
-  if (crowded && ++offers_ % kOffersOfALook == 0) spread_.look();
+void LocalTransport::offer_core(bool oversubscribed) {
+  if (oversubscribed && ++offers_ % kOffersOfALook == 0) spread_.look();
   sched_yield();
 }
 

@@ -39,7 +39,7 @@ class LocalTransport final : public Transport {
   void cancel_sleep() override { own().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
-  void offer_core(bool crowded) override;
+  void offer_core(bool oversubscribed) override;
   int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
 
  private:

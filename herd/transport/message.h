@@ -1,4 +1,4 @@
-// A two-sided transfer, posted by an executor and owned by it until it is done.
+// A Message is one end of a two-sided transfer. An executor posts it and owns it until it is done.
 #pragma once
 
 #include <cstddef>

@@ -50,7 +50,7 @@ void Presence::meet(SteadyTime deadline) {
   }
 }
 
-void Presence::part(std::chrono::milliseconds patience) {
+void Presence::part(std::chrono::milliseconds timeout) {
   const auto open = [this](Rank peer) {
     const Words& words = words_[static_cast<size_t>(peer)];
     return !words.heard && !words.left && wire_.lost(peer).empty();
@@ -60,7 +60,7 @@ void Presence::part(std::chrono::milliseconds patience) {
     if (open(peer)) say(peer, FrameKind::kBye);
   }
   auto moved = steady_clock::now();
-  while (std::any_of(peers_.begin(), peers_.end(), open) && steady_clock::now() < moved + patience) {
+  while (std::any_of(peers_.begin(), peers_.end(), open) && steady_clock::now() < moved + timeout) {
     if (rest_()) moved = steady_clock::now();
   }
 }

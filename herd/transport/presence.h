@@ -1,4 +1,5 @@
-// How ranks of several hosts meet and part: by a word that is answered, so that each knows what the other knows.
+// Defines how ranks of several hosts meet and part: by a word that is answered, so that each knows what the other
+// knows.
 //   meet: the lower of two ranks says hello first, the higher answers and then says its own. Each word is a frame, so
 //   afterwards the connection has carried frames both ways, and never did both begin to make it at once.
 //   part: a rank that ends says bye to all others and waits for their answers. Frames arrive in order, so whoever has
@@ -25,9 +26,9 @@ class Presence {
   void hear(const FrameHeader& header);  // of kind kHello, kBye or kHeard
   // Collective. Throws kPeerLost or kTimeout, naming a rank that did not answer.
   void meet(SteadyTime deadline);
-  // Returns once every peer has answered, has said bye itself or is lost; or when nothing has moved for `patience`:
+  // Returns once every peer has answered, has said bye itself or is lost; or when nothing has moved for `timeout`:
   // those that are left are stopped or cut off, and will take this rank for lost.
-  void part(std::chrono::milliseconds patience);
+  void part(std::chrono::milliseconds timeout);
   bool left(Rank peer) const { return words_[static_cast<size_t>(peer)].left; }  // it has said bye
 
  private:

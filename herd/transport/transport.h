@@ -1,4 +1,4 @@
-// A way for ranks to reach each other: who is there, who is alive, how to sleep until something happens, and the
+// A Transport lets ranks reach each other: who is there, who is alive, how to sleep until something happens, and the
 // channels and shared regions that groups open on it. Implementations: shm (processes of a host), inproc (threads of a
 // process), and over several hosts by UCX, each host within itself by shm.
 // Threads: one sleeper at a time; wake(), state() and the collective calls from any.
@@ -61,7 +61,7 @@ class Transport {
       SteadyTime deadline) = 0;  // until rung, a peer goes, or the deadline; cancels the announcement
   virtual void wake() = 0;       // this rank's own sleeper
   // For a rank that waits but does not sleep yet: lets whoever shares its core have a turn.
-  virtual void offer_core(bool /*crowded*/) { std::this_thread::yield(); }
+  virtual void offer_core(bool /*oversubscribed*/) { std::this_thread::yield(); }
 
   // Where peers on other hosts need this rank's help even while it has nothing in flight (its answers, the rest of what
   // it sends), somebody must look after the transport: care(), then rest() until there is something to care for.

@@ -1,7 +1,7 @@
-// What carries bytes between hosts: frames from rank to rank, in order between two ranks, each with a header that says
-// whom it comes from and what it is. Implementations: TCP inside TLS (tcp_wire.h), UCX for networks that no stranger
-// reaches (open_ucx), and between threads of one process (thread_wire.h). Ranks of one host never use it, unless a test
-// or a benchmark asks for that. Threads: one at a time (ClusterTransport's lock sees to it).
+// A Wire carries bytes between hosts: frames from rank to rank, in order between two ranks, each with a header that
+// says whom it comes from and what it is. Implementations: TCP inside TLS (tcp_wire.h), UCX for networks that no
+// stranger reaches (open_ucx), and between threads of one process (thread_wire.h). Ranks of one host never use it,
+// unless a test or a benchmark asks for that. Threads: one at a time (ClusterTransport's lock sees to it).
 #pragma once
 
 #include <chrono>

@@ -17,7 +17,7 @@ struct Budget : testing::Test {
   void SetUp() override {
     DeviceMemory::install();
     DeviceMemory::set_budget(0);
-    DeviceMemory::give_back_kept();
+    DeviceMemory::empty_cache();
     start = DeviceMemory::live_bytes();
     DeviceMemory::reset_peak();
   }
@@ -81,12 +81,12 @@ TEST_F(Budget, CountsMemoryThatIsNotTorchs) {
 
 TEST_F(Budget, UsesAFreedBlockAgain) {
   const void* first = bytes(8 * kMiB).data_ptr();
-  EXPECT_GE(DeviceMemory::kept_bytes(), 8 * kMiB);
+  EXPECT_GE(DeviceMemory::cached_bytes(), 8 * kMiB);
   const at::Tensor again = bytes(8 * kMiB - kMiB / 2);  // fills enough of it
   EXPECT_EQ(again.data_ptr(), first);
   EXPECT_EQ(DeviceMemory::live_bytes() - start, 8 * kMiB - kMiB / 2);
-  DeviceMemory::give_back_kept();
-  EXPECT_EQ(DeviceMemory::kept_bytes(), 0);
+  DeviceMemory::empty_cache();
+  EXPECT_EQ(DeviceMemory::cached_bytes(), 0);
 }
 
 TEST_F(Budget, KeptBlocksRaiseThePeakOfMemoryHeldByANinthAtMost) {
@@ -94,7 +94,7 @@ TEST_F(Budget, KeptBlocksRaiseThePeakOfMemoryHeldByANinthAtMost) {
   for (int64_t size = 1; size <= 40; ++size) {
     const at::Tensor a = bytes(size * kMiB), b = bytes((41 - size) * kMiB);
     peak = std::max(peak, DeviceMemory::live_bytes() - start);
-    EXPECT_LE(DeviceMemory::live_bytes() - start + DeviceMemory::kept_bytes(), peak + peak / 8 + kMiB);
+    EXPECT_LE(DeviceMemory::live_bytes() - start + DeviceMemory::cached_bytes(), peak + peak / 8 + kMiB);
   }
 }
 
@@ -105,13 +105,13 @@ TEST_F(Budget, KeepsWhatEachPhaseOfAStepNeeds_WhereThatIsAtMostTheNinthMore) {
     bytes(16 * kMiB);  // of the loss: the peak is 96 MiB
     const at::Tensor dx = bytes(4 * kMiB), scratch = bytes(4 * kMiB);
   }
-  EXPECT_EQ(DeviceMemory::kept_bytes(), (10 * 8 + 16 + 2 * 4) * kMiB);
+  EXPECT_EQ(DeviceMemory::cached_bytes(), (10 * 8 + 16 + 2 * 4) * kMiB);
 }
 
 TEST_F(Budget, MakesRoomByTheSmallestBlockThatSuffices) {
   { const at::Tensor a = bytes(320 * kMiB), b = bytes(40 * kMiB); }  // a higher peak than other tests leave
   const at::Tensor more = bytes(80 * kMiB);
-  EXPECT_EQ(DeviceMemory::kept_bytes(), 320 * kMiB);
+  EXPECT_EQ(DeviceMemory::cached_bytes(), 320 * kMiB);
 }
 
 TEST_F(Budget, CountsRightFromManyThreads) {

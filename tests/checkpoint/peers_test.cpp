@@ -19,9 +19,9 @@ TEST(StorePeers, TextsReachRankZeroAndComeBack_AndTheStoreIsLeftEmpty) {
     ranks.emplace_back([&, rank] {
       StorePeers peers(store, rank, kRanks, "save", 10s);
       for (int round = 0; round < 3; ++round) {
-        EXPECT_EQ(peers.from_root(rank == 0 ? "folder " + std::to_string(round) : "no"),
+        EXPECT_EQ(peers.broadcast_from_root(rank == 0 ? "folder " + std::to_string(round) : "no"),
                   "folder " + std::to_string(round));
-        const auto texts = peers.to_root("part " + std::to_string(rank));
+        const auto texts = peers.gather_to_root("part " + std::to_string(rank));
         EXPECT_EQ(texts.size(), rank == 0 ? 5u : 0u);
         for (size_t i = 0; i < texts.size(); ++i) EXPECT_EQ(texts[i], "part " + std::to_string(i));
       }
@@ -38,7 +38,7 @@ TEST(StorePeers, TextsReachRankZeroAndComeBack_AndTheStoreIsLeftEmpty) {
 TEST(StorePeers, ARankThatDoesNotComeIsATimeout) {
   MemoryStore store;
   StorePeers root(store, 0, 2, "save", 5ms);
-  EXPECT_ERROR(root.to_root("mine"), Code::kTimeout, "save/0/1");
+  EXPECT_ERROR(root.gather_to_root("mine"), Code::kTimeout, "save/0/1");
 }
 
 }  // namespace

@@ -14,8 +14,8 @@
 #include "herd/cli/bench_pattern.h"
 #include "herd/collectives/choose.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/kernels/reduce.h"
-#include "herd/topology/text.h"
+#include "herd/kernels/reduce_kernel.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::cli {
 namespace {

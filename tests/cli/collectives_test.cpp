@@ -17,7 +17,7 @@
 #include "herd/cli/tune.h"
 #include "herd/collectives/registry.h"
 #include "herd/launch/cores.h"
-#include "herd/schedule/text.h"
+#include "herd/schedule/schedule_text.h"
 #include "tests/support/temporary_folder.h"
 
 namespace herd::cli {
@@ -50,7 +50,7 @@ TEST(Explain, RestsOnThisHostsMemory) {
 
 TEST(Explain, CountsAllWorkersTogetherOnRequest) {
   const std::string text =
-      explain({.collective = {.op = "all_reduce", .ranks = 4, .bytes = "1MiB"}, .all_workers = true});
+      explain({.collective = {.op = "all_reduce", .ranks = 4, .bytes = "1MiB"}, .aggregate_traffic = true});
   for (const char* words : {"parameter server       8 MiB  2 N M", "naive                 12 MiB  N (N-1) M",
                             "ring                   6 MiB  2 (N-1) M", "butterfly              8 MiB  N M log N"}) {
     EXPECT_THAT(text, HasSubstr(words));
@@ -71,7 +71,7 @@ TEST(Explain, SaysWhichAlgorithmsHaveSegments) {
   options.segment = "16KiB";
   EXPECT_THAT(
       explain({.collective = options}),
-      HasSubstr("\nsegments of 16 KiB: binomial_tree, double_tree, path, mesh_2d; the others have none, and are "
+      HasSubstr("\nsegments of 16 KiB: binomial_tree, double_tree, chain, mesh_2d; the others have none, and are "
                 "as without --segment\n"));
   EXPECT_EQ(us("ring"), ring);
   for (const auto& [before, after] : {std::pair(tree, us("double_tree")), std::pair(mesh, us("mesh_2d"))}) {
@@ -176,10 +176,10 @@ TEST(Explain, MeasuresWhatWasAskedFor) {
   EXPECT_EQ(scatter["in_place"], false);
   EXPECT_EQ(scatter["memory"], "ordinary");
   EXPECT_EQ(scatter["algorithm"], "binomial");
-  const auto gathered = benched({.op = "all_gather", .bytes = "4KiB"}, "path");
+  const auto gathered = benched({.op = "all_gather", .bytes = "4KiB"}, "chain");
   EXPECT_EQ(gathered["in_place"], true);
   EXPECT_EQ(gathered["memory"], "symmetric");
-  EXPECT_EQ(benched({.op = "all_gather", .bytes = "4KiB", .out_of_place = true}, "path")["in_place"], false);
+  EXPECT_EQ(benched({.op = "all_gather", .bytes = "4KiB", .out_of_place = true}, "chain")["in_place"], false);
   const CollectiveOptions cut{.op = "broadcast", .bytes = "4KiB", .segment = "256"};
   EXPECT_THAT(bench_arguments(request_of(cut, topology_of(cut)), "chain", 1),
               testing::IsSupersetOf({"--segment", "256"}));

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "../launch/child_process.h"
-#include "herd/program/text.h"
+#include "herd/program/program_text.h"
 #include "tests/support/herd_command.h"
 
 namespace herd::launch {

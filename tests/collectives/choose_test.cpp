@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "herd/base/error.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 #include "herd/schedule/traffic.h"
 #include "herd/topology/presets.h"
 
@@ -70,9 +70,9 @@ TEST(Choose, TimesMessagesInsideAHostOnlyWhenAsked) {
     return Candidate{};
   };
   EXPECT_GT(find(plain, "ring").us, 0);
-  EXPECT_EQ(find(plain, "butterfly").us, 0);
-  EXPECT_GT(find(all, "butterfly").us, 0);
-  EXPECT_EQ(find(all, "butterfly").why_not, "inside a host its memory serves better");
+  EXPECT_EQ(find(plain, "recursive_doubling").us, 0);
+  EXPECT_GT(find(all, "recursive_doubling").us, 0);
+  EXPECT_EQ(find(all, "recursive_doubling").why_not, "inside a host its memory serves better");
 }
 
 Topology two_hosts_of_two(double bytes_per_us) {
@@ -130,7 +130,7 @@ TEST(Choose, SaysWhatLeavesAHost) {
   }
 }
 
-TEST(Choose, AMeshTakesPathsAndATorusTakesRings) {
+TEST(Choose, AMeshTakesChainsAndATorusTakesRings) {
   const CollectiveRequest request = between_hosts(Collective::kAllReduce, 16, 256 << 10);
   const Choice on_torus = choose(request, torus({4, 4}, Host{})), on_mesh = choose(request, mesh({4, 4}, Host{}));
   EXPECT_LT(predicted(on_torus, "torus_2d"), predicted(on_torus, "ring"));

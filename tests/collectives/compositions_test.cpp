@@ -5,7 +5,7 @@
 #include <numeric>
 
 #include "herd/schedule/traffic.h"
-#include "herd/schedule/verify.h"
+#include "herd/schedule/verify_schedule.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/schedule/interpreter.h"
 

@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/schedule/builder.h"
-#include "herd/schedule/draw.h"
+#include "herd/schedule/draw_schedule.h"
 #include "herd/topology/presets.h"
 #include "tests/collectives/all_algorithms.h"
 
@@ -205,8 +205,8 @@ TEST(Cost, AnUplinkSavesUpWhileAnOperationDoesSomethingElse) {
   // An all-reduce that goes one way and then back: each way carries something for a quarter of the time.
   const CollectiveRequest request{.collective = Collective::kAllReduce, .num_ranks = 2, .elements = 2'000};
   const Topology steady = joined_by({0, 100}), bursts = joined_by({0, 100, 0, 0, 10'000, 1e6});
-  EXPECT_NEAR(predict_us("path", request, steady), 160, 0.1);
-  EXPECT_NEAR(predict_us("path", request, bursts), 40, 2);
+  EXPECT_NEAR(predict_us("chain", request, steady), 160, 0.1);
+  EXPECT_NEAR(predict_us("chain", request, bursts), 40, 2);
 }
 
 TEST(Cost, EveryScheduleHasTimesForEveryStep) {
@@ -223,13 +223,13 @@ TEST(Cost, EveryScheduleHasTimesForEveryStep) {
         EXPECT_LE(time.end_us, times.end_us);
       }
     }
-    const ScheduleTimes by_turns = time_schedules(all, one_host(3, 2));
+    const ScheduleTimes oversubscribed = time_schedules(all, one_host(3, 2));
     double last = 0;
-    for (const auto& row : by_turns.steps) {
+    for (const auto& row : oversubscribed.steps) {
       for (const sim::TaskTime& time : row) last = std::max(last, time.end_us);
     }
     EXPECT_GT(last, 0) << info.name;
-    EXPECT_LE(last, by_turns.end_us) << info.name;
+    EXPECT_LE(last, oversubscribed.end_us) << info.name;
     const sim::Timeline timeline = timeline_of(all, times);
     EXPECT_EQ(timeline.spans.size(), steps);
     for (const sim::Link& link : timeline.links) EXPECT_LE(link.from_us, link.to_us) << info.name;

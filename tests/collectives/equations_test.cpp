@@ -5,7 +5,7 @@
 #include <bit>
 
 #include "herd/base/error.h"
-#include "herd/collectives/all_workers.h"
+#include "herd/collectives/aggregate_traffic.h"
 #include "herd/schedule/traffic.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/collectives/sent_by_all_reduce.h"
@@ -139,7 +139,7 @@ TEST_P(Equations, StepsOfTheTableOfAllReduce) {
   const int folded = power_of_two ? 0 : 2;
   // Where n is no power of two some steps need nothing of those before them.
   const std::pair<const char*, int> at_most[] = {{"binomial_tree", 2 * log},
-                                                 {"butterfly", ceil_log2(p) + folded},
+                                                 {"recursive_doubling", ceil_log2(p) + folded},
                                                  {"halving_doubling", 2 * ceil_log2(p) + folded},
                                                  {"circulant", 2 * log}};
   for (const auto& [algorithm, steps] : at_most) {
@@ -161,10 +161,10 @@ TEST_P(Equations, BytesOfTheTableOfAllReduce) {
     EXPECT_LE(bytes_sent(s), 2 * S) << "rank " << s.self;
   }
   if (power_of_two) {
-    expect_bytes(Collective::kAllReduce, "butterfly", log * S);
+    expect_bytes(Collective::kAllReduce, "recursive_doubling", log * S);
     expect_bytes(Collective::kAllReduce, "halving_doubling", 2 * (n - 1) * S / n);
   }
-  for (const Schedule& s : build_all_ranks("butterfly", request_for(Collective::kAllReduce, n))) {
+  for (const Schedule& s : build_all_ranks("recursive_doubling", request_for(Collective::kAllReduce, n))) {
     EXPECT_LE(bytes_sent(s), (ceil_log2(p) + (power_of_two ? 0 : 1)) * S);
   }
 }
@@ -195,7 +195,7 @@ TEST_P(Equations, SchedulesOfAllReduceSendWhatTheirEquationsSay) {
 }
 
 TEST_P(Equations, TheViewOfAllWorkersCountsWhatSchedulesSend) {
-  for (const AllWorkersRow& row : all_workers_view(n, S, 1250)) {
+  for (const AggregateTrafficRow& row : aggregate_traffic(n, S, 1250)) {
     if (row.algorithm.empty() || (row.pattern == "butterfly" && !power_of_two)) continue;
     const auto all = build_all_ranks(row.algorithm, request_for(Collective::kAllReduce, n));
     EXPECT_EQ(static_cast<double>(sent_by_all(all)), row.total_bytes) << row.pattern;
@@ -326,7 +326,7 @@ TEST(Registry, RefusesSegmentsWhereAnAlgorithmHasNone_AndNamesThoseThatHave) {
   } catch (const Error& error) {
     EXPECT_EQ(error.message(),
               "all_reduce by \"ring\" has no segments, but 4 bytes are asked for\n  fix: no segment size, or an "
-              "algorithm that has some: binomial_tree, double_tree, path, mesh_2d");
+              "algorithm that has some: binomial_tree, double_tree, chain, mesh_2d");
   }
 }
 

@@ -2,7 +2,7 @@
 // files.
 #include <gtest/gtest.h>
 
-#include "herd/schedule/text.h"
+#include "herd/schedule/schedule_text.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/golden.h"
 

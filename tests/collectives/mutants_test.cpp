@@ -1,6 +1,6 @@
 #include <gtest/gtest.h>
 
-#include "herd/schedule/verify.h"
+#include "herd/schedule/verify_schedule.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/schedule/interpreter.h"
 #include "tests/schedule/mutate.h"

@@ -30,8 +30,8 @@ inline SentBytes sent_by_all_reduce(std::string_view algorithm, const Collective
   if (algorithm == "naive") return by_each((n - 1) * S);
   if (algorithm == "staged") return request.bytes() <= kOneShotBytes ? by_each((n - 1) * S) : SentBytes{least};
   if (algorithm == "binomial_tree") return {.all = least, .most = log(n) * S};
-  if (algorithm == "double_tree" || algorithm == "path") return {.all = least, .most = 2 * S};
-  if (algorithm == "butterfly") {
+  if (algorithm == "double_tree" || algorithm == "chain") return {.all = least, .most = 2 * S};
+  if (algorithm == "recursive_doubling") {
     if (n == p) return by_each(log(n) * S);
     return {.all = p * log(p) * S + 2 * (n - p) * S, .most = (log(p) + 1) * S};
   }

@@ -4,6 +4,7 @@
 
 #include "herd/base/error.h"
 #include "herd/collectives/choose.h"
+#include "herd/collectives/registry.h"
 #include "herd/topology/presets.h"
 
 namespace herd {
@@ -15,7 +16,7 @@ const Tuning kTuning{{{Collective::kAllReduce, {1, 2}, true, 1 << 10, "staged", 
 // Each of them what the model would not choose.
 const Tuning kPlaced{{{Collective::kAllReduce, {1, 4}, false, 1 << 20, "ring", 1},
                       {Collective::kAllReduce, {2, 2}, false, 1 << 20, "naive", 2},
-                      {Collective::kAllReduce, {2, 2, true}, false, 1 << 20, "butterfly", 3},
+                      {Collective::kAllReduce, {2, 2, true}, false, 1 << 20, "recursive_doubling", 3},
                       {Collective::kAllReduce, {4, 1}, false, 1 << 20, "binomial_tree", 4}}};
 
 CollectiveRequest request_of(int64_t bytes, bool direct = true) {
@@ -54,7 +55,7 @@ std::string tuned_on(const Topology& topology) {
 TEST(Tuning, CountsForRanksThatArePlacedAlike) {
   const Topology blocks = *preset("hosts:2x2");
   EXPECT_EQ(tuned_on(blocks), "naive");
-  EXPECT_EQ(tuned_on(placed_cyclically(blocks)), "butterfly");
+  EXPECT_EQ(tuned_on(placed_cyclically(blocks)), "recursive_doubling");
   EXPECT_EQ(tuned_on(*preset("hosts:4x1")), "binomial_tree");
 }
 
@@ -112,6 +113,16 @@ TEST(Tuning, NamesLineAndRule) {
               HasSubstr("line 2: no algorithm of all_reduce is called \"rung\""));
   EXPECT_THAT(refusal("herd-tuning 1\n" + std::string(500, 'x') + "\n"), HasSubstr("at most 400 characters"));
   EXPECT_THAT(refusal("herd-tuning 1\nmachine a\nmachine b\n"), HasSubstr("once"));
+}
+
+// A tuning file and a call may have the lectures' word, or the one before.
+TEST(Tuning, KnowsAlgorithmsByTheirOtherNames) {
+  using namespace std::literals;
+  EXPECT_EQ(canonical_name(Collective::kAllReduce, "butterfly"sv), "recursive_doubling");
+  EXPECT_EQ(canonical_name(Collective::kReduceScatter, "path"), "chain");
+  EXPECT_EQ(canonical_name(Collective::kBroadcast, "path"), "path");
+  const CollectiveRequest request{.collective = Collective::kAllReduce, .num_ranks = 4, .elements = 8};
+  EXPECT_EQ(build_schedule("butterfly"sv, request).algorithm, "recursive_doubling");
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "herd/base/error.h"
+#include "herd/comm/collective_call.h"
 #include "herd/comm/context.h"
 #include "herd/comm/fork_world.h"
 #include "herd/memory/shared_memory.h"
@@ -58,7 +59,7 @@ void operate(Communicator& world, const Schedule& schedule, std::byte* in, std::
   comm::GroupState& group = comm::Access::group(world);
   comm::CollectiveCall call = call_of(schedule, in, out);
   call.deadline = deadline;
-  comm::Task task;
+  comm::PendingOp task;
   group.prepare(task, call);
   begun = steady_clock::now();
   group.engine().run(task);
@@ -118,7 +119,7 @@ void strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
     auto* in = static_cast<std::byte*>(memory.data());
     if (world.rank() != victim) return survive(world, schedule, in, in + (1 << 15), deadline, chaos, victim, measured);
     world.barrier();
-    comm::Access::group(world).operation().fault().before_step = [&, begun = false](uint32_t now) mutable {
+    comm::Access::group(world).executor().fault().before_step = [&, begun = false](uint32_t now) mutable {
       if (now != step || begun) return;
       begun = true;
       strike(chaos, measured);

@@ -9,9 +9,11 @@
 #include <tuple>
 
 #include "herd/collectives/registry.h"
+#include "herd/comm/collective_call.h"
 #include "herd/comm/context.h"
-#include "herd/schedule/layout.h"
+#include "herd/comm/fingerprint.h"
 #include "herd/schedule/meaning.h"
+#include "herd/schedule/message_layout.h"
 #include "herd/schedule/traffic.h"
 #include "tests/collectives/all_algorithms.h"
 #include "tests/comm/exact_values.h"
@@ -161,7 +163,7 @@ bool guarded(const std::byte* out, int64_t bytes) {
 }
 
 void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> cases, size_t rotation) {
-  std::array<std::shared_ptr<comm::Task>, 3> tasks;
+  std::array<std::shared_ptr<comm::PendingOp>, 3> tasks;
   std::array<Schedule, 3> headers;
   std::array<std::byte*, 3> in, out;
   for (size_t k = 0; k < cases.size(); ++k) {
@@ -176,7 +178,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
     const size_t k = (i + rotation) % cases.size();
     comm::GroupState& group = comm::Access::group(lanes[k]->group);
     comm::CollectiveCall call = call_of(cases[k], headers[k], in[k], out[k]);
-    tasks[k] = std::make_shared<comm::Task>();
+    tasks[k] = std::make_shared<comm::PendingOp>();
     group.prepare(*tasks[k], call);
     group.engine().start(tasks[k]);
   }
@@ -199,7 +201,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
 void run_alone(Communicator& comm, const ConformanceCase& c, const Schedule& header, std::byte* in, std::byte* out) {
   comm::GroupState& group = comm::Access::group(comm);
   comm::CollectiveCall call = call_of(c, header, in, out);
-  comm::Task task;
+  comm::PendingOp task;
   group.prepare(task, call);
   group.engine().run(task);
 }

@@ -237,8 +237,8 @@ void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
       std::fill(x.begin(), x.end(), static_cast<float>(comm.rank() + 1));
       comm.barrier();
       if (comm.rank() == victim) {
-        comm::Operation& operation = comm::Access::group(comm).operation();
-        operation.fault().stop_before_step = step;
+        comm::ScheduleExecutor& executor = comm::Access::group(comm).executor();
+        executor.fault().stop_before_step = step;
         Work work = comm.all_reduce_async(x, {.algorithm = algorithm});
         if (dies) {
           for (int i = 0; i < 20 && !work.done(); ++i) std::this_thread::sleep_for(1ms);

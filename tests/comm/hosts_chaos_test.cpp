@@ -127,11 +127,11 @@ class Gate {
 
 // The victim is struck in the operation; the barrier errs for those who were through with it before.
 void body(Communicator& comm, const Case& c, Gate& reported) {
-  comm::Operation& operation = comm::Access::group(comm).operation();
+  comm::ScheduleExecutor& executor = comm::Access::group(comm).executor();
   if (comm.rank() == c.victim) {
     reported.open();
-    operation.fault().skip_turn = [&, struck = false]() mutable {
-      if (!struck && operation.steps_done() >= static_cast<uint64_t>(c.step)) {
+    executor.fault().skip_turn = [&, struck = false]() mutable {
+      if (!struck && executor.steps_done() >= static_cast<uint64_t>(c.step)) {
         struck = true;
         strike(c);
       }

@@ -8,9 +8,10 @@
 #include <cstdio>
 #include <random>
 
+#include "herd/comm/collective_call.h"
 #include "herd/comm/context.h"
 #include "herd/schedule/meaning.h"
-#include "herd/schedule/verify.h"
+#include "herd/schedule/verify_schedule.h"
 #include "herd/transport/local_transport.h"
 #include "herd/transport/thread_courier.h"
 #include "tests/collectives/all_algorithms.h"
@@ -126,7 +127,7 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
       const auto input = doubles.subspan(0, static_cast<size_t>(in));
       const auto output = doubles.subspan(static_cast<size_t>(in), static_cast<size_t>(out));
       comm::GroupState& group = comm::Access::group(world);
-      group.operation().fault().skip_turn =
+      group.executor().fault().skip_turn =
           [random = std::mt19937_64(seed * 64 + static_cast<uint64_t>(rank))]() mutable { return random() % 2 == 0; };
       const ExactData data(schedule);
       RunResult& result = results[static_cast<size_t>(rank)];
@@ -135,7 +136,7 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
         comm::CollectiveCall call =
             call_of(schedule, reinterpret_cast<std::byte*>(input.data()), reinterpret_cast<std::byte*>(output.data()));
         call.deadline = 100ms;
-        comm::Task task;
+        comm::PendingOp task;
         group.prepare(task, call);
         try {
           group.engine().run(task);
@@ -187,9 +188,9 @@ TEST(Lockstep, SmallOperationsTakeTwoTurnsOfEachRank_AndOneOfTheLast) {
     const auto all = build_all_ranks(
         algorithm, {.collective = collective, .num_ranks = 4, .elements = elements, .dtype = DType::kF64});
     LockstepWorld world(all);
-    std::vector<comm::Task> tasks(4);
+    std::vector<comm::PendingOp> tasks(4);
     for (Rank rank = 0; rank < 4; ++rank) {
-      comm::Task& task = tasks[static_cast<size_t>(rank)];
+      comm::PendingOp& task = tasks[static_cast<size_t>(rank)];
       comm::CollectiveCall call =
           call_of(all[static_cast<size_t>(rank)], world.memory(rank), world.memory(rank) + (1 << 10));
       world.group(rank).prepare(task, call);
@@ -223,7 +224,7 @@ TEST(Lockstep, WhoWaitsForAnEarlierOperationToEndIsRungByWhoeverEndsIt) {
     }
     all[static_cast<size_t>(rank)] = b.finish();
   }
-  std::vector<comm::Task> tasks(20);
+  std::vector<comm::PendingOp> tasks(20);
   LockstepWorld world(all);
   auto issued = tasks.begin();
   const auto issue = [&](Rank rank) {
@@ -244,12 +245,12 @@ TEST(Lockstep, WhoWaitsForAnEarlierOperationToEndIsRungByWhoeverEndsIt) {
   for (run_on(1); last->done; run_on(1)) last = issue(1);
   ASSERT_FALSE(last->begun) << "root runs ahead until it may not begin";
   const auto theirs = issue(0);
-  world.group(0).operation().fault().stop_before_step = static_cast<int64_t>(all[0].steps.size()) - 1;
+  world.group(0).executor().fault().stop_before_step = static_cast<int64_t>(all[0].steps.size()) - 1;
   run_on(0);
   ASSERT_FALSE(theirs->done);
   world.sleep(1);
   ASSERT_FALSE(rung());
-  world.group(0).operation().fault().stop_before_step = -1;
+  world.group(0).executor().fault().stop_before_step = -1;
   run_on(0);
   ASSERT_TRUE(theirs->done);
   EXPECT_TRUE(rung());

@@ -11,8 +11,9 @@
 #include <optional>
 #include <random>
 
+#include "herd/comm/collective_call.h"
 #include "herd/schedule/meaning.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 #include "herd/transport/local_channel.h"
 
 namespace herd::testing_support {
@@ -137,7 +138,7 @@ std::string unrunnable_step(const Schedule& s, const Step& step) {
 // One rank's user: what it calls, and what it finds.
 struct User {
   std::span<double> in, out;
-  std::optional<comm::Task> task;
+  std::optional<comm::PendingOp> task;
   int operation = -1;
 };
 
@@ -153,7 +154,7 @@ class Driver {
       const int64_t out = space_size(all[static_cast<size_t>(rank)], rank, Space::kOutput);
       user.in = {memory, static_cast<size_t>(in)};
       user.out = {memory + in, static_cast<size_t>(out)};
-      world_.group(rank).operation().fault().skip_turn = [this] { return shuffling_ && random_() % 2 == 0; };
+      world_.group(rank).executor().fault().skip_turn = [this] { return shuffling_ && random_() % 2 == 0; };
     }
   }
 
@@ -226,7 +227,7 @@ LockstepWorld::LockstepWorld(std::span<const Schedule> all) : host_(std::make_sh
       return schedule;
     };
     groups_.push_back(std::make_unique<comm::GroupState>(
-        std::make_shared<comm::Engine>(std::make_shared<LockstepTransport>(host_, rank)), std::move(regions),
+        std::make_shared<comm::ProgressEngine>(std::make_shared<LockstepTransport>(host_, rank)), std::move(regions),
         std::move(settings)));
   }
 }

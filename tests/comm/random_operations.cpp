@@ -7,8 +7,8 @@
 #include <stdexcept>
 
 #include "herd/collectives/registry.h"
-#include "herd/schedule/layout.h"
 #include "herd/schedule/meaning.h"
+#include "herd/schedule/message_layout.h"
 #include "tests/comm/conformance.h"
 #include "tests/comm/exact_values.h"
 
@@ -132,7 +132,7 @@ class RandomOperations {
     };
     OpOptions o{.op = c.op, .algorithm = c.algorithm, .counts = h.counts};
     if (c.op == ReduceOp::kPremultipliedSum && adds_up(c.collective)) o.factor = factor_of(self);
-    const Layout layout(h);
+    const MessageLayout layout(h);
     const Range part = layout.part(self);
     const bool at_root = self == h.root;
     const auto call = [&](auto&& here, auto&& there) { return later ? there() : (here(), Work()); };

@@ -13,8 +13,8 @@
 #include "herd/collectives/choose.h"
 #include "herd/comm/context.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/topology/found.h"
-#include "herd/topology/text.h"
+#include "herd/topology/discover.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::comm {
 namespace {
@@ -48,19 +48,20 @@ class WorldFactsTest : public testing::Test {
 
 TEST_F(WorldFactsTest, AllRanksChooseByTheFileOfRankZero) {
   const std::string file =
-      file_of("herd-tuning 1\nmachine " + machine_name() + "\nall_reduce 3 ordinary 4096 butterfly 1.5\n");
+      file_of("herd-tuning 1\nmachine " + machine_name() + "\nall_reduce 3 ordinary 4096 recursive_doubling 1.5\n");
   expect_on_all(file, 1);
   run_inproc(3, [&](Communicator& comm) {
     share_facts(Access::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, *Access::context(comm).facts);
     std::vector<float> x(1024, 1);
     comm.all_reduce(x);
-    EXPECT_EQ(Access::last_algorithm(comm), "butterfly");
+    EXPECT_EQ(Access::last_algorithm(comm), "recursive_doubling");
     EXPECT_EQ(x[1023], 3);
   });
 }
 
 TEST_F(WorldFactsTest, AFileOfAnotherMachineIsLeftOut) {
-  expect_on_all(file_of("herd-tuning 1\nmachine an abacus, 10 beads\nall_reduce 3 ordinary 4096 butterfly 1.5\n"), 0);
+  expect_on_all(
+      file_of("herd-tuning 1\nmachine an abacus, 10 beads\nall_reduce 3 ordinary 4096 recursive_doubling 1.5\n"), 0);
 }
 
 TEST_F(WorldFactsTest, AFileThatCannotBeReadIsTheSameErrorOnEveryRank) {
@@ -80,8 +81,9 @@ TEST_F(WorldFactsTest, AFileThatCannotBeReadIsTheSameErrorOnEveryRank) {
     EXPECT_EQ(errors, 3);
     return said;
   };
-  EXPECT_THAT(refusal(file_of("herd-tuning 1\nall_reduce 3 ordinary 4096 butterfly fast\n"), Code::kCorruptFile),
-              HasSubstr("line 2: a number >= 0 stands here"));
+  EXPECT_THAT(
+      refusal(file_of("herd-tuning 1\nall_reduce 3 ordinary 4096 recursive_doubling fast\n"), Code::kCorruptFile),
+      HasSubstr("line 2: a number >= 0 stands here"));
   EXPECT_THAT(refusal(folder_ / "nothing", Code::kBadConfig), HasSubstr("fix: herd bench OP --tune"));
 }
 
@@ -155,7 +157,7 @@ TEST_F(WorldFactsTest, ATopologyOfOtherRanksIsTheSameErrorOnEveryRank) {
 }
 
 TEST_F(WorldFactsTest, TuningAndTopologyAreToldTogether) {
-  const std::string file = file_of("herd-tuning 1\nall_reduce 3 ordinary 4096 butterfly 1.5\n");
+  const std::string file = file_of("herd-tuning 1\nall_reduce 3 ordinary 4096 recursive_doubling 1.5\n");
   run_inproc(3, [&](Communicator& comm) {
     WorldFacts facts;
     GivenFacts given;

@@ -9,7 +9,7 @@
 #include "herd/comm/fork_world.h"
 #include "herd/comm/world_probes.h"
 #include "herd/launch/cores.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 #include "tests/comm/between_hosts.h"
 #include "tests/comm/require.h"
 

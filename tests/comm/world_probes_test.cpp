@@ -10,7 +10,7 @@
 #include "herd/comm/context.h"
 #include "herd/comm/core_share.h"
 #include "herd/comm/inproc_world.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::comm {
 namespace {

@@ -8,7 +8,7 @@
 #include "herd/draw/page.h"
 #include "herd/draw/svg.h"
 #include "herd/draw/table.h"
-#include "herd/draw/timeline.h"
+#include "herd/draw/timeline_picture.h"
 
 namespace herd::draw {
 namespace {

@@ -7,9 +7,9 @@
 #include "herd/base/error.h"
 #include "herd/program/lifetimes.h"
 #include "herd/program/memory_bound.h"
+#include "herd/program/program_text.h"
 #include "herd/program/slots.h"
-#include "herd/program/text.h"
-#include "herd/program/verify.h"
+#include "herd/program/verify_program.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace herd::program;

@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/schedule/text.h"
-#include "herd/schedule/verify.h"
+#include "herd/schedule/schedule_text.h"
+#include "herd/schedule/verify_schedule.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

@@ -4,7 +4,7 @@
 #include <string_view>
 
 #include "herd/base/error.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {

@@ -4,8 +4,8 @@
 #include <random>
 #include <vector>
 
-#include "herd/kernels/adamw.h"
-#include "herd/kernels/sgd.h"
+#include "herd/kernels/adamw_kernel.h"
+#include "herd/kernels/sgd_kernel.h"
 
 namespace herd::kernels {
 namespace {

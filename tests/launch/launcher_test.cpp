@@ -55,8 +55,8 @@ int processes_with(const std::string& text) {
   }
   return found;
 }
-bool holds(const std::function<bool()>& condition, Clock::duration patience = 60s) {
-  for (const auto until = Clock::now() + patience; !condition(); std::this_thread::sleep_for(10ms)) {
+bool holds(const std::function<bool()>& condition, Clock::duration timeout = 60s) {
+  for (const auto until = Clock::now() + timeout; !condition(); std::this_thread::sleep_for(10ms)) {
     if (Clock::now() > until) return false;
   }
   return true;

@@ -16,10 +16,10 @@ Link probed(const Link& cable, double interrupted_us = 0, double prepares_us = 0
     testing_support::SimulatedCable::End end(simulated, 1);
     end.interrupt_between_halves(interrupted_us);
     end.prepare_for(prepares_us);
-    answer(end);
+    answer_probe(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
-  const Link link = ask(end);
+  const Link link = time_link(end);
   other.join();
   return link;
 }
@@ -67,11 +67,11 @@ TEST(LinkProbe, FindsNoBurst_WhereItsFirstMessagesAreLate) {
   testing_support::SimulatedCable simulated({10, 1'250, 4, 0});
   std::thread other([&] {
     testing_support::SimulatedCable::End end(simulated, 1);
-    answer(end);
+    answer_probe(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
   end.receive_late(70, 100);
-  const Link found = ask(end);
+  const Link found = time_link(end);
   other.join();
   EXPECT_EQ(found.burst_bytes, 0) << found.burst_bytes_per_us;
 }
@@ -80,10 +80,10 @@ TEST(LinkProbe, TakesAFewDozenLatencies_WhereTheyAreLong) {
   testing_support::SimulatedCable simulated({40'000, 1'250, 4, 0});
   std::thread other([&] {
     testing_support::SimulatedCable::End end(simulated, 1);
-    answer(end);
+    answer_probe(end);
   });
   testing_support::SimulatedCable::End end(simulated, 0);
-  EXPECT_NEAR(ask(end).latency_us, 40'000, 1);
+  EXPECT_NEAR(time_link(end).latency_us, 40'000, 1);
   other.join();
   EXPECT_LT(end.now_us() / 40'000, 150);
 }

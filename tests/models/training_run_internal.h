@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "herd/kernels/adamw.h"
+#include "herd/kernels/adamw_kernel.h"
 #include "herd/kernels/sum_of_squares.h"
 #include "herd/models/model.h"
 #include "herd/nn/run_block.h"

@@ -26,7 +26,7 @@ bool hung_up(const Descriptor& socket) {
 
 TEST(Listener, WhoSaysNothingIsDroppedWhenItsPatienceEnds) {
   const SecureContext context(std::string(32, 'k'));
-  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = 8, .patience = 200ms});
+  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = 8, .timeout = 200ms});
   const Descriptor silent = dial(listener.port());
   const auto begin = std::chrono::steady_clock::now();
   pollfd shown = {listener.descriptor(), POLLIN, 0};
@@ -65,14 +65,14 @@ TEST(Listener, HasNothingToDo_WhileAStrangerHasSaidAByteAndNoMore) {
     ++shown;
     listener.accept();
   }
-  EXPECT_LT(shown, 5) << "what its patience is measured by may tick";
+  EXPECT_LT(shown, 5) << "what its timeout is measured by may tick";
   EXPECT_EQ(listener.refused(), 0);
 }
 
 // Seconds of this thread's time in which a listener turns away so many connections, while others are silent.
 double seconds_to_turn_away(int connections, int silent) {
   const SecureContext context(std::string(32, 'k'));
-  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = silent + 1, .patience = 60s});
+  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = silent + 1, .timeout = 60s});
   std::vector<Descriptor> waiting;
   for (int i = 0; i < silent; ++i) {
     waiting.push_back(dial(listener.port()));

@@ -39,10 +39,10 @@ TEST(MixedStep, TakesNoMemoryOfTheDevice) {
   DeviceMemory::install();
   const int64_t count = 50000;
   const at::Tensor weights = at::zeros({count}, at::kHalf), gradient = at::zeros({count}, at::kHalf);
-  const Shard full{at::zeros({count}), {}, {at::zeros({count}, at::kBFloat16), at::zeros({count})}};
+  const Shard master{at::zeros({count}), {}, {at::zeros({count}, at::kBFloat16), at::zeros({count})}};
   const int64_t before = DeviceMemory::live_bytes();
   DeviceMemory::reset_peak();
-  mixed_step(AdamW({}), {weights, {}, gradient, full}, {.step = 0, .rate = 1e-2});
+  mixed_step(AdamW({}), {weights, {}, gradient, master}, {.step = 0, .rate = 1e-2});
   EXPECT_EQ(DeviceMemory::peak_bytes(), before);
 }
 
@@ -121,11 +121,11 @@ TEST(MixedStep, RoundsAMomentumOfSixteenBitsOnceAStep_TheSameInAnyCut) {
       adamw.step(exact, options);
       exact.states[0].copy_(exact.states[0].to(at::kBFloat16));
     }
-    EXPECT_TRUE(whole.full.weights.equal(exact.weights));
-    EXPECT_TRUE(whole.full.states[0].to(at::kFloat).equal(exact.states[0]));
-    EXPECT_TRUE(whole.full.states[1].equal(exact.states[1]));
-    EXPECT_TRUE(at::cat({left.full.weights, right.full.weights}).equal(whole.full.weights));
-    EXPECT_TRUE(at::cat({left.full.states[0], right.full.states[0]}).equal(whole.full.states[0]));
+    EXPECT_TRUE(whole.master.weights.equal(exact.weights));
+    EXPECT_TRUE(whole.master.states[0].to(at::kFloat).equal(exact.states[0]));
+    EXPECT_TRUE(whole.master.states[1].equal(exact.states[1]));
+    EXPECT_TRUE(at::cat({left.master.weights, right.master.weights}).equal(whole.master.weights));
+    EXPECT_TRUE(at::cat({left.master.states[0], right.master.states[0]}).equal(whole.master.states[0]));
     if (type != at::kFloat) {
       EXPECT_TRUE(whole.weights.equal(exact.weights.to(type)));
     }

@@ -10,7 +10,7 @@
 
 #include "herd/base/error.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd::planner {
 namespace {

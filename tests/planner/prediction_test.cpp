@@ -8,7 +8,7 @@
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_states.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "tests/support/expect_error.h"
 
 namespace herd::planner {
@@ -20,7 +20,7 @@ spec::RunFile known(const std::string& name, std::vector<std::string> overrides 
 }
 
 Prediction equations(const spec::RunFile& run, int ranks, const Cluster& cluster = small_server(2)) {
-  ChosenCost::Memory memory;
+  CollectiveCostModel::LineCache memory;
   return predict_by_equations(run, ranks, cluster, memory);
 }
 
@@ -374,7 +374,7 @@ TEST(Predict, SaysWhyItUsesEquations) {
   EXPECT_THROW(predict(known("gpt2", {"strategy.offload=window"}), 1, devices()), Error);
   const std::vector<std::string> cut = {"mesh.pp=2", "train.batch=8"};
   EXPECT_NO_THROW(predict(known("gpt2", cut), 2, devices()));
-  ChosenCost::Memory memory;
+  CollectiveCostModel::LineCache memory;
   EXPECT_ERROR(
       predict_by_equations(known("gpt2", {cut[0], cut[1], "strategy.pipeline=interleaved"}), 2, devices(), memory),
       Code::kBadConfig, "interleaved", "one stage a rank", "fix:");

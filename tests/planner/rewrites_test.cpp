@@ -8,7 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::planner {
 namespace {
@@ -81,33 +81,33 @@ TEST(Rewrites, SayWhatComesNearest_AndByHowManyBytesItMisses) {
   EXPECT_THAT(text, HasSubstr("strategy.precision=bf16"));
 }
 
-TEST(Settle, TakesTheFirst_AndLeavesNothingToHerd) {
+TEST(Resolve, TakesTheFirst_AndLeavesNothingToHerd) {
   const spec::RunFile run = gpt({"strategy.auto=true", "memory.device_budget=2GiB"});
   const Budget budget{.device = run.memory.device_budget};
-  const Settled settled = settle(run, 2, small_server(2), budget);
-  EXPECT_FALSE(settled.run.strategy.automatic);
-  EXPECT_NE(settled.run.strategy.prefetch, spec::kAuto);
-  EXPECT_NE(settled.run.strategy.keep_whole, spec::kAuto);
-  EXPECT_LE(needed(settled.run, 2), budget.device);
-  EXPECT_THAT(settled.choice, HasSubstr("strategy.auto: strategy.zero="));
-  EXPECT_EQ(settle(run, 2, small_server(2), budget).run, settled.run) << "ranks choose alike";
-  EXPECT_EQ(settle(settled.run, 2, small_server(2), budget).run, settled.run);
+  const ResolvedRun resolved = resolve(run, 2, small_server(2), budget);
+  EXPECT_FALSE(resolved.run.strategy.automatic);
+  EXPECT_NE(resolved.run.strategy.prefetch, spec::kAuto);
+  EXPECT_NE(resolved.run.strategy.keep_whole, spec::kAuto);
+  EXPECT_LE(needed(resolved.run, 2), budget.device);
+  EXPECT_THAT(resolved.choice, HasSubstr("strategy.auto: strategy.zero="));
+  EXPECT_EQ(resolve(run, 2, small_server(2), budget).run, resolved.run) << "ranks choose alike";
+  EXPECT_EQ(resolve(resolved.run, 2, small_server(2), budget).run, resolved.run);
 }
 
-TEST(Settle, ChoosesAlike_WhateverARunMeasuredOfTheMachines) {
+TEST(Resolve, ChoosesAlike_WhateverARunMeasuredOfTheMachines) {
   const spec::RunFile run = gpt({"strategy.zero=3"});
   Cluster machines = small_server(2);
-  const spec::RunFile chosen = settle(run, 2, machines, {}).run;
+  const spec::RunFile chosen = resolve(run, 2, machines, {}).run;
   machines.topology.hosts[0].core_bytes_per_us /= 50;  // gathers that take long are worth beginning early
   machines.topology.hosts[0].memory_bytes_per_us /= 50;
-  EXPECT_NE(settle(run, 2, machines, {}).run, chosen) << "rates that are stated count";
+  EXPECT_NE(resolve(run, 2, machines, {}).run, chosen) << "rates that are stated count";
   machines.measured.emplace();
-  EXPECT_EQ(settle(run, 2, machines, {}).run, chosen);
+  EXPECT_EQ(resolve(run, 2, machines, {}).run, chosen);
 }
 
-TEST(Settle, ThrowsWithTheNearest_WhereNothingFits) {
+TEST(Resolve, ThrowsWithTheNearest_WhereNothingFits) {
   try {
-    settle(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = kGiB});
+    resolve(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = kGiB});
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kOverBudget);

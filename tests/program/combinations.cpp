@@ -6,13 +6,13 @@
 
 #include "herd/program/build.h"
 #include "herd/program/lifetimes.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 #include "herd/program/slots.h"
-#include "herd/strategies/clip.h"
 #include "herd/strategies/data_parallel.h"
+#include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/micro_batches.h"
-#include "herd/strategies/pipeline.h"
 #include "herd/strategies/pipeline_orders.h"
+#include "herd/strategies/pipeline_parallel.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/shared_groups.h"
 #include "herd/strategies/stages.h"
@@ -116,15 +116,15 @@ Compiled compile(const Combination& c) {
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
     if (c.pp > 1)
-      step = strategies::Pipeline(layout.stage, stages.of_blocks,
-                                  strategies::pipeline_order(c.order, {}, c.pp, c.micro_batches), c.order)
+      step = strategies::PipelineParallel(layout.stage, stages.of_blocks,
+                                          strategies::pipeline_order(c.order, {}, c.pp, c.micro_batches), c.order)
                  .rewrite(std::move(step));
     if (c.recompute > 0) step = strategies::Recompute(c.recompute, layers).rewrite(std::move(step));
     if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);
     if (layout.tied != kNoAxis) step = strategies::SharedGroups(layout.tied, stages.shared).rewrite(std::move(step));
     if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kWhole);
-    step = strategies::Clip({shards, layout.stage}, stages.counted).rewrite(std::move(step));
+    step = strategies::GradientClipping({shards, layout.stage}, stages.counted).rewrite(std::move(step));
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

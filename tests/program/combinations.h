@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/program/verify.h"
+#include "herd/program/verify_program.h"
 
 namespace herd::program::testing {
 

@@ -5,8 +5,8 @@
 #include <random>
 #include <set>
 
-#include "herd/program/dependencies.h"
-#include "herd/program/message.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/op_dependencies.h"
 
 namespace herd::program::testing {
 namespace {

@@ -3,12 +3,12 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
-#include "herd/program/dependencies.h"
 #include "herd/program/lifetimes.h"
 #include "herd/program/memory_bound.h"
-#include "herd/program/names.h"
+#include "herd/program/op_dependencies.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "herd/program/slots.h"
-#include "herd/program/text.h"
 #include "tests/program/combinations.h"
 
 namespace herd::program::testing {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
-#include "herd/program/draw.h"
+#include "herd/program/draw_program.h"
 #include "herd/program/memory_bound.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::program::testing {
 namespace {

@@ -11,7 +11,7 @@
 
 #include "herd/base/error.h"
 
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 
 namespace herd::runtime {
 namespace {

@@ -9,7 +9,7 @@
 #include "herd/runtime/executor.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::runtime {
 namespace {

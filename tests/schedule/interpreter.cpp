@@ -7,9 +7,9 @@
 #include <random>
 #include <vector>
 
-#include "herd/schedule/dependencies.h"
 #include "herd/schedule/meaning.h"
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
+#include "herd/schedule/step_dependencies.h"
 
 namespace herd::testing_support {
 namespace {

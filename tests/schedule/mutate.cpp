@@ -1,6 +1,6 @@
 #include "tests/schedule/mutate.h"
 
-#include "herd/schedule/names.h"
+#include "herd/schedule/schedule_names.h"
 
 namespace herd::testing_support {
 namespace {

@@ -21,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
 
-constexpr RunLock::Times kQuick{.beat = 20ms, .lease = 300ms, .patience = 900ms};
+constexpr RunLock::Times kQuick{.beat = 20ms, .lease = 300ms, .timeout = 900ms};
 
 // Another process that owns `folder` until it is killed.
 class OwnerProcess {
@@ -108,7 +108,7 @@ TEST(RunLock, ADeadOwnerLeavesNothingThatRefuses) {
     EXPECT_FALSE(read_text(root / "run/lock").empty()) << "it could not clean up";
     refuse_owned_run(root / "run");
     const auto begin = Clock::now();
-    { const RunLock lock(root / "run", {.beat = 20ms, .lease = 1h, .patience = 1h}); }
+    { const RunLock lock(root / "run", {.beat = 20ms, .lease = 1h, .timeout = 1h}); }
     EXPECT_LT(Clock::now() - begin, 10s) << "nothing is waited for";
     EXPECT_TRUE(read_text(root / "run/lock").empty());
   }
@@ -118,7 +118,7 @@ TEST(RunLock, RefusesAnOwnerOnAnotherHost_AsLongAsItsRecordChanges) {
   TemporaryFolder root;
   std::filesystem::create_directory(root / "run");
   const FarOwner owner(root / "run/lock");
-  const RunLock::Times times{.beat = 20ms, .lease = 60s, .patience = 90s};  // no beat of the owner comes so late
+  const RunLock::Times times{.beat = 20ms, .lease = 60s, .timeout = 90s};  // no beat of the owner comes so late
   EXPECT_ERROR(RunLock(root / "run", times), Code::kBadConfig, "process 7 on host far, since yesterday");
 }
 

@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 #include "tests/strategies/small_run.h"
 
 namespace herd::strategies {

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <set>
 
-#include "herd/program/names.h"
-#include "herd/program/text.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 

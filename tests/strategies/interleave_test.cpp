@@ -6,8 +6,8 @@
 
 #include <algorithm>
 
-#include "herd/program/names.h"
-#include "herd/program/text.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "tests/strategies/small_run.h"
 #include "tests/support/expect_error.h"
 

@@ -7,8 +7,8 @@
 #include <map>
 #include <tuple>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 #include "tests/strategies/small_run.h"
 
 namespace herd::strategies {

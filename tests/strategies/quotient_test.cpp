@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "tests/strategies/small_run.h"
 
 namespace herd::strategies {

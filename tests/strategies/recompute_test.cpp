@@ -5,8 +5,8 @@
 
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
-#include "herd/program/names.h"
-#include "herd/program/text.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 

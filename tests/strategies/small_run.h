@@ -5,9 +5,9 @@
 #include <vector>
 
 #include "herd/program/build.h"
-#include "herd/program/verify.h"
+#include "herd/program/verify_program.h"
 #include "herd/spec/stage_cut.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "herd/strategies/tensor_parallel.h"
 #include "tests/support/sample.h"
 

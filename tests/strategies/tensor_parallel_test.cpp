@@ -7,9 +7,9 @@
 
 #include <functional>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
-#include "herd/program/text.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"
 

@@ -6,10 +6,10 @@
 #include <map>
 #include <set>
 
+#include "herd/program/collective_message.h"
 #include "herd/program/memory_bound.h"
-#include "herd/program/message.h"
-#include "herd/program/names.h"
-#include "herd/program/text.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_text.h"
 #include "herd/spec/model_states.h"
 #include "tests/golden.h"
 #include "tests/strategies/small_run.h"

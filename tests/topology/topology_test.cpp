@@ -1,9 +1,9 @@
 #include <gmock/gmock.h>
 
 #include "herd/base/error.h"
-#include "herd/topology/found.h"
+#include "herd/topology/discover.h"
 #include "herd/topology/presets.h"
-#include "herd/topology/text.h"
+#include "herd/topology/topology_text.h"
 
 namespace herd {
 namespace {
@@ -94,11 +94,12 @@ TEST(Topology, MessagesBetweenHostsWaitForTurns_WhereRanksOutnumberCores) {
   const Link link{50, 125};
   EXPECT_EQ(assemble({0, 0, 1, 1}, host, link).hosts[0].uplink, link);
   host.cores = 1;
-  const Host crowded = assemble({0, 0, 1, 1}, host, link).hosts[0];
-  EXPECT_EQ(crowded.signal_us, one_host(2, 1).hosts[0].signal_us);
-  EXPECT_EQ(crowded.call_us, one_host(2, 1).hosts[0].call_us);
-  EXPECT_GT(crowded.uplink.latency_us, link.latency_us + crowded.signal_us);  // a turn with a look at the network
-  EXPECT_EQ(crowded.uplink.message_us - link.message_us, crowded.uplink.latency_us - link.latency_us);
+  const Host oversubscribed = assemble({0, 0, 1, 1}, host, link).hosts[0];
+  EXPECT_EQ(oversubscribed.signal_us, one_host(2, 1).hosts[0].signal_us);
+  EXPECT_EQ(oversubscribed.call_us, one_host(2, 1).hosts[0].call_us);
+  EXPECT_GT(oversubscribed.uplink.latency_us,
+            link.latency_us + oversubscribed.signal_us);  // a turn with a look at the network
+  EXPECT_EQ(oversubscribed.uplink.message_us - link.message_us, oversubscribed.uplink.latency_us - link.latency_us);
 }
 
 TEST(Link, CarriesABurstAgain_AsSoonAsItHasSavedItUp) {

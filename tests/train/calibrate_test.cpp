@@ -12,7 +12,7 @@
 #include "herd/optim/adamw.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_table.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 
 namespace herd::train {
 namespace {
@@ -62,7 +62,7 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
       RankParts parts(run, layout, comm);
       const optim::AdamW adamw({});
       const at::Tensor weights = parts.parameters.weights().clone();
-      TimedPasses passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
       const auto machine = calibrate(run, layout, passes, parts.parameters, adamw, comm, 2);
       if (run.strategy.zero < 3) {
         EXPECT_TRUE(parts.parameters.weights().equal(weights));
@@ -115,7 +115,7 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
         return all;
       };
       for (const at::Tensor& one : exact_weights()) before.push_back(one.clone());
-      TimedPasses passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+      BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
       DeviceMemory::reset_peak();
       calibrate(run, layout, passes, parts.parameters, adamw, comm, 1);
       const int64_t bound = peak_bound(parts.step, program::Tier::kDevice).bytes;
@@ -128,7 +128,7 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
   }
 }
 
-TEST(TimedPasses, SayHowMuchLongerTheSlowestRankTakes) {
+TEST(BlockTimer, SayHowMuchLongerTheSlowestRankTakes) {
   spec::RunFile run;
   run.model = {.layers = 2, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300};
   run.train.batch = 4;
@@ -136,7 +136,7 @@ TEST(TimedPasses, SayHowMuchLongerTheSlowestRankTakes) {
   run_inproc(2, [&](Communicator& comm) {
     RankParts parts(run, layout, comm);
     parts.model.blocks[1] = std::make_shared<Slowed>(parts.model.blocks[1], comm.rank() == 0 ? 400ms : 10ms);
-    TimedPasses passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
+    BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
     passes.run();
     const auto figures = passes.figures();
     double pass_us = 0;

@@ -9,7 +9,7 @@
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/memory/shared_memory.h"
-#include "herd/program/names.h"
+#include "herd/program/program_names.h"
 #include "killed_job.h"
 #include "tests/support/temporary_folder.h"
 

@@ -28,7 +28,7 @@
 #include "herd/runtime/whole_weights.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "herd/train/batches.h"
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"

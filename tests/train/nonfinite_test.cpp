@@ -10,7 +10,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "herd/train/batches.h"
 #include "herd/train/data_source.h"
 

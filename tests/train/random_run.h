@@ -6,7 +6,7 @@
 #include <cmath>
 #include <random>
 
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "train_in_threads.h"
 
 namespace herd::train {

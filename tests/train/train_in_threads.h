@@ -17,7 +17,7 @@
 #include "herd/runtime/parameter_update.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
-#include "herd/strategies/table.h"
+#include "herd/strategies/strategy_table.h"
 #include "herd/train/batches.h"
 #include "herd/train/data_source.h"
 #include "herd/train/evaluate.h"

@@ -4,8 +4,8 @@
 #include <cmath>
 #include <cstdlib>
 
-#include "herd/program/message.h"
-#include "herd/program/names.h"
+#include "herd/program/collective_message.h"
+#include "herd/program/program_names.h"
 #include "herd/spec/frozen.h"
 #include "herd/spec/model_states.h"
 #include "train_in_threads.h"

@@ -181,7 +181,7 @@ def tune(hosts):
         return results(both(hosts, under_herd_run(hosts, ranks, [*bench, "--json"])))[0]["algorithm"]
 
     model = {ranks: chosen(ranks, "") for ranks in (1, 2)}
-    words[4] = next(name for name in ("naive", "ring", "butterfly") if name not in model.values())
+    words[4] = next(name for name in ("naive", "ring", "recursive_doubling") if name not in model.values())
     file.write_text(f"{head}\n{machine}\n{' '.join(words)}\n")
     check(chosen(2, str(file)) == words[4], f"the model chose for 2 x 2 ranks, not {words[4]}", output_of(0))
     check(chosen(1, str(file)) == model[1], "what 2 x 2 ranks measured counts for 2 x 1", output_of(0))

@@ -1,0 +1,281 @@
+#include "herd/comm/progress_engine.h"
+
+#include <sched.h>
+#include <sys/prctl.h>
+
+#include <algorithm>
+#include <chrono>
+#include <utility>
+
+#include "herd/comm/core_share.h"
+#include "herd/comm/group_state.h"
+
+namespace herd::comm {
+namespace {
+
+using std::chrono::steady_clock;
+
+constexpr int kSpins = 300;                         // about 30 us of looking before the core is offered to others,
+constexpr std::chrono::microseconds kSpinning{30};  // also where a look asks the network
+constexpr int kYields = 200;                        // then about 100 us of offering it, before sleep
+constexpr std::chrono::milliseconds kCareAfter{2};  // without a leader, before the progress thread looks after peers
+constexpr std::chrono::milliseconds kSleep{50};     // at most, between two looks at deadlines and at what peers say
+constexpr int kLooksOfAClock = 8;                   // polls between two looks at the clock, while it spins
+constexpr int kTurnsOfAClock = 512;                 // polls between two looks at the clock, while there is work
+
+inline void pause_core() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  asm volatile("yield");
+#endif
+}
+
+}  // namespace
+
+ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
+  // With more ranks than cores, whoever spins keeps away the one it waits for.
+  spins_ = cores_a_rank(*transport_) >= 1 ? kSpins : 0;
+  if (transport_->needs_care()) thread_ = std::thread([this] { progress_thread(); });
+}
+
+ProgressEngine::~ProgressEngine() {
+  {
+    const auto lock = enter();
+    stopping_ = true;
+    transport_->end_rest();
+  }
+  call_progress_thread();
+  if (thread_.joinable()) thread_.join();
+}
+
+std::unique_lock<std::mutex> ProgressEngine::enter() {
+  if (std::unique_lock lock(mutex_, std::try_to_lock); lock.owns_lock()) return lock;
+  entering_.fetch_add(1);
+  std::unique_lock lock(mutex_);
+  entering_.fetch_sub(1);
+  return lock;
+}
+
+void ProgressEngine::submit(PendingOp& pending) {
+  GroupState* group = pending.group;
+  // First, because it may throw: then nothing is registered.
+  if (std::find(active_.begin(), active_.end(), group) == active_.end()) active_.push_back(group);
+  group->submit(pending);
+  if (asleep_) transport_->wake();
+}
+
+void ProgressEngine::run(PendingOp& pending) {
+  std::unique_lock lock = enter();
+  submit(pending);
+  wait_locked(lock, pending);
+  lock.unlock();
+  if (pending.error) throw *pending.error;
+}
+
+void ProgressEngine::run_both(PendingOp& first, PendingOp& second) {
+  std::unique_lock lock = enter();
+  submit(first);
+  submit(second);
+  for (PendingOp* pending : {&first, &second}) wait_locked(lock, *pending);
+  lock.unlock();
+  for (const PendingOp* pending : {&first, &second}) {
+    if (pending->error) throw *pending->error;
+  }
+}
+
+void ProgressEngine::start(const std::shared_ptr<PendingOp>& pending) {
+  const auto lock = enter();
+  if (!thread_.joinable()) thread_ = std::thread([this] { progress_thread(); });
+  active_.reserve(active_.size() + 1);  // the operation holds itself: from here on nothing throws
+  pending->self = pending;
+  submit(*pending);
+  call_progress_thread();
+  if (resting_) transport_->end_rest();
+}
+
+void ProgressEngine::wait(PendingOp& pending) {
+  if (!pending.done.load(std::memory_order_acquire)) {
+    std::unique_lock lock = enter();
+    wait_locked(lock, pending);
+  }
+  if (pending.error) throw *pending.error;
+}
+
+void ProgressEngine::wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending) {
+  while (!pending.done.load(std::memory_order_relaxed)) {
+    if (!leading_) {
+      leading_ = true;
+      lead(lock, &pending);
+      leading_ = false;
+      if (waiting_ > 0) changed_.notify_all();
+      continue;
+    }
+    ++waiting_;
+    if (asleep_) transport_->wake();  // if it is the progress thread, it makes room
+    changed_.wait(lock);
+    --waiting_;
+  }
+  if (!leading_ && waiting_ == 0 && !active_.empty()) call_progress_thread();
+}
+
+void ProgressEngine::completed(PendingOp& pending) {
+  if (pending.self != nullptr) pending.finished_at = steady_clock::now();
+  pending.done.store(true, std::memory_order_release);
+  if (waiting_ > 0) changed_.notify_all();
+  pending.self.reset();  // may free the operation
+}
+
+bool ProgressEngine::over(const PendingOp* until) const {
+  return until != nullptr ? until->done.load(std::memory_order_relaxed) : waiting_ > 0 || active_.empty() || stopping_;
+}
+
+void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
+  ++leads_;
+  int idle = 0;
+  SteadyTime idle_since;
+  const int spins = until != nullptr ? spins_ : 0;
+  while (!over(until)) {
+    if (++turns_ % kTurnsOfAClock == 0) look_in_between();
+    if (over(until)) break;
+    if (poll()) {
+      idle = 0;
+      if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+      continue;
+    }
+    if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+    if (++idle <= spins) {
+      pause_core();
+      if (idle % kLooksOfAClock != 0) continue;
+      const auto now = steady_clock::now();
+      if (idle == kLooksOfAClock) idle_since = now;
+      if (now - idle_since > kSpinning) idle = spins;
+    } else if (idle <= spins + kYields) {
+      transport_->offer_core(spins_ == 0);
+    } else if (!over(until) && sleep(lock, until)) {
+      idle = spins / 2;
+      idle_since = steady_clock::now();
+    }
+  }
+}
+
+bool ProgressEngine::poll() {
+  bool moved = false;
+  for (size_t i = 0; i < active_.size();) {
+    GroupState* group = active_[i];
+    moved |= group->poll();
+    if (i < active_.size() && active_[i] == group) {
+      if (group->idle()) {
+        active_[i] = active_.back();
+        active_.pop_back();
+        moved = true;
+      } else {
+        ++i;
+      }
+    }
+  }
+  return moved;
+}
+
+// At deadlines, the dead and the different, for all groups. Returns when to look again.
+SteadyTime ProgressEngine::look_around() {
+  looked_at_ = steady_clock::now();
+  auto again = looked_at_ + kSleep;
+  const auto groups = active_;
+  for (GroupState* group : groups) again = std::min(again, group->look_around());
+  return again;
+}
+
+// While one group moves, others may be stuck: they have their deadlines all the same.
+void ProgressEngine::look_in_between() {
+  const auto now = steady_clock::now();
+  if (now - looked_at_ < kSleep) return;
+  transport_->sleep_until(now);  // hears of the dead
+  look_around();
+}
+
+// Looks around; then sleeps until something happens. True if it slept.
+bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
+  const auto wake_at = look_around();
+  if (over(until)) return false;
+  transport_->announce_sleep();
+  if (poll() || over(until)) {
+    transport_->cancel_sleep();
+    return false;
+  }
+  asleep_ = true;
+  lock.unlock();
+  transport_->sleep_until(wake_at);
+  lock.lock();
+  asleep_ = false;
+  return true;
+}
+
+void ProgressEngine::let_others_in(std::unique_lock<std::mutex>& lock) {
+  lock.unlock();
+  for (int i = 0; i < 1000 && entering_.load() > 0; ++i) sched_yield();
+  lock.lock();
+}
+
+void ProgressEngine::forget(GroupState& group) { std::erase(active_, &group); }
+
+void ProgressEngine::call_progress_thread() {
+  {
+    const std::lock_guard lock(call_mutex_);
+    called_ = true;
+  }
+  call_.notify_one();
+}
+
+// Waits, without the lock, to be called, or where peers need care for kCareAfter at most; true if it was called, then
+// with the lock. A timeout does not wait for the lock: whoever runs one operation after another would hand it over, and
+// wake this thread, after each.
+bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
+  bool called = true;
+  {
+    std::unique_lock call_lock(call_mutex_);
+    const auto has_call = [this] { return called_; };
+    if (transport_->needs_care()) {
+      called = call_.wait_for(call_lock, kCareAfter, has_call);
+    } else {
+      call_.wait(call_lock, has_call);
+    }
+    called_ = false;
+  }
+  if (called) lock.lock();
+  return called;
+}
+
+// Peers on other hosts get their answers, and the rest of what was sent to them, though this rank has nothing in
+// flight. Not between operations that follow each other closely: whoever leads them does it on the way.
+void ProgressEngine::take_care(std::unique_lock<std::mutex>& lock) {
+  const uint64_t leads = leads_;
+  lock.unlock();
+  do {
+    if (await_call(lock)) return;
+  } while (!lock.try_lock());
+  if (stopping_ || leading_ || !active_.empty() || leads != leads_) return;
+  transport_->care();
+  resting_ = true;
+  lock.unlock();
+  transport_->rest();
+  lock.lock();
+  resting_ = false;
+}
+
+void ProgressEngine::progress_thread() {
+  prctl(PR_SET_NAME, "herd-progress");
+  std::unique_lock lock(mutex_);
+  while (!stopping_) {
+    if (leading_ || active_.empty() || waiting_ > 0) {
+      take_care(lock);
+      continue;
+    }
+    leading_ = true;
+    lead(lock, nullptr);
+    leading_ = false;
+    changed_.notify_all();
+  }
+}
+
+}  // namespace herd::comm

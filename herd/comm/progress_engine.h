@@ -1,0 +1,82 @@
+// ProgressEngine moves what is in flight. All operations of this rank, in all its groups, are moved by one thread at a
+// time, the leader: the caller of a synchronous operation while it waits, else the progress thread while asynchronous
+// operations are in flight. The leader spins briefly, then yields, then sleeps on the transport's doorbell; nothing in
+// flight means no thread runs, but that the progress thread answers peers on other hosts. Threads: every method from
+// any.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "herd/comm/pending_op.h"
+#include "herd/transport/transport.h"
+
+namespace herd::comm {
+
+class ProgressEngine {
+ public:
+  explicit ProgressEngine(std::shared_ptr<transport::Transport> transport);
+  ~ProgressEngine();
+
+  // Makes the operation run, and returns when it is done. Throws its error.
+  void run(PendingOp& pending);
+  void run_both(PendingOp& first, PendingOp& second);  // at the same time; transfers of one group
+  // Hands the operation to the progress thread.
+  void start(const std::shared_ptr<PendingOp>& pending);
+  void wait(PendingOp& pending);
+
+  // Runs `change` under the lock, with every group at rest.
+  template <typename Change>
+  auto locked(Change&& change) {
+    const std::unique_lock lock = enter();
+    return change();
+  }
+  void forget(GroupState& group);      // drops it from the groups that have something in flight
+  void completed(PendingOp& pending);  // under the lock
+  void count_sent(uint64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  transport::Transport& transport() { return *transport_; }
+
+ private:
+  std::unique_lock<std::mutex> enter();
+  void submit(PendingOp& pending);
+  void wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending);
+  void lead(std::unique_lock<std::mutex>& lock, const PendingOp* until);
+  bool poll();
+  SteadyTime look_around();
+  void look_in_between();
+  bool sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until);
+  bool over(const PendingOp* until) const;
+  void let_others_in(std::unique_lock<std::mutex>& lock);
+  void progress_thread();
+  void call_progress_thread();
+  bool await_call(std::unique_lock<std::mutex>& lock);
+  void take_care(std::unique_lock<std::mutex>& lock);
+
+  std::shared_ptr<transport::Transport> transport_;
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<int> entering_{0};     // threads that want the lock
+  std::vector<GroupState*> active_;  // groups with something in flight
+  int waiting_ = 0;                  // threads in changed_
+  bool leading_ = false;
+  bool asleep_ = false;
+  bool resting_ = false;  // the progress thread, in the transport
+  uint64_t leads_ = 0;
+  uint64_t turns_ = 0;
+  SteadyTime looked_at_;
+  bool stopping_ = false;
+  int spins_ = 0;
+  std::mutex call_mutex_;  // of the next two; taken after mutex_, if both
+  std::condition_variable call_;
+  bool called_ = false;  // the progress thread has something to do, or to stop for
+  std::thread thread_;
+};
+
+}  // namespace herd::comm

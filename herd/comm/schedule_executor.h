@@ -1,0 +1,112 @@
+// ScheduleExecutor runs one collective: it is a state machine over a compiled schedule. It never blocks; advance() does
+// what can be done. It is reused from operation to operation, so that a repeated one allocates nothing.
+// Threads: one at a time.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "herd/base/reduce_op.h"
+#include "herd/comm/compiled_schedule.h"
+#include "herd/transport/channel.h"
+
+namespace herd::comm {
+
+// Where a peer's symmetric memory lies in this process. Throws kBadConfig for a region that this rank does not hold.
+using ResolveRegion = std::function<std::byte*(Rank peer, uint64_t region, int64_t offset)>;
+
+struct OperationCall {
+  const CompiledSchedule* program = nullptr;
+  ReduceOp op = ReduceOp::kSum;
+  std::byte* input = nullptr;  // nullptr in place
+  std::byte* output = nullptr;
+  uint64_t sequence = 0;
+  int stage_copy = 0;
+  transport::OperationHeader header;  // of self
+};
+
+// Lets tests stop or delay a rank in the middle of an operation.
+struct OperationFault {
+  int64_t stop_before_step = -1;                   // this step and all later ones are never begun
+  std::function<void(uint32_t step)> before_step;  // when it is about to begin
+  std::function<bool()> skip_turn;                 // true: the lane stops here this time (shuffles the interleaving)
+};
+
+class ScheduleExecutor {
+ public:
+  ScheduleExecutor(transport::Channel& channel, ResolveRegion resolve);
+
+  // REQUIRES that peers have finished what shared this operation's header slots and stage copy.
+  void begin(const OperationCall& call);
+  bool advance();  // true if anything moved
+  bool done() const { return steps_done_ == num_steps_; }
+
+  // The peer whose operation is not this one, or -1. Nothing moves any more.
+  Rank mismatched_peer() const { return mismatched_peer_; }
+  uint64_t steps_done() const { return steps_done_; }
+  uint64_t num_steps() const { return num_steps_; }
+  // Read from and written to peers' memory, by all operations so far: counted turn by turn, as a kernel has done it.
+  uint64_t bytes_in_peers_memory() const { return bytes_in_peers_memory_; }
+  // The last operation that the peer had finished, as far as this rank has heard.
+  uint64_t heard_finished(Rank peer) const { return heard_finished_[static_cast<size_t>(peer)]; }
+  // Peers that a step at the head of its lane waits for, ascending.
+  std::vector<Rank> awaited() const;
+  OperationFault& fault() { return fault_; }
+
+ private:
+  enum class Turn { kBlocked, kMoved, kDone };
+  struct LaneState {
+    uint32_t head = 0, end = 0;  // in program.lane_steps()
+    uint32_t dependency = 0;     // the first one of the head not yet seen done
+    bool begun = false;          // the head's dependencies are done
+    bool posted = false;
+    int64_t elements_done = 0;
+  };
+  struct ReceiveReduce final : transport::Arrival {
+    void take(std::byte* target, const std::byte* arrived, int64_t offset, int64_t bytes) override;
+    const std::byte* local = nullptr;
+    int64_t element_bytes = 1;
+    DType dtype = DType::kF32;
+    ReduceOp op = ReduceOp::kSum;
+    double scale = 1;
+  };
+  struct Transfer {
+    transport::Message message;
+    ReceiveReduce reduce;
+  };
+
+  bool advance_lane(size_t index);
+  bool ready(LaneState& lane, const CompiledStep& step);
+  Turn run(size_t lane_index, const CompiledStep& step);
+  Turn wait(const CompiledStep& step);
+  Turn transfer(size_t lane_index, const CompiledStep& step);
+  Turn compute(LaneState& lane, const CompiledStep& step);
+  std::byte* resolve(const Operand& operand);
+  std::byte* peer_buffer(Rank peer, Space space);
+  bool meets(Rank peer);
+  double scale_of(const CompiledStep& step) const;
+
+  transport::Channel& channel_;
+  ResolveRegion resolve_region_;
+  OperationCall call_;
+  OperationFault fault_;
+  double average_ = 1;
+  size_t num_lanes_ = 0;
+  uint64_t steps_done_ = 0, num_steps_ = 0;
+  uint64_t bytes_in_peers_memory_ = 0;
+  Rank mismatched_peer_ = -1;
+  std::vector<LaneState> lanes_;
+  std::vector<Transfer> transfers_;  // by lane
+  std::vector<uint8_t> step_done_;
+  std::vector<uint8_t> met_;              // by peer: its header has been compared
+  std::vector<uint64_t> heard_finished_;  // by peer
+  std::vector<std::byte*> peer_buffers_;  // by peer: input, output; nullptr = not looked up yet
+  std::vector<std::byte> scratch_;
+  std::vector<void*> targets_;
+  std::vector<const void*> sources_;
+};
+
+}  // namespace herd::comm

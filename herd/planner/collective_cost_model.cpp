@@ -1,0 +1,123 @@
+#include "herd/planner/collective_cost_model.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/collectives/choose.h"
+#include "herd/program/program_names.h"
+
+namespace herd::planner {
+namespace {
+
+constexpr int64_t kShort = 64 << 10, kMiddle = 4 << 20, kLong = 64 << 20;  // bytes that lines go through
+
+// Slope and start of the line through two points; never below zero.
+std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
+  const double slope = std::max(0.0, b_us - a_us) / static_cast<double>(b - a);
+  return {std::max(0.0, a_us - slope * static_cast<double>(a)), slope};
+}
+
+// "2@4*3@1 of 24 all_gather": axes of one shape have one price.
+std::string shape_of(const Axis& axis) {
+  std::string out;
+  for (const Factor& factor : axis.factors)
+    out += std::to_string(factor.size) + "@" + std::to_string(factor.stride) + " ";
+  for (const int member : axis.members) out += "," + std::to_string(member);
+  return out;
+}
+
+// Bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a reduction.
+double moved_bytes(program::OpKind kind, int64_t bytes) {
+  return (kind == program::OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
+}
+
+}  // namespace
+
+Topology group_topology(const Topology& topology, const Mesh& mesh, int axis) {
+  Topology group{topology.name, {}, topology.spine_bytes_per_us};
+  size_t at = 0;
+  int first = 0;  // rank of hosts[at]
+  double share = 1;
+  int previous = -1;
+  for (const int rank : mesh.ranks(axis, 0)) {
+    while (rank >= first + topology.hosts[at].ranks) first += topology.hosts[at++].ranks;
+    if (previous != static_cast<int>(at)) {
+      group.hosts.push_back(topology.hosts[at]);
+      group.hosts.back().ranks = 0;
+      previous = static_cast<int>(at);
+    }
+    ++group.hosts.back().ranks;
+    share = static_cast<double>(group.hosts.back().ranks) / topology.hosts[at].ranks;
+    Host& host = group.hosts.back();
+    host.cores = host.ranks;
+    host.memory_bytes_per_us = host.core_bytes_per_us * host.ranks;
+    host.cached_bytes_per_us = host.cached_core_bytes_per_us * host.ranks;
+    const Link& whole = topology.hosts[at].uplink;
+    host.uplink.bytes_per_us = whole.bytes_per_us * share;
+    host.uplink.burst_bytes = whole.burst_bytes * share;
+    host.uplink.burst_bytes_per_us = whole.burst_bytes_per_us * share;
+  }
+  group.spine_bytes_per_us *= share;
+  return group;
+}
+
+double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const Topology& group) const {
+  CollectiveRequest request;
+  request.collective = kind == program::OpKind::kAllReduce ? Collective::kAllReduce : Collective::kAllGather;
+  request.num_ranks = group.num_ranks();
+  request.elements = std::max<int64_t>(1, bytes / size_of(dtype_));
+  request.dtype = dtype_;
+  request.in_place = request.collective == Collective::kAllReduce;
+  request.same_host = request.direct = group.hosts.size() == 1;
+  for (int host = 0; host < static_cast<int>(group.hosts.size()); ++host)
+    request.hosts.insert(request.hosts.end(), static_cast<size_t>(group.hosts[static_cast<size_t>(host)].ranks), host);
+  return choose(request, group).candidates[0].us;
+}
+
+// Both ends copy it, one after the other within a host; between hosts the link takes its time as well.
+program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const Topology& group) const {
+  const Host& host = group.hosts[0];
+  const double size = static_cast<double>(bytes);
+  program::CollectivePrice price{
+      .latency_us = host.message_us, .work_us = 2 * size / host.core_bytes_per_us, .host_bytes = 2 * size};
+  if (group.hosts.size() > 1) price.latency_us = host.uplink.latency_us + size / host.uplink.bytes_per_us;
+  return price;
+}
+
+double CollectiveCostModel::line_us(program::OpKind kind, int64_t bytes, const Axis& axis,
+                                    const Topology& group) const {
+  LineCache& memory = shared_ != nullptr ? *shared_ : own_;
+  const std::string key = shape_of(axis) + std::string(program::op_name(kind));
+  const auto at = memory.try_emplace(key + " " + std::string(dtype_name(dtype_)));
+  Line& line = at.first->second;
+  if (at.second) {
+    const double few = chosen_us(kind, kShort, group), some = chosen_us(kind, kMiddle, group),
+                 many = chosen_us(kind, kLong, group);
+    std::tie(line.fixed_us, line.us_per_byte) = line_through(kShort, few, kMiddle, some);
+    std::tie(line.long_fixed_us, line.long_us_per_byte) = line_through(kMiddle, some, kLong, many);
+  }
+  const double size = static_cast<double>(bytes);
+  return bytes <= kMiddle ? line.fixed_us + line.us_per_byte * size : line.long_fixed_us + line.long_us_per_byte * size;
+}
+
+program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_t bytes, const Mesh& mesh,
+                                                    int axis) const {
+  if (mesh.size(axis) < 2 || bytes == 0) return {};
+  const Axis& along = mesh.axes[static_cast<size_t>(axis)];
+  const auto known = known_.find({kind, bytes, shape_of(along)});
+  if (known != known_.end()) return known->second;
+  const Topology group = group_topology(topology_, mesh, axis);
+  if (kind == program::OpKind::kSend || kind == program::OpKind::kReceive)
+    return known_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
+  const double us =
+      sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, along, group);
+  const Host& host = group.hosts[0];
+  program::CollectivePrice price;
+  const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
+  price.work_us = group.hosts.size() == 1 ? us : std::min(us, alone_us);
+  price.latency_us = us - price.work_us;
+  price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
+  return known_[{kind, bytes, shape_of(along)}] = price;
+}
+
+}  // namespace herd::planner

@@ -1,0 +1,126 @@
+#include "herd/planner/partitioned_model_internal.h"
+
+#include "herd/base/error.h"
+#include "herd/strategies/recompute.h"
+#include "herd/strategies/strategy_table.h"
+#include "herd/strategies/zero3.h"
+
+namespace herd::planner {
+namespace {
+
+void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
+  const auto& strategy = run.strategy;
+  const auto refuse = [](const std::string& what, const std::string& fix) {
+    throw Error(Code::kBadConfig, "no equation here covers " + what + "\n  fix: " + fix);
+  };
+  if (strategy.offload == "window") refuse("strategy.offload = \"window\"", "strategy.offload = \"states\"");
+  if (strategy.compression != "none")
+    refuse("strategy.compression = \"" + strategy.compression + "\"", "strategy.compression = \"none\"");
+  if (layout.ep > 1) refuse("mesh.ep = " + std::to_string(layout.ep) + ": no model here has experts", "mesh.ep = 1");
+  if (has_known_order(run, layout)) return;
+  if (layout.pp > 1)
+    refuse("strategy.pipeline = \"" + strategy.pipeline + "\": they know the orders of one stage a rank",
+           "strategy.pipeline = \"1f1b\"");
+  refuse("strategy.interleave_micro_batches = " + std::to_string(strategy.interleave_micro_batches) +
+             ": they know micro-batches one after the other",
+         "strategy.interleave_micro_batches = 1");
+}
+
+}  // namespace
+
+bool has_known_order(const spec::RunFile& run, const spec::Layout& layout) {
+  if (run.strategy.interleave_micro_batches > 1 && layout.tp > 1) return false;
+  return layout.pp == 1 || (layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty());
+}
+
+PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& cut, const Cluster& cluster)
+    : run(of),
+      layout(cut),
+      model(spec::model_table(of, cut.micro_batch, cluster.device.kernels())),
+      first(static_cast<size_t>(model.first_trained())),
+      shards(cut.fsdp > 1 ? cut.fsdp : cut.dp),
+      axis(cut.fsdp > 1 ? "fsdp" : "dp"),
+      zero(strategies::zero_stage(of, cut)),
+      segment(static_cast<size_t>(
+          strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),
+      stage_of_blocks_(spec::stage_of_blocks(model, cut.pp)) {
+  refuse_unknown(run, layout);
+}
+
+std::set<int> PartitionedModel::groups_of(const BlockInterval& blocks) const {
+  std::set<int> groups;
+  for (size_t b = blocks.begin; b < blocks.end; ++b)
+    groups.insert(model.blocks[b].groups.begin(), model.blocks[b].groups.end());
+  return groups;
+}
+
+double PartitionedModel::trained_elements(const BlockInterval& blocks) const {
+  double sum = 0;
+  for (const int g : groups_of(blocks)) sum += frozen(g) ? 0 : static_cast<double>(model.group_elements(g));
+  return sum;
+}
+
+int64_t PartitionedModel::weight_bytes(int group) const { return model.group_elements(group) * size_of(model.compute); }
+
+int64_t PartitionedModel::shard_bytes(int group) const { return spec::shard_bytes(weight_bytes(group), shards); }
+
+double PartitionedModel::gradient_ratio() const {
+  return static_cast<double>(size_of(model.gradient)) / static_cast<double>(size_of(model.compute));
+}
+
+Visits PartitionedModel::visits(const BlockInterval& blocks) const {
+  Visits out;
+  std::map<int, int> gathers;
+  int visit = 0;
+  const auto pass = [&](size_t b, bool weights) {
+    ++visit;
+    for (const int g : model.blocks[b].groups) {
+      if (!weights) continue;
+      out.weights.push_back({g, visit, visit});
+      ++gathers[g];
+    }
+  };
+  std::map<int, size_t> begun;
+  const auto differentiate = [&](size_t b, bool same_visit) {
+    const bool head = is_head(b);
+    if (!same_visit) pass(b, head || model.blocks[b].backward_reads_weights);
+    for (const int g : model.blocks[b].groups) {
+      if (frozen(g)) continue;
+      const auto [at, fresh] = begun.try_emplace(g, out.gradients.size());
+      if (fresh) out.gradients.push_back({g, visit, visit});
+      out.gradients[at->second].last_visit = visit;
+    }
+  };
+  for (int m = 0; m < std::min(layout.micro_batches, 2); ++m) {  // the second one follows the first as all others do
+    begun.clear();
+    for (size_t b = blocks.begin; b < blocks.end; ++b) {
+      if (!is_head(b)) pass(b, true);
+    }
+    for (size_t b = blocks.end; b-- > blocks.begin;) {
+      if (b < first) continue;
+      const bool again = ends_segment(b, blocks);
+      for (size_t other = b - (again ? in_segment(b) : 0); other < b; ++other)
+        pass(std::max(other, blocks.begin), true);
+      if (again) pass(b, true);
+      differentiate(b, again);
+    }
+    if (m == 0) out.gathers = gathers;
+  }
+  if (zero >= 3) out.kept = strategies::kept_whole(out.gathers, strategies::groups_kept_whole(run));
+  std::erase_if(out.weights, [&](const auto& use) { return out.kept.contains(use.item); });
+  std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
+    return std::pair(a.first_visit, a.item) < std::pair(b.first_visit, b.item);
+  });
+  return out;
+}
+
+double PartitionedModel::gathered_bytes(const Visits& uses) const {
+  double bytes = 0;
+  for (const auto& [g, times] : uses.gathers)
+    bytes += static_cast<double>(shard_bytes(g) * shards) * (!uses.kept.contains(g) ? layout.micro_batches * times
+                                                             : frozen(g)            ? 0
+                                                                                    : 1);
+  return bytes;
+}
+
+}  // namespace herd::planner

@@ -1,0 +1,72 @@
+// PartitionedModel answers what equations ask of a run: which blocks a pipeline stage has, how large the shards of its
+// parameter groups are, which blocks are computed again, and when a stage holds which group whole.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "herd/planner/cluster.h"
+#include "herd/program/pool.h"
+#include "herd/spec/layout.h"
+#include "herd/spec/model_table.h"
+#include "herd/spec/run_file.h"
+#include "herd/spec/stage_cut.h"
+
+namespace herd::planner {
+
+using spec::BlockInterval;
+
+// Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
+struct Visits {
+  std::vector<program::PoolUse> weights, gradients;
+  std::map<int, int> gathers = {};  // by group, in one micro-batch where it is not kept whole
+  std::set<int> kept = {};          // groups that ZeRO-3 keeps whole
+};
+
+// Whether equations know the order of the run's pipeline, if it has one.
+bool has_known_order(const spec::RunFile& run, const spec::Layout& layout);
+
+// Borrows the run and the layout.
+class PartitionedModel {
+ public:
+  // Throws kBadConfig for what no equation covers.
+  PartitionedModel(const spec::RunFile& run, const spec::Layout& layout, const Cluster& cluster);
+
+  BlockInterval blocks_of(int stage) const { return spec::blocks_of_stage(stage_of_blocks_, stage); }
+  bool is_head(size_t b) const { return b + 1 == model.blocks.size(); }
+  bool recomputed(size_t b) const { return segment > 0 && b > 0 && b >= first && !is_head(b); }
+  size_t in_segment(size_t b) const { return (b - std::max<size_t>(first, 1)) % segment; }
+  bool ends_segment(size_t b, const BlockInterval& blocks) const {
+    return recomputed(b) && (in_segment(b) + 1 == segment || is_head(b + 1) || b + 1 == blocks.end);
+  }
+
+  std::set<int> groups_of(const BlockInterval& blocks) const;
+  bool frozen(int group) const { return model.groups[static_cast<size_t>(group)].frozen; }
+  double trained_elements(const BlockInterval& blocks) const;
+  int64_t weight_bytes(int group) const;
+  int64_t shard_bytes(int group) const;  // of its weights
+  // Gradients are cut as weights are, so whatever the weights of a part take, its gradient takes so many times that.
+  double gradient_ratio() const;
+
+  Visits visits(const BlockInterval& blocks) const;
+  double gathered_bytes(const Visits& uses) const;  // of weights, in a step
+
+  const spec::RunFile& run;
+  const spec::Layout& layout;
+  const spec::ModelTable model;
+  const size_t first;      // block that anything is trained in: those before it are not differentiated
+  const int shards;        // that ZeRO cuts into,
+  const std::string axis;  // along this axis
+  const int zero;          // stage
+  const size_t segment;    // transformer blocks that are computed again together; 0 = none are
+
+ private:
+  const std::vector<int> stage_of_blocks_;
+};
+
+}  // namespace herd::planner

@@ -1,0 +1,122 @@
+#include "herd/planner/plan_report.h"
+
+#include <nlohmann/json.hpp>
+
+#include "herd/base/units.h"
+#include "herd/planner/paper_formulas_internal.h"
+#include "herd/planner/tables_internal.h"
+#include "herd/spec/compute.h"
+
+namespace herd::planner {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json bytes_json(const TierBytes& tier) {
+  return {{"weights", tier.weights},         {"gradients", tier.gradients}, {"states", tier.states},
+          {"activations", tier.activations}, {"buffers", tier.buffers},     {"total", tier.total()}};
+}
+
+Json prediction_json(const Prediction& p) {
+  return {{"method", p.simulated ? "simulated" : "equations"},
+          {"why_equations", p.why_equations},
+          {"device_bytes", bytes_json(p.device)},
+          {"device_bytes_bound", p.device_bound},
+          {"host_bytes", bytes_json(p.host)},
+          {"nvme_bytes", bytes_json(p.nvme)},
+          {"peak_at", p.peak_at},
+          {"flops", p.flops},
+          {"compute_us", p.compute_us},
+          {"step_us", p.step_us},
+          {"tokens_per_s", p.tokens_per_s()},
+          {"idle_share", p.idle_share},
+          {"bytes_sent", p.sent}};
+}
+
+}  // namespace
+
+PaperFormulas Plan::paper_formulas() const {
+  return paper_formulas_of(run, prediction.layout, static_cast<double>(prediction.parameters));
+}
+
+double Plan::sustained_flops() const {
+  if (flops > 0) return flops;
+  return spec::training_flops(static_cast<double>(prediction.parameters), prediction.tokens_per_s()) / ranks;
+}
+
+double Plan::devices_needed() const {
+  return spec::devices_needed(static_cast<double>(prediction.parameters), tokens, sustained_flops(), days * 86400);
+}
+
+std::string equations_text(const Plan& plan) {
+  std::string out = "by published equations\n";
+  for (const auto& [title, table] : paper_tables(plan.paper_formulas()))
+    out += "\n" + title + "\n" + draw::text_table(table);
+  return out;
+}
+
+std::string plan_text(const Plan& plan) {
+  std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
+                    (plan.choice.empty() ? "" : "\n" + plan.choice) + "\n\n" + draw::text_table(memory_rows(plan)) +
+                    verdict(plan) + "\n\n";
+  draw::Table costs{{{"of a step"}, {""}}, {}};
+  for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
+  out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
+  if (plan.fits()) return out;
+  if (plan.rewrites.fitting.empty() && plan.suggestions.empty())
+    out += "\nnothing that was tried makes it fit: ask for more --ranks or a larger budget\n";
+  else
+    out += "\nwhat would make it fit, cheapest first:\n";
+  if (!plan.rewrites.fitting.empty()) out += draw::text_table(rewrite_rows(plan));
+  if (plan.rewrites.built > 0) out += rewrite_remark(plan) + "\n";
+  if (plan.suggestions.empty()) return out;
+  return out + (plan.rewrites.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
+}
+
+std::string plan_json(const Plan& plan) {
+  Json out = {{"plan", 1},
+              {"name", plan.name},
+              {"kind", plan.run.model.kind},
+              {"parameters", plan.prediction.parameters},
+              {"frozen_parameters", plan.prediction.frozen},
+              {"precision", plan.run.strategy.precision},
+              {"gradient_precision", plan.run.strategy.gradient_precision},
+              {"ranks", plan.ranks},
+              {"layout", spec::summary(plan.prediction.layout)},
+              {"machine", plan.cluster.name},
+              {"device_budget", plan.budget.device},
+              {"host_budget", plan.budget.host},
+              {"fits", plan.fits()}};
+  out.update(prediction_json(plan.prediction));
+  if (plan.tokens > 0) {
+    out["training_tokens"] = plan.tokens;
+    out["training_days"] = plan.tokens / plan.prediction.tokens_per_s() / 86400;
+    out["training_flops"] = spec::training_flops(static_cast<double>(plan.prediction.parameters), plan.tokens);
+    if (plan.days > 0) {
+      out["days_allowed"] = plan.days;
+      out["flops_per_s"] = plan.sustained_flops();
+      out["devices_needed"] = plan.devices_needed();
+    }
+  }
+  out["equations"] = paper_json(plan.paper_formulas());
+  out["choice"] = plan.choice;
+  out["rewrites"] = Json::array();
+  for (const Rewrite& rewrite : plan.rewrites.fitting) {
+    Json one = {{"changes", rewrite.changes}};
+    one.update(prediction_json(rewrite.prediction));
+    out["rewrites"].push_back(std::move(one));
+  }
+  out["programs_built"] = plan.rewrites.built;
+  if (const auto& nearest = plan.rewrites.nearest) {
+    out["nearest"] = {{"changes", nearest->changes}, {"device_bytes_bound", nearest->prediction.device_bound}};
+  }
+  out["remedies"] = Json::array();
+  for (const Suggestion& suggestion : plan.suggestions) {
+    Json one = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.not_built}};
+    one.update(prediction_json(suggestion.prediction));
+    out["remedies"].push_back(std::move(one));
+  }
+  return out.dump(2) + "\n";
+}
+
+}  // namespace herd::planner

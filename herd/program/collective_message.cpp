@@ -1,0 +1,25 @@
+#include "herd/program/collective_message.h"
+
+#include <algorithm>
+
+namespace herd::program {
+
+int64_t message_bytes(const Program& step, const Op& op) {
+  int64_t in = 0, out = 0;
+  for (size_t i = 0; i < std::min(op.reads.size(), op.writes.size()); ++i) in += step.values.at(op.reads[i]).bytes;
+  for (const Value& value : op.writes) out += step.values.at(value).bytes;
+  return std::max(in, out);
+}
+
+bool is_collective(const Op& op) {
+  return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
+}
+
+int shard_axis(const Program& step) {
+  for (const Op& op : step.ops) {
+    if (op.kind == OpKind::kReduceScatter && op.writes.at(0).kind == ValueKind::kGradient) return op.axis;
+  }
+  return kNoAxis;
+}
+
+}  // namespace herd::program

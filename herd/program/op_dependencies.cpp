@@ -1,0 +1,63 @@
+#include "herd/program/op_dependencies.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+namespace herd::program {
+namespace {
+
+// What a hazard is about: a value, or a slot that several values share.
+struct Place {
+  int slot = -1;
+  Value value;
+  auto operator<=>(const Place&) const = default;
+};
+
+struct Access {
+  int last_write = -1;     // positions in the unrolled steps
+  std::vector<int> reads;  // since then
+};
+
+Place place_of(const Program& step, const Value& value) {
+  const auto info = step.values.find(value);
+  if (info == step.values.end() || info->second.slot < 0) return {-1, value};
+  return {info->second.slot, {}};
+}
+
+}  // namespace
+
+std::vector<std::vector<Dependency>> dependencies(const Program& step) {
+  const int n = static_cast<int>(step.ops.size());
+  std::vector<std::vector<Dependency>> out(step.ops.size());
+  std::map<Place, Access> accesses;
+  for (int position = 0; position < 2 * n; ++position) {
+    const Op& op = step.ops[static_cast<size_t>(position % n)];
+    std::map<Lane, int> latest;  // of each lane
+    const auto wait_for = [&](int before) {
+      const Lane lane = step.ops[static_cast<size_t>(before % n)].lane;
+      const auto [at, fresh] = latest.try_emplace(lane, before);
+      if (!fresh) at->second = std::max(at->second, before);
+    };
+    std::set<Place> reads, writes;
+    for (const Value& value : op.reads) reads.insert(place_of(step, value));
+    for (const Value& value : op.writes) writes.insert(place_of(step, value));
+    for (const Place& place : reads) {
+      if (accesses[place].last_write >= 0) wait_for(accesses[place].last_write);
+    }
+    for (const Place& place : writes) {
+      Access& access = accesses[place];
+      if (access.last_write >= 0) wait_for(access.last_write);
+      for (const int reader : access.reads) wait_for(reader);
+    }
+    for (const Place& place : reads) accesses[place].reads.push_back(position);
+    for (const Place& place : writes) accesses[place] = {position, {}};
+    if (position < n) continue;
+    for (const auto& [lane, before] : latest) {
+      out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
+    }
+  }
+  return out;
+}
+
+}  // namespace herd::program

@@ -1,0 +1,24 @@
+// Defines what an op waits for, derived from what ops read and write. Lanes start their ops in order; that is not
+// listed. Two ops are ordered if one writes what the other reads or writes, and nothing between them orders them
+// already. Two of one lane too: an op may only start an operation (a collective), and the next one on its lane may not
+// touch what that is at work on. Whoever runs the ops of a lane from end to end has nothing to wait for there. Values
+// in one slot are one thing: writing the second waits for the last reader of the first. Threads: pure.
+#pragma once
+
+#include <vector>
+
+#include "herd/program/program.h"
+
+namespace herd::program {
+
+struct Dependency {
+  int op = 0;        // index into Program::ops
+  int distance = 0;  // 0 = in this step, 1 = in the step before
+  bool operator==(const Dependency&) const = default;
+};
+
+// Per op, at most one dependency per lane: the latest, which implies the earlier ones, since lanes end in order too.
+// In the first step those of distance 1 are met from the start.
+std::vector<std::vector<Dependency>> dependencies(const Program& step);
+
+}  // namespace herd::program

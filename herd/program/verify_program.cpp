@@ -1,0 +1,402 @@
+#include "herd/program/verify_program.h"
+
+#include "herd/program/collective_message.h"
+#include "herd/program/op_dependencies.h"
+#include "herd/program/program_names.h"
+#include "herd/program/program_symbols_internal.h"
+
+namespace herd::program {
+namespace {
+
+constexpr int kSteps = 2;
+constexpr int kSpoiled = -1;  // version of what was overwritten in part
+constexpr size_t kMostFindings = 20;
+
+struct Cell {
+  Symbol symbol;
+  bool read = false;
+};
+
+// One rank on its way through its unrolled steps.
+struct RankState {
+  const Program* step = nullptr;
+  std::vector<std::vector<Dependency>> waits;
+  std::map<Lane, std::vector<int>> lanes;  // positions, in order
+  std::map<Lane, size_t> heads;
+  std::vector<bool> done;
+  std::map<Value, Cell> memory;
+  const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
+  int iteration(int position) const { return position / static_cast<int>(step->ops.size()); }
+};
+
+class Machine {
+ public:
+  Machine(const std::vector<Program>& programs, const Expectation& expected) : programs_(programs), model_(expected) {}
+
+  std::vector<Finding> run() {
+    if (!shapes_fit()) return std::move(findings_);
+    for (size_t r = 0; r < programs_.size(); ++r) start(static_cast<int>(r));
+    for (bool progress = true; progress && findings_.size() < kMostFindings;) {
+      progress = false;
+      for (size_t r = 0; r < ranks_.size(); ++r) progress = advance(static_cast<int>(r)) || progress;
+    }
+    if (findings_.size() < kMostFindings) finish();
+    return std::move(findings_);
+  }
+
+ private:
+  void find(int rank, int op, const std::string& text) {
+    if (findings_.size() < kMostFindings) findings_.push_back({rank, op, text});
+  }
+  void find_at(int rank, int position, const std::string& text) {
+    const RankState& state = ranks_[static_cast<size_t>(rank)];
+    const int n = static_cast<int>(state.step->ops.size());
+    find(rank, position % n, text + (position < n ? "" : " (in the second step)"));
+  }
+
+  bool shapes_fit() {
+    const Expectation& expected = model_.expected();
+    if (programs_.size() != static_cast<size_t>(expected.mesh.world_size)) {
+      find(0, -1,
+           "there are " + std::to_string(programs_.size()) + " programs for " +
+               std::to_string(expected.mesh.world_size) + " ranks");
+    }
+    for (size_t r = 0; r < programs_.size() && findings_.empty(); ++r) {
+      const Program& p = programs_[r];
+      const int rank = static_cast<int>(r);
+      if (p.rank != rank) find(rank, -1, "is the program of rank " + std::to_string(p.rank));
+      if (p.block_groups != expected.block_groups || p.num_blocks != model_.num_blocks())
+        find(rank, -1, "is of another model");
+      if (p.micro_batches != expected.micro_batches)
+        find(
+            rank, -1,
+            "has " + std::to_string(p.micro_batches) + " micro-batches, not " + std::to_string(expected.micro_batches));
+      if (p.mesh != expected.mesh || p.data != expected.data) find(rank, -1, "is of another mesh");
+      for (size_t i = 0; i < p.ops.size(); ++i) {
+        for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
+          for (const Value& value : *side) {
+            if (!p.values.contains(value))
+              find(rank, static_cast<int>(i), "names " + value_name(value) + ", which is not declared");
+          }
+        }
+      }
+    }
+    return findings_.empty();
+  }
+
+  void start(int rank) {
+    RankState state;
+    state.step = &programs_[static_cast<size_t>(rank)];
+    state.waits = dependencies(*state.step);
+    const int total = kSteps * static_cast<int>(state.step->ops.size());
+    state.done.assign(static_cast<size_t>(total), false);
+    for (int position = 0; position < total; ++position) state.lanes[state.op(position).lane].push_back(position);
+    for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
+    const int axis = model_.expected().proof.shard_axis;
+    const Mesh& mesh = model_.expected().mesh;
+    for (const auto& [value, info] : state.step->values) {
+      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
+      Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
+      if (value.form != Form::kWhole) symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
+      state.memory[value] = {symbol, true};  // whatever came before the first step has been read
+    }
+    ranks_.push_back(std::move(state));
+  }
+
+  bool ready(const RankState& state, int position) const {
+    const int n = static_cast<int>(state.step->ops.size());
+    for (const Dependency& before : state.waits[static_cast<size_t>(position % n)]) {
+      const int at = position - position % n - before.distance * n + before.op;
+      if (at >= 0 && !state.done[static_cast<size_t>(at)]) return false;
+    }
+    return true;
+  }
+
+  bool advance(int rank) {
+    bool progress = false;
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    for (auto& [lane, positions] : state.lanes) {
+      while (state.heads[lane] < positions.size() && findings_.size() < kMostFindings) {
+        const int position = positions[state.heads[lane]];
+        if (!ready(state, position) || !run_op(rank, position)) break;
+        progress = true;
+      }
+    }
+    return progress;
+  }
+
+  void complete(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    state.done[static_cast<size_t>(position)] = true;
+    ++state.heads[state.op(position).lane];
+  }
+
+  // False if the op has to wait for another rank.
+  bool run_op(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    if (is_collective(op)) return run_shared(rank, position);
+    if (op.kind == OpKind::kLoss && op.axis != kNoAxis) return run_together(rank, position);
+    if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
+    if (op.kind == OpKind::kRelease)
+      release(rank, position);
+    else
+      run_alone(rank, position);
+    complete(rank, position);
+    return true;
+  }
+
+  void run_alone(int rank, int position) {
+    OpContext context = read(rank, position);
+    const std::vector<Symbol> results = run_local(model_, context);
+    for (const std::string& text : context.wrong) find_at(rank, position, text);
+    write(rank, position, results);
+  }
+
+  // All members of the group that `rank` is in have come to an op of their lane; their positions, or nothing while one
+  // is missing. `known` = false: there is no such group, and the finding is made.
+  std::map<int, int> meet(int rank, int position, bool& known) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const Mesh& mesh = model_.expected().mesh;
+    const bool exists = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size());
+    known = exists && mesh.index(op.axis, rank) >= 0;
+    if (!known) {
+      find_at(rank, position,
+              "is on " + axis_name(mesh, op.axis) +
+                  (exists ? ", which this rank is no member of" : ", which the mesh does not have"));
+      return {};
+    }
+    const std::vector<int> members = mesh.ranks(op.axis, rank);
+    auto& posted = posted_[{op.axis, members.front(), op.lane}];
+    if (!posted.try_emplace(rank, position).second || posted.size() < members.size()) return {};
+    std::map<int, int> all = std::move(posted);
+    posted_.erase({op.axis, members.front(), op.lane});
+    return all;
+  }
+
+  // An op that ranks of an axis compute together, with messages of its own.
+  bool run_together(int rank, int position) {
+    bool known = true;
+    const std::map<int, int> all = meet(rank, position, known);
+    if (!known) complete(rank, position);
+    if (all.empty()) return !known;
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    for (const auto& [member, at] : all) {
+      const Op& other = ranks_[static_cast<size_t>(member)].op(at);
+      if (other.kind != op.kind || other.block != op.block || other.micro_batch != op.micro_batch)
+        find_at(rank, position,
+                "meets another op on rank " + std::to_string(member) + ": " +
+                    describe(*ranks_[static_cast<size_t>(member)].step, other));
+      run_alone(member, at);
+    }
+    for (const auto& [member, at] : all) complete(member, at);
+    return true;
+  }
+
+  // A send completes with its receive: nothing holds what is on its way. False until both are there.
+  bool run_message(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    const bool sends = op.kind == OpKind::kSend;
+    const Mesh& mesh = model_.expected().mesh;
+    const bool known = op.axis >= 0 && op.axis < static_cast<int>(mesh.axes.size()) && mesh.index(op.axis, rank) >= 0;
+    std::string wrong;
+    if (!known || op.peer < 0 || op.peer >= mesh.size(op.axis) || op.peer == mesh.index(op.axis, rank))
+      wrong = "has no rank at the other end: " + axis_name(mesh, op.axis) + " " + std::to_string(op.peer);
+    if (op.reads.size() != (sends ? 1u : 0u) || op.writes.size() != (sends ? 0u : 1u))
+      wrong = sends ? "must read one value and write none" : "must write one value and read none";
+    if (!wrong.empty()) {
+      find_at(rank, position, wrong);
+      complete(rank, position);
+      return true;
+    }
+    const int other = mesh.peer(op.axis, rank, op.peer);
+    const std::pair<int, int> ends = sends ? std::pair(rank, other) : std::pair(other, rank);
+    (sends ? sends_ : receives_)[ends] = position;
+    const auto send = sends_.find(ends), receive = receives_.find(ends);
+    if (send == sends_.end() || receive == receives_.end()) return false;
+    OpContext context = read(ends.first, send->second);
+    for (const std::string& text : context.wrong) find_at(ends.first, send->second, text);
+    const Value& from = context.op.reads[0];
+    const Value& to = ranks_[static_cast<size_t>(ends.second)].op(receive->second).writes[0];
+    if (from != to) find_at(ends.second, receive->second, "takes " + value_name(from) + " for " + value_name(to));
+    write(ends.second, receive->second, context.reads);
+    const int sent = send->second, received = receive->second;
+    sends_.erase(send);
+    receives_.erase(receive);
+    complete(ends.first, sent);
+    complete(ends.second, received);
+    return true;
+  }
+
+  bool run_shared(int rank, int position) {
+    const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
+    bool known = true;
+    const std::map<int, int> all = meet(rank, position, known);
+    if (!known) complete(rank, position);
+    if (all.empty()) return !known;
+    const std::vector<int> members = model_.expected().mesh.ranks(op.axis, rank);
+    std::vector<OpContext> contexts;
+    for (const int member : members) {
+      contexts.push_back(read(member, all.at(member)));
+      const Op& other = contexts.back().op;
+      if (other.kind != op.kind || other.reads != op.reads || other.writes != op.writes) {
+        find_at(rank, position,
+                "meets another collective on rank " + std::to_string(member) + ": " + std::string(op_name(other.kind)) +
+                    " " + subject(*ranks_[static_cast<size_t>(member)].step, other));
+        for (const int m : members) complete(m, all.at(m));
+        return true;
+      }
+    }
+    const auto results = run_collective(contexts);
+    for (size_t q = 0; q < members.size(); ++q) {
+      for (const std::string& text : contexts[q].wrong) find_at(members[q], all.at(members[q]), text);
+      write(members[q], all.at(members[q]), results[q]);
+      complete(members[q], all.at(members[q]));
+    }
+    return true;
+  }
+
+  OpContext read(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    OpContext context{.op = state.op(position),
+                      .rank = rank,
+                      .step = state.iteration(position),
+                      .data_rank = model_.data_rank(rank),
+                      .tensor_rank = model_.expected().mesh.index(model_.expected().tensor, rank)};
+    for (const Value& value : context.op.reads) {
+      const auto cell = state.memory.find(value);
+      if (cell == state.memory.end()) {
+        context.wrong.push_back("reads " + value_name(value) + ", which holds nothing");
+        context.reads.push_back({.kind = value.kind, .index = value.index, .version = context.step});
+        continue;
+      }
+      if (cell->second.symbol.kind != value.kind)
+        context.wrong.push_back("reads " + value_name(value) + ", which holds one of " +
+                                std::string(kind_name(cell->second.symbol.kind)));
+      cell->second.read = true;
+      context.reads.push_back(cell->second.symbol);
+    }
+    return context;
+  }
+
+  // Losses are for whoever reports them; a rank without anything to update has no use for the factor.
+  bool must_be_read(int rank, const Value& value) const {
+    return value.kind != ValueKind::kLoss && (value.kind != ValueKind::kFactor || model_.trains(rank));
+  }
+
+  void write(int rank, int position, const std::vector<Symbol>& results) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    const Op& op = state.op(position);
+    for (size_t i = 0; i < op.writes.size() && i < results.size(); ++i) {
+      const Value& value = op.writes[i];
+      const auto old = state.memory.find(value);
+      if (old != state.memory.end() && !old->second.read && must_be_read(rank, value)) {
+        find_at(rank, position, "overwrites " + value_name(value) + ", which nobody has read");
+      }
+      const int slot = state.step->values.at(value).slot;
+      for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
+        const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
+        Value same = other->first;
+        same.form = value.form;
+        if (in_slot && same == value) {
+          // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other form.
+          if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
+          ++other;
+        } else if (in_slot) {
+          find_at(rank, position,
+                  "writes " + value_name(value) + " to slot " + std::to_string(slot) + " while it holds " +
+                      value_name(other->first));
+          other = state.memory.erase(other);
+        } else {
+          ++other;
+        }
+      }
+      state.memory[value] = {results[i], false};
+    }
+  }
+
+  void release(int rank, int position) {
+    RankState& state = ranks_[static_cast<size_t>(rank)];
+    for (const Value& value : state.op(position).writes) {
+      const auto cell = state.memory.find(value);
+      if (cell == state.memory.end()) {
+        find_at(rank, position, "releases " + value_name(value) + ", which holds nothing");
+        continue;
+      }
+      if (!cell->second.read && must_be_read(rank, value))
+        find_at(rank, position, "releases " + value_name(value) + ", which nobody has read");
+      state.memory.erase(cell);
+    }
+  }
+
+  void finish() {
+    bool stuck = false;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      for (const auto& [lane, positions] : ranks_[r].lanes) {
+        const size_t head = ranks_[r].heads.at(lane);
+        if (head >= positions.size()) continue;
+        stuck = true;
+        find_at(static_cast<int>(r), positions[head],
+                "never runs: lane " + std::string(lane_name(lane)) + " waits for ever");
+      }
+    }
+    if (stuck) return;
+    for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
+  }
+
+  void check_end(int rank) {
+    const RankState& state = ranks_[static_cast<size_t>(rank)];
+    std::map<int, int> weights, states;
+    for (const auto& [value, cell] : state.memory) {
+      const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
+      if (!state.step->values.at(value).persistent) {
+        if (model_.expected().proof.released) find(rank, -1, value_name(value) + " is never released");
+      } else if (kept) {
+        ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
+        if (cell.symbol.version != model_.version(value.index, kSteps))
+          find(rank, -1,
+               value_name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
+                   std::to_string(kSteps) + " steps");
+      }
+    }
+    for (const int group : model_.groups_of(rank)) {
+      if (weights[group] == 0) find(rank, -1, "keeps no weights of group " + std::to_string(group));
+      const bool frozen = model_.expected().frozen.contains(group);
+      if (states[group] == 0 && !frozen) find(rank, -1, "keeps no state of group " + std::to_string(group));
+      if (states[group] > 0 && frozen) find(rank, -1, "keeps a state of frozen group " + std::to_string(group));
+    }
+  }
+
+  const std::vector<Program>& programs_;
+  const Model model_;
+  std::vector<RankState> ranks_;
+  std::map<std::tuple<int, int, Lane>, std::map<int, int>> posted_;  // (axis, first member, lane): rank -> position
+  std::map<std::pair<int, int>, int> sends_, receives_;              // (from, to) -> position of the one that waits
+  std::vector<Finding> findings_;
+};
+
+}  // namespace
+
+std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected) {
+  return Machine(programs, expected).run();
+}
+
+std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs) {
+  std::string out;
+  for (const Finding& finding : findings) {
+    out += "rank " + std::to_string(finding.rank) + ", ";
+    const auto r = static_cast<size_t>(finding.rank);
+    if (finding.op >= 0 && r < programs.size() && static_cast<size_t>(finding.op) < programs[r].ops.size()) {
+      const Op& op = programs[r].ops[static_cast<size_t>(finding.op)];
+      const std::string of = subject(programs[r], op);
+      out += "op " + std::to_string(finding.op) + " " + std::string(op_name(op.kind)) +
+             (of.empty() ? "" : " of " + of) + " ";
+    } else {
+      out += "the program: ";
+    }
+    out += finding.text + "\n";
+  }
+  return out;
+}
+
+}  // namespace herd::program

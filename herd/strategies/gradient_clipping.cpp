@@ -1,0 +1,69 @@
+#include "herd/strategies/gradient_clipping.h"
+
+#include <algorithm>
+
+#include "herd/program/program_names.h"
+
+namespace herd::strategies {
+
+using program::Op;
+using program::OpKind;
+using program::Value;
+using program::ValueKind;
+
+std::string GradientClipping::name() const { return "clip"; }
+
+// Whether this rank is the one of those which have the same that counts it.
+bool GradientClipping::counts(const program::Program& step, int group) const {
+  const int stage = step.mesh.index(axes_.stages, step.rank);
+  const bool here = counted_.empty() || counted_[static_cast<size_t>(stage)].contains(group);
+  if (!cut_.contains(group)) return here && step.mesh.index(axes_.tensor, step.rank) == 0;
+  return here && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
+}
+
+program::Program GradientClipping::rewrite(program::Program step) const {
+  const auto first_step =
+      std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
+  std::vector<Op> ops(step.ops.begin(), first_step);
+  const bool one_sum = axes_.stages != kNoAxis || axes_.tensor != kNoAxis;
+  Op clip{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
+  Op all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
+  for (auto op = first_step; op != step.ops.end(); ++op) {
+    if (op->kind != OpKind::kStep) continue;
+    for (const Value& value : op->reads) {
+      if (value.kind != ValueKind::kGradient) continue;
+      clip.lane = all.lane = op->lane;
+      if (one_sum) {
+        if (counts(step, value.index)) all.reads.push_back(value);
+        continue;
+      }
+      const Value norm = program::norm(value.index);
+      ops.push_back({.kind = OpKind::kNorm, .lane = op->lane, .reads = {value}, .writes = {norm}});
+      clip.reads.push_back(norm);
+      step.values[norm] = {8, step.values.at(value).tier, false, -1};
+    }
+  }
+  if (one_sum) {
+    ops.push_back(all);
+    clip.reads = all.writes;
+    step.values[program::norm(0)] = {8, program::Tier::kHost, false, -1};
+  }
+  for (const int axis : {axes_.shards, axes_.tensor, axes_.stages}) {
+    if (axis == kNoAxis || clip.reads.empty()) continue;
+    ops.push_back({.kind = OpKind::kAllReduce,
+                   .lane = program::Lane::kReduce,
+                   .reads = clip.reads,
+                   .writes = clip.reads,
+                   .axis = axis});
+  }
+  step.values[program::factor()] = {8, program::Tier::kHost, false, -1};
+  ops.push_back(clip);
+  for (auto op = first_step; op != step.ops.end(); ++op) {
+    ops.push_back(*op);
+    if (op->kind == OpKind::kStep) ops.back().reads.push_back(program::factor());
+  }
+  step.ops = std::move(ops);
+  return step;
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,198 @@
+#include "herd/strategies/pipeline_parallel.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+#include <utility>
+
+#include "herd/program/program_names.h"
+#include "herd/spec/stage_cut.h"
+#include "herd/strategies/first_contributions.h"
+
+namespace herd::strategies {
+
+using program::Lane;
+using program::Op;
+using program::OpKind;
+using program::Program;
+using program::Value;
+using program::ValueKind;
+using spec::Pass;
+using spec::PipelineOrder;
+using spec::Turn;
+
+namespace {
+
+using Ops = std::vector<Op>;
+
+// What a stage's pass gives to the pass of another rank.
+struct Message {
+  int made = 0;  // when; on a rank no two end at once
+  int from = 0, to = 0;
+  Turn needed_by = {};  // on rank `to`
+  Value value = {};
+  int sender_block = 0, receiver_block = 0;
+  std::pair<int, int> place() const { return {made, from}; }
+};
+
+// All messages of a pipeline, in the order in which they are made.
+class Messages {
+ public:
+  Messages(const PipelineOrder& order, const std::vector<std::vector<int>>& times,
+           const std::vector<int>& stage_of_blocks, const Program& step) {
+    for (int rank = 0; rank < order.ranks; ++rank) {
+      const auto& turns = order.turns[static_cast<size_t>(rank)];
+      for (size_t i = 0; i < turns.size(); ++i) {
+        const bool forward = turns[i].pass == Pass::kForward;
+        const int stage = order.stage_of(rank, turns[i].chunk), next = forward ? stage + 1 : stage - 1;
+        if (turns[i].pass == Pass::kWeights || next < 0 || next == order.stages()) continue;
+        const int border = static_cast<int>(spec::blocks_of_stage(stage_of_blocks, std::max(stage, next)).begin);
+        const int m = turns[i].micro_batch, to = order.rank_of(next);
+        const Value value = forward ? program::activation(border, m) : program::activation_gradient(border, m);
+        // Nothing is sent to a stage below all that is trained.
+        if (to == rank || !step.values.contains(value)) continue;
+        all_.push_back({times[static_cast<size_t>(rank)][i],
+                        rank,
+                        to,
+                        {turns[i].pass, m, order.chunk_of(next)},
+                        value,
+                        forward ? border - 1 : border,
+                        forward ? border : border - 1});
+      }
+    }
+    std::sort(all_.begin(), all_.end(), [](const Message& a, const Message& b) { return a.place() < b.place(); });
+  }
+
+  // Those that a rank receives.
+  std::vector<Message> to(int rank) const {
+    std::vector<Message> out;
+    for (const Message& one : all_) {
+      if (one.to == rank) out.push_back(one);
+    }
+    return out;
+  }
+
+  // What a pass of a rank sends.
+  const Message* made(int rank, int time) const {
+    const auto found = std::lower_bound(all_.begin(), all_.end(), std::pair(time, rank),
+                                        [](const Message& one, const auto& place) { return one.place() < place; });
+    return found != all_.end() && found->place() == std::pair(time, rank) ? &*found : nullptr;
+  }
+
+ private:
+  std::vector<Message> all_;
+};
+
+// The step of one rank, out of the step of the whole model.
+class RankOfPipeline {
+ public:
+  RankOfPipeline(Program& step, int axis, const PipelineOrder& order, const std::vector<int>& stage_of_blocks)
+      : step_(step),
+        axis_(axis),
+        rank_(step.mesh.index(axis, step.rank)),
+        order_(order),
+        stage_of_blocks_(stage_of_blocks) {
+    for (const Op& op : step.ops) {
+      if (op.micro_batch < 0) {
+        rest_.push_back(op);
+      } else if (op.kind == OpKind::kLoad) {
+        load(op);
+      } else if (runs(op.block)) {
+        const Pass pass = op.kind == OpKind::kBackwardWeight                         ? Pass::kWeights
+                          : op.kind == OpKind::kBackward || op.kind == OpKind::kLoss ? Pass::kBackward
+                                                                                     : Pass::kForward;
+        passes_[{pass, op.micro_batch, order.chunk_of(stage_of(op.block))}].push_back(op);
+      }
+    }
+  }
+
+  void write(const Messages& messages, const std::vector<int>& times) {
+    const std::vector<Turn>& turns = order_.turns[static_cast<size_t>(rank_)];
+    const std::vector<Message> incoming = messages.to(rank_);
+    std::map<Turn, size_t> until;  // how many have to be received before a turn
+    for (const Message& one : incoming) until.emplace(one.needed_by, until.size() + 1);
+    size_t received = 0;
+    for (size_t i = 0; i < turns.size(); ++i) {
+      for (const auto needed = until.find(turns[i]); needed != until.end() && received < needed->second; ++received)
+        message(OpKind::kReceive, incoming[received]);
+      if (const auto pass = passes_.find(turns[i]); pass != passes_.end())
+        ops_.insert(ops_.end(), pass->second.begin(), pass->second.end());
+      if (const Message* sent = messages.made(rank_, times[i])) message(OpKind::kSend, *sent);
+    }
+    begin_with_first(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
+    for (const Op& op : rest_) {
+      if (op.kind != OpKind::kStep || holds(op.reads[0].index)) ops_.push_back(op);
+    }
+    step_.ops = std::move(ops_);
+    forget_other_stages();
+  }
+
+ private:
+  int stage_of(int block) const { return stage_of_blocks_[static_cast<size_t>(block)]; }
+  bool runs(int block) const { return order_.rank_of(stage_of(block)) == rank_; }
+
+  // The first stage needs the tokens, the last one what should follow them.
+  void load(const Op& op) {
+    const int last = order_.stages() - 1;
+    for (const auto& [kind, stage] : {std::pair(ValueKind::kActivation, 0), std::pair(ValueKind::kTarget, last)}) {
+      Op part = op;
+      std::erase_if(part.writes, [wanted = kind](const Value& value) { return value.kind != wanted; });
+      if (!part.writes.empty() && order_.rank_of(stage) == rank_)
+        passes_[{Pass::kForward, op.micro_batch, order_.chunk_of(stage)}].push_back(std::move(part));
+    }
+  }
+
+  bool holds(int group) const {
+    for (int b = 0; b < static_cast<int>(stage_of_blocks_.size()); ++b) {
+      const auto& groups = step_.block_groups[static_cast<size_t>(b)];
+      if (runs(b) && std::find(groups.begin(), groups.end(), group) != groups.end()) return true;
+    }
+    return false;
+  }
+
+  void message(OpKind kind, const Message& one) {
+    const bool sends = kind == OpKind::kSend;
+    Op op{.kind = kind,
+          .lane = sends ? Lane::kPeerOut : Lane::kPeerIn,
+          .block = sends ? one.sender_block : one.receiver_block,
+          .micro_batch = one.value.micro_batch,
+          .axis = axis_,
+          .peer = sends ? one.to : one.from};
+    (sends ? op.reads : op.writes) = {one.value};
+    ops_.push_back(std::move(op));
+  }
+
+  void forget_other_stages() {
+    std::set<Value> named;
+    for (const Op& op : step_.ops) {
+      for (const auto* side : {&op.reads, &op.writes}) named.insert(side->begin(), side->end());
+    }
+    std::erase_if(step_.values, [&](const auto& entry) { return !named.contains(entry.first); });
+    std::erase_if(step_.scratch, [&](const auto& entry) { return !runs(entry.first.second); });
+  }
+
+  Program& step_;
+  const int axis_, rank_;
+  const PipelineOrder& order_;
+  const std::vector<int>& stage_of_blocks_;
+  std::map<Turn, Ops> passes_;
+  Ops rest_, ops_;
+};
+
+}  // namespace
+
+PipelineParallel::PipelineParallel(int axis, std::vector<int> stage_of_blocks, PipelineOrder order, std::string name)
+    : axis_(axis),
+      stage_of_blocks_(std::move(stage_of_blocks)),
+      order_(std::move(order)),
+      times_(times_of(order_)),
+      name_(std::move(name)) {}
+
+Program PipelineParallel::rewrite(Program step) const {
+  const Messages messages(order_, times_, stage_of_blocks_, step);
+  RankOfPipeline rank(step, axis_, order_, stage_of_blocks_);
+  rank.write(messages, times_[static_cast<size_t>(step.mesh.index(axis_, step.rank))]);
+  return step;
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,298 @@
+#include "herd/strategies/strategy_table.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/base/units.h"
+#include "herd/program/build.h"
+#include "herd/program/excerpts.h"
+#include "herd/program/lifetimes.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/program_names.h"
+#include "herd/program/slots.h"
+#include "herd/spec/stage_cut.h"
+#include "herd/strategies/data_parallel.h"
+#include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/host_states.h"
+#include "herd/strategies/interleave.h"
+#include "herd/strategies/micro_batches.h"
+#include "herd/strategies/pipeline_orders.h"
+#include "herd/strategies/pipeline_parallel.h"
+#include "herd/strategies/recompute.h"
+#include "herd/strategies/replicas.h"
+#include "herd/strategies/shared_groups.h"
+#include "herd/strategies/split_backward.h"
+#include "herd/strategies/stages.h"
+#include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/zero1.h"
+#include "herd/strategies/zero2.h"
+#include "herd/strategies/zero3.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Program;
+
+program::Expectation expectation(const spec::ModelTable& model, const spec::Layout& layout) {
+  program::Expectation expected;
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+    expected.block_inputs.push_back(model.inputs_of(b));
+    expected.block_splits.push_back(block.split);
+  }
+  expected.tensor = layout.tensor;
+  expected.copies = layout.keys;
+  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
+  for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
+    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
+  }
+  expected.mesh = layout.mesh;
+  expected.data = layout.data;
+  expected.stage_axis = layout.stage;
+  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
+  return expected;
+}
+
+void prove(const std::vector<Program>& programs, program::Expectation expected, const program::Proof& proof,
+           const std::string& after) {
+  expected.proof = proof;
+  if (!programs.empty()) expected.micro_batches = programs[0].micro_batches;
+  const auto findings = verify(programs, expected);
+  if (findings.empty()) return;
+  throw Error(Code::kBug, "the training step does not prove after " + after + ":\n" + to_string(findings, programs));
+}
+
+int smallest_divisor(int of) {  // but 1, where there is another
+  for (int divisor = 2; divisor * divisor <= of; ++divisor) {
+    if (of % divisor == 0) return divisor;
+  }
+  return of;
+}
+
+bool needs_as_much_memory(const Program& a, const Program& b) {
+  return a.ops == b.ops && a.values == b.values && a.scratch == b.scratch;
+}
+
+// Compares the rank that needs most, so that all can run with what the fix names.
+void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t budget, const char* key) {
+  if (budget == 0) return;
+  program::Peak peak;
+  int rank = 0;
+  for (size_t i = 0; i < steps.size(); ++i) {
+    if (i > 0 && needs_as_much_memory(steps[i], steps[i - 1])) continue;
+    program::Peak one = budget_peak(steps[i], tier);
+    if (one.bytes <= peak.bytes) continue;
+    peak = std::move(one);
+    rank = steps[i].rank;
+  }
+  if (peak.bytes <= budget) return;
+  constexpr int64_t kStep = 1024;
+  throw Error(Code::kOverBudget, "rank " + std::to_string(rank) + " needs up to " +
+                                     format_bytes(static_cast<double>(peak.bytes)) + ", but " + key + " = " +
+                                     format_bytes(static_cast<double>(budget)) + "\n" + memory_table(peak) +
+                                     "  fix: a smaller train.micro_batch, or " + key + " = \"" +
+                                     std::to_string((peak.bytes + kStep - 1) / kStep) + "KiB\"");
+}
+
+}  // namespace
+
+void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) {
+  check_budget(steps, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
+  check_budget(steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
+}
+
+program::SlotRules slot_rules(const spec::RunFile& run) {
+  const int64_t ahead = run.strategy.prefetch == spec::kAuto ? 1 : run.strategy.prefetch;
+  return {.gather_buffers = static_cast<int>(ahead) + 1};
+}
+
+bool needs_norm(const spec::RunFile& run) {
+  return run.optimizer.clip > 0 || run.health.check_finite || run.strategy.precision == "fp16";
+}
+
+int64_t groups_kept_whole(const spec::RunFile& run) {
+  return run.strategy.keep_whole == spec::kAuto ? 0 : run.strategy.keep_whole;
+}
+
+int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
+  return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
+}
+
+int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
+  if (zero_stage(run, layout) == 0) return kNoAxis;
+  return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
+}
+
+std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
+  std::vector<Row> rows;
+  program::Proof proof = {.summed = layout.data_ranks() == 1,
+                          .stages_summed = false,
+                          .rows_summed = false,
+                          .copies_summed = false,
+                          .split = false,
+                          .clipped = false,
+                          .released = false};
+  const auto add = [&](std::unique_ptr<Strategy> strategy) { rows.push_back({std::move(strategy), proof}); };
+  std::vector<int> layers;
+  for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
+  add(std::make_unique<MicroBatches>(layout.micro_batches));
+  const Stages stages = stages_of(model, layout.pp, layout.pipeline);
+  const std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, layout.pp * layout.pipeline.stages_per_rank);
+  if (layout.pp > 1) {
+    spec::PipelineOrder order = pipeline_order(run, layout);
+    if (order.splits_backward()) add(std::make_unique<SplitBackward>(model));
+    proof.staged = true;
+    add(std::make_unique<PipelineParallel>(layout.stage, stage_of_blocks, std::move(order), run.strategy.pipeline));
+  }
+  // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
+  const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
+  if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers)))
+    add(std::make_unique<Recompute>(every, layers, stage_of_blocks));
+  const bool split = model.is_split() && layout.tensor != kNoAxis;
+  if (split) {
+    proof.split = true;
+    add(std::make_unique<TensorParallel>(layout.tensor, model, run.strategy.keep_gathered));
+    if (run.strategy.interleave_micro_batches > 1)
+      add(std::make_unique<Interleave>(static_cast<int>(run.strategy.interleave_micro_batches), model));
+  }
+  const int axis = shard_axis(run, layout);
+  // Of copies of shards, gradients are summed over the shards first.
+  const bool hybrid = axis != kNoAxis && axis != layout.data;
+  if (layout.data_ranks() > 1) {
+    proof.summed = !hybrid, proof.summed_over = axis;
+    add(std::make_unique<DataParallel>(axis == kNoAxis ? layout.data : axis, run.strategy.bucket));
+  }
+  if (axis != kNoAxis) {
+    const int stage = zero_stage(run, layout);
+    proof.shard_axis = axis;
+    add(std::make_unique<Zero1>(axis));
+    if (stage >= 2) add(std::make_unique<Zero2>(axis));
+    if (stage >= 3) add(std::make_unique<Zero3>(axis, groups_kept_whole(run), layers));
+  }
+  if (hybrid) {
+    proof.summed = true;
+    add(std::make_unique<Replicas>(layout.mesh.find("dp")));
+  }
+  proof.stages_summed = true;
+  if (layout.tied != kNoAxis) {
+    add(std::make_unique<SharedGroups>(layout.tied, stages.shared));
+  }
+  proof.rows_summed = true;
+  if (const std::vector<int> shared = groups_of_sequence_blocks(model); split && !shared.empty())
+    add(std::make_unique<SharedGroups>(layout.tensor, shared));
+  proof.copies_summed = true;
+  const std::vector<int> copied = split ? groups_of_copies(model) : std::vector<int>{};
+  if (!copied.empty()) add(std::make_unique<SharedGroups>(layout.keys, copied));
+  if (needs_norm(run)) {
+    proof.clipped = true;
+    std::set<int> cut;
+    for (const spec::BlockShape& block : model.blocks) {
+      if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+    }
+    add(std::make_unique<GradientClipping>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis, layout.keys},
+                                           stages.counted, cut, std::set<int>(copied.begin(), copied.end())));
+  }
+  if (run.strategy.offload == "states") add(std::make_unique<HostStates>(model.compute == DType::kF32));
+  return rows;
+}
+
+std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
+  const auto& strategy = run.strategy;
+  const std::pair<const char*, int> axes[] = {{"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
+  for (const auto& [key, size] : axes) {
+    if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
+  }
+  if (strategy.offload != "none" && strategy.offload != "states")
+    return "strategy.offload = \"" + strategy.offload + "\" has no rewrite";
+  if (strategy.compression != "none") return "strategy.compression = \"" + strategy.compression + "\" has no rewrite";
+  return "";
+}
+
+Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
+  Program step = program::plain_step(run, model, layout, rank);
+  for (const Row& row : strategy_rows(run, model, layout)) step = row.strategy->rewrite(std::move(step));
+  return assign_slots(add_releases(std::move(step)), slot_rules(run));
+}
+
+std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
+                                        const spec::Layout& layout) {
+  const program::Expectation expected = expectation(model, layout);
+  std::vector<Program> steps;
+  for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
+  const std::vector<Row> rows = strategy_rows(run, model, layout);
+  prove(steps, expected, rows[0].establishes, "the plain step");
+  for (const Row& row : rows) {
+    for (Program& step : steps) step = row.strategy->rewrite(std::move(step));
+    prove(steps, expected, row.establishes, row.strategy->name());
+  }
+  for (Program& step : steps) step = assign_slots(add_releases(std::move(step)), slot_rules(run));
+  program::Proof all = rows.back().establishes;
+  all.released = true;
+  prove(steps, expected, all, "releases and slots");
+  std::vector<Program> forward;
+  for (const Program& step : steps) forward.push_back(program::forward_only(step));
+  program::Expectation losses = expected;
+  losses.trains = false;
+  prove(forward, losses, all, "leaving all but the losses out");
+  check_budgets(steps, run);
+  return steps;
+}
+
+std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage, 0); }
+
+bool is_proved_itself(const Program& step, const spec::Layout& layout) {
+  return layout.world_size <= kProvedWorld &&
+         step.ops.size() * static_cast<size_t>(layout.world_size) <= kMostProvedOps;
+}
+
+Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
+  const auto two = [](int size) { return std::min(size, 2); };
+  // Where ranks hold copies of keys, two axes lie in that of tensor parallelism.
+  const int copies = spec::key_copies(run), keys = smallest_divisor(layout.tp / copies);
+  const int tensor = copies > 1 ? keys * smallest_divisor(copies) : smallest_divisor(layout.tp);
+  // An order in a file is of these stages and micro-batches alone.
+  const bool whole = !spec::order_file_of(run).empty();
+  const int stages = whole ? layout.pp : std::min(layout.pp, 3);
+  Quotient out{run, stages * two(layout.dp) * two(layout.fsdp) * tensor};
+  if (copies > 1) out.run.model.kv_heads = keys;
+  out.run.mesh.pp = stages;
+  out.run.mesh.dp = two(layout.dp), out.run.mesh.fsdp = two(layout.fsdp), out.run.mesh.tp = tensor;
+  // Two groups of those that an order lets take turns, and one more.
+  const int64_t turns = std::max<int64_t>(2 * stages, run.strategy.interleave_micro_batches);
+  const int64_t micro_batches = whole ? layout.micro_batches : std::min<int64_t>(layout.micro_batches, turns + 1);
+  out.run.train.micro_batch = layout.micro_batch;
+  out.run.train.batch = micro_batches * layout.micro_batch * two(layout.dp) * two(layout.fsdp);
+  if (run.model.frozen == "none")  // whose patterns may name any layer
+    out.run.model.layers =
+        std::min<int64_t>(run.model.layers, std::max(2 * stages * layout.pipeline.stages_per_rank, 4));
+  out.run.memory = {};
+  return out;
+}
+
+std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout, const Program& step) {
+  if (is_proved_itself(step, layout)) return "";
+  const Quotient quotient = quotient_of(run, layout);
+  return std::to_string(quotient.ranks) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
+         summary(spec::resolve_mesh(quotient.run, quotient.ranks)) + ")";
+}
+
+std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
+                                     const spec::Layout& layout, const std::vector<int>& ranks) {
+  std::vector<Program> steps = {compile_step(run, model, layout, ranks.at(0))};
+  if (is_proved_itself(steps[0], layout)) {
+    const std::vector<Program> all = compile_and_verify(run, model, layout);
+    steps.clear();
+    for (const int rank : ranks) steps.push_back(all[static_cast<size_t>(rank)]);
+    return steps;
+  }
+  for (size_t i = 1; i < ranks.size(); ++i) steps.push_back(compile_step(run, model, layout, ranks[i]));
+  check_budgets(steps, run);
+  const Quotient quotient = quotient_of(run, layout);
+  const spec::Layout small = spec::resolve_mesh(quotient.run, quotient.ranks);
+  compile_and_verify(quotient.run, spec::program_table(quotient.run, small.micro_batch), small);
+  return steps;
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,84 @@
+#include "herd/topology/load_topology.h"
+
+#include <filesystem>
+#include <fstream>
+#include <map>
+
+#include "herd/base/error.h"
+#include "herd/topology/presets.h"
+#include "herd/topology/topology_text.h"
+
+namespace herd {
+namespace {
+
+constexpr size_t kShownRanks = 64;
+constexpr size_t kMostBytes = 64 << 20;  // 100,000 different hosts take 40 MB
+
+// "  fix: .. placement 0 0 1 1", the hosts numbered in the order of their first ranks.
+std::string fix_of_placement(const std::vector<int>& hosts) {
+  std::map<int, int> numbers;
+  std::string placement;
+  for (const int host : hosts) {
+    placement += " " + std::to_string(numbers.emplace(host, static_cast<int>(numbers.size())).first->second);
+  }
+  const std::string how = "\n  fix: " + std::to_string(numbers.size()) + " hosts or more";
+  return hosts.size() > kShownRanks ? how : how + ", and ranks where they run: placement" + placement;
+}
+
+}  // namespace
+
+Topology load_topology(const std::string& name) {
+  if (const auto known = preset(name)) return *known;
+  std::error_code problem;
+  std::ifstream in;
+  if (!std::filesystem::is_directory(name, problem)) in.open(name);
+  if (!in.is_open()) {
+    throw Error(Code::kBadConfig,
+                name +
+                    ": no file that can be read, nor a preset\n  fix: a file of docs/formats/topology.md, or "
+                    "torus:4x4, mesh:4x4, hosts:4x8 or racks:2x4x8");
+  }
+  std::string text(kMostBytes + 1, '\0');
+  in.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(in.gcount()));
+  if (text.size() > kMostBytes) {
+    throw Error(Code::kBadConfig, name + ": a topology has at most " + std::to_string(kMostBytes) +
+                                      " B, but it has more\n  fix: fewer hosts and tiers");
+  }
+  try {
+    return parse_topology(text);
+  } catch (const Error& error) {
+    throw Error(error.code(), name + ": " + error.message());
+  }
+}
+
+void check_topology_of_ranks(const Topology& topology, int num_ranks, const std::vector<int>& hosts) {
+  if (topology.num_ranks() != num_ranks) {
+    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has " + std::to_string(topology.num_ranks()) +
+                                      " ranks, but the job has " + std::to_string(num_ranks) +
+                                      "\n  fix: " + std::to_string(topology.num_ranks()) + " ranks, or a topology of " +
+                                      std::to_string(num_ranks));
+  }
+  if (hosts.empty()) return;
+  const std::vector<int> given = topology.host_of_ranks();
+  std::map<int, Rank> first;  // rank of each host of the topology
+  for (Rank rank = 0; rank < num_ranks; ++rank) {
+    const auto at = static_cast<size_t>(rank);
+    const Rank with = first.emplace(given[at], rank).first->second;
+    if (hosts[at] == hosts[static_cast<size_t>(with)]) continue;
+    throw Error(Code::kBadConfig, "topology \"" + topology.name + "\" has ranks " + std::to_string(with) + " and " +
+                                      std::to_string(rank) + " on one host, but they run on two" +
+                                      fix_of_placement(hosts));
+  }
+}
+
+bool cuts_hosts(const Topology& topology, const std::vector<int>& hosts) {
+  const std::vector<int> given = topology.host_of_ranks();
+  std::map<int, int> part;  // of the topology's hosts, the first of each real one
+  for (size_t rank = 0; rank < given.size(); ++rank) {
+    if (part.emplace(hosts.empty() ? 0 : hosts[rank], given[rank]).first->second != given[rank]) return true;
+  }
+  return false;
+}
+
+}  // namespace herd

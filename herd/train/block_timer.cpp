@@ -1,0 +1,154 @@
+#include "herd/train/block_timer.h"
+
+#include <ATen/ops/arange.h>
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "herd/base/midmean.h"
+#include "herd/program/excerpts.h"
+#include "herd/program/passes.h"
+#include "herd/train/shared_error.h"
+
+namespace herd::train {
+namespace {
+
+using program::OpKind;
+
+constexpr int kLayers = 2;  // in turn, so that the weights of one don't stay in the cache
+constexpr double kActivation = 1e-2, kWeight = 1e-3;
+
+// Those of the first and the last layer, and of kLayers between.
+std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable& table) {
+  std::map<int, std::set<int>> layers;  // that this rank runs
+  for (const program::Op& op : step.ops) {
+    if (op.kind == OpKind::kForward || op.kind == OpKind::kLoss)
+      layers[table.blocks[static_cast<size_t>(op.block)].layer].insert(op.block);
+  }
+  std::set<int> chosen;
+  int between = 0;
+  for (auto layer = layers.rbegin(); layer != layers.rend(); ++layer) {
+    const bool end = layer->first == 0 || layer->first == table.blocks.back().layer;
+    if (end || between++ < kLayers) chosen.merge(layer->second);
+  }
+  return chosen;
+}
+
+// Figures are of forward; a graph that is computed again takes as long.
+OpKind timed_as(OpKind kind) {
+  return kind == OpKind::kRecompute ? OpKind::kForward : kind == OpKind::kBackwardWeight ? OpKind::kBackward : kind;
+}
+
+runtime::StepInput made_up_tokens(const spec::RunFile& run, int64_t rows) {
+  const at::Tensor ids =
+      at::arange(rows * run.model.context, at::kLong).mul_(7919).remainder_(run.model.vocab).view({rows, -1});
+  std::vector<int64_t> samples(static_cast<size_t>(rows));
+  std::iota(samples.begin(), samples.end(), 0);
+  return {.micro_batches = {{ids, ids, samples}}, .weight = kWeight};
+}
+
+}  // namespace
+
+BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
+                       const runtime::Chain& chain, runtime::FlatParameters& parameters,
+                       const runtime::AxisGroups& groups, Communicator& comm)
+    : run_(run),
+      layout_(layout),
+      table_(spec::program_table(run, layout.micro_batch)),
+      comm_(comm),
+      bindings_(chain, parameters, groups, {}, {.width = run.model.width}),
+      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings(),
+                [&groups](const Error& error) { tell_peers(groups.world(), error); }) {}
+
+runtime::BindingTable BlockTimer::bindings() {
+  runtime::BindingTable table = bindings_.table();
+  table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
+    bindings_.put(op.writes[0], bindings_.empty(op.writes[0]).fill_(kActivation));
+    return nullptr;
+  };
+  return table;
+}
+
+void BlockTimer::run() {
+  bindings_.begin_step(made_up_tokens(run_, layout_.micro_batch));
+  comm_.barrier({.name = "calibration"});
+  executor_.run(0);
+  executor_.drain();
+  totals_.push_back(0);
+  for (const runtime::OpTime& time : executor_.times()) {
+    const program::Op& op = executor_.program().ops[static_cast<size_t>(time.op)];
+    if (!is_pass(op)) continue;
+    auto& times = times_[{timed_as(op.kind), op.block}];
+    if (op.kind == OpKind::kBackwardWeight)  // the other half of the one before it
+      times.back() += time.end_us - time.begin_us;
+    else
+      times.push_back(time.end_us - time.begin_us);
+    totals_.back() += time.end_us - time.begin_us;
+  }
+}
+
+void BlockTimer::forget() {
+  times_.clear();
+  totals_.clear();
+}
+
+double BlockTimer::arithmetic(Op op) const {
+  const auto& shape = table_.blocks[static_cast<size_t>(op.second)];
+  const spec::Cost& cost = op.first == OpKind::kBackward ? shape.backward : shape.forward;
+  return cost.matmul_flops + cost.attention_flops;
+}
+
+// Over what ranks timed of blocks [first, last]: microseconds, for each flop where these do any.
+double BlockTimer::mean_of(OpKind kind, int first, int last) {
+  std::vector<double> sums = {0, 0, 0};  // microseconds, flops, blocks
+  for (int b = first; b <= last; ++b) {
+    const auto timed = times_.find({kind, b});
+    if (timed == times_.end()) continue;
+    sums[0] += midmean(timed->second);
+    sums[1] += arithmetic(timed->first);
+    sums[2] += 1;
+  }
+  comm_.all_reduce(sums, {.name = "calibration"});
+  const double over = sums[1] > 0 ? sums[1] : sums[2];
+  return over > 0 ? sums[0] / over : 0;
+}
+
+std::map<BlockTimer::Op, double> BlockTimer::figures() {
+  std::map<Op, double> figures;
+  const int last = static_cast<int>(table_.blocks.size()) - 1;
+  const auto fill = [&](OpKind kind, int from, int to) {
+    const double mean = mean_of(kind, from, to);
+    for (int b = from; b <= to; ++b) {
+      const double flops = arithmetic({kind, b});
+      figures[{kind, b}] = mean * (flops > 0 ? flops : 1);
+    }
+  };
+  int inner = 0, outer = 0;  // blocks of the first layer, and before the last one
+  for (const spec::BlockShape& block : table_.blocks) {
+    inner += block.layer == 0 ? 1 : 0;
+    outer += block.layer < table_.blocks.back().layer ? 1 : 0;
+  }
+  for (const OpKind kind : {OpKind::kForward, OpKind::kBackward}) {
+    fill(kind, 0, inner - 1);
+    fill(kind, inner, outer - 1);
+    if (outer < last) fill(kind, outer, last - 1);
+  }
+  fill(OpKind::kLoss, last, last);
+  return figures;
+}
+
+double BlockTimer::slowest(const std::map<Op, double>& figures) {
+  double expected = 0;
+  for (const auto& [op, times] : times_)
+    expected += figures.at(op) * static_cast<double>(times.size()) / static_cast<double>(totals_.size());
+  std::vector<double> longest;
+  for (const double total : totals_) longest.push_back(expected > 0 ? total / expected : 0);
+  std::vector<double> sum = longest, ratios;
+  comm_.all_reduce(longest, {.op = ReduceOp::kMax, .name = "calibration"});
+  comm_.all_reduce(sum, {.name = "calibration"});
+  for (size_t i = 0; i < sum.size(); ++i) ratios.push_back(longest[i] * comm_.size() / sum[i]);
+  return midmean(ratios);
+}
+
+}  // namespace herd::train

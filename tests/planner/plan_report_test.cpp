@@ -1,0 +1,92 @@
+#include "herd/planner/plan_report.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <nlohmann/json.hpp>
+
+namespace herd::planner {
+namespace {
+
+using testing::HasSubstr;
+using testing::Not;
+
+Plan plan_of(const std::string& name, int ranks, int64_t budget, std::vector<std::string> overrides = {}) {
+  Plan plan;
+  plan.name = name;
+  plan.run = spec::parse_run_file(std::string(std::getenv("HERD_SOURCE_DIR")) + "/share/herd/models/" + name + ".toml",
+                                  overrides);
+  plan.ranks = ranks;
+  plan.cluster = with_ranks(small_server(2), ranks);
+  plan.budget.device = budget;
+  plan.prediction = predict(plan.run, ranks, plan.cluster);
+  if (!plan.fits()) plan.suggestions = suggest_changes(plan.run, ranks, plan.cluster, {.budget = plan.budget});
+  return plan;
+}
+
+TEST(PlanText, HasTheTableTheVerdictAndTheWayOut) {
+  const std::string text = plan_text(plan_of("gpt-162m", 2, int64_t{2} << 30));
+  for (const char* part :
+       {"gpt-162m: gpt, 12 layers of width 768, 162 M parameters, fp32", "2 ranks = dp 2", "optimizer states",
+        "does not fit: ", "what would make it fit, cheapest first:", "simulating it", "sent by a rank", "on dp"})
+    EXPECT_THAT(text, HasSubstr(part));
+  const std::string fitting = plan_text(plan_of("gpt-162m", 2, int64_t{8} << 30));
+  EXPECT_THAT(fitting, HasSubstr("\nfits: "));
+  EXPECT_THAT(fitting, Not(HasSubstr("what would make it fit")));
+  EXPECT_THAT(plan_text(plan_of("gpt-162m", 1, 0)), HasSubstr("no budget is stated"));
+}
+
+TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
+  Plan plan = plan_of("gpt-162m", 1, 0);
+  plan.tokens = 1e9;
+  EXPECT_THAT(plan_text(plan), HasSubstr("6PT = 9.75e+17 FLOP"));
+  const auto json = nlohmann::json::parse(plan_json(plan));
+  EXPECT_DOUBLE_EQ(json["training_days"].get<double>() * 86400 * plan.prediction.tokens_per_s(), 1e9);
+}
+
+TEST(PlanText, SaysHowManyDevicesATrainingNeeds) {
+  Plan plan = plan_of("gpt-162m", 2, 0);
+  plan.tokens = 1e9;
+  plan.days = 2;
+  EXPECT_THAT(plan_text(plan), HasSubstr("as this run is predicted to keep up"));
+  plan.flops = 1e12;
+  EXPECT_THAT(plan_text(plan), HasSubstr("6 devices, 1 TFLOP/s each as stated"));  // 5.64
+}
+
+TEST(PlanEquations, StandInTextAndPage_AndSayWhatHerdDoesNotRun) {
+  const Plan plan = plan_of("gpt-162m", 4, 0, {"mesh.tp=2"});
+  const std::string text = equations_text(plan), page = plan_page(plan);
+  for (const char* part : {"ZeRO over 2 ranks", "2 + 2 + 4 + 4 + 4 + 4 = 20", "not run by herd yet", "19sbh",
+                           "recompute of every K layers", "data-parallel traffic", "ZeRO++"}) {
+    EXPECT_THAT(text, HasSubstr(part));
+    EXPECT_THAT(page, HasSubstr(part));
+  }
+  EXPECT_THAT(equations_text(plan_of("gpt-162m", 1, 0)), Not(HasSubstr("ZeRO++")));  // nobody to send to
+  const std::string t5 = equations_text(plan_of("t5-base", 1, 0));
+  EXPECT_THAT(t5, HasSubstr("= 16"));
+  EXPECT_THAT(t5, Not(HasSubstr("activations of one layer")));
+}
+
+TEST(PlanJson, HoldsTheSameFigures) {
+  const Plan plan = plan_of("gpt-162m", 2, int64_t{2} << 30);
+  const auto json = nlohmann::json::parse(plan_json(plan));
+  EXPECT_EQ(json["plan"], 1);
+  EXPECT_EQ(json["parameters"], 162447360);
+  EXPECT_EQ(json["method"], "simulated");
+  EXPECT_EQ(json["device_bytes"]["total"], plan.prediction.device.total());
+  EXPECT_EQ(json["fits"], false);
+  EXPECT_EQ(json["remedies"].size(), plan.suggestions.size());
+  EXPECT_EQ(json["bytes_sent"]["dp"], plan.prediction.sent.at("dp"));
+}
+
+TEST(PlanPage, LoadsNothing) {
+  const std::string page = plan_page(plan_of("gpt-162m", 2, int64_t{2} << 30));
+  EXPECT_THAT(page, HasSubstr("What would make it fit"));
+  EXPECT_THAT(page, HasSubstr("<svg"));
+  for (const char* outside : {"<script", "<link", "src=", "href=", "@import", "url("})
+    EXPECT_THAT(page, Not(HasSubstr(outside)));
+}
+
+}  // namespace
+}  // namespace herd::planner

@@ -1,0 +1,126 @@
+#include "herd/strategies/strategy_table.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "herd/base/error.h"
+#include "herd/program/memory_bound.h"
+#include "herd/program/program_text.h"
+#include "tests/golden.h"
+
+namespace herd::strategies {
+namespace {
+
+spec::RunFile two_layers(int64_t batch, int64_t micro_batch, bool tied) {
+  spec::RunFile run;
+  run.model = {.layers = 2, .width = 8, .heads = 2, .context = 4, .vocab = 16, .tie_embeddings = tied};
+  run.train.batch = batch;
+  run.train.micro_batch = micro_batch;
+  run.strategy.bucket = 4096;
+  return run;
+}
+
+TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
+  int index = 0;
+  for (const bool tied : {false, true}) {
+    for (const int world : {1, 2, 3, 4, 8, 9, 16}) {
+      for (const int64_t micro_batches : {1, 2, 5}) {
+        for (const int64_t bucket : {1, 4096, 1 << 30}) {
+          if (index++ % one_in(1, 5) != 0) continue;
+          spec::RunFile run = two_layers(world * micro_batches, 1, tied);
+          run.strategy.bucket = bucket;
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, world));
+          ASSERT_EQ(static_cast<int>(steps.size()), world);
+          EXPECT_EQ(steps[0], compile_step(run, spec::model_table(run, 1), spec::resolve(run, world), 0));
+          EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
+        }
+      }
+    }
+  }
+}
+
+TEST(Strategies, AskForNoNorm_WhereNobodyClipsOrStopsByIt) {
+  for (const int64_t pp : {1, 2}) {
+    for (const int zero : {0, 1, 2, 3}) {
+      for (const char* offload : {"none", "states"}) {
+        spec::RunFile run = two_layers(8, 1, true);
+        run.mesh.pp = pp;
+        run.strategy.zero = zero;
+        run.strategy.offload = offload;
+        const auto norms = [&] {
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, 4));
+          return std::count_if(steps[0].ops.begin(), steps[0].ops.end(), [](const program::Op& op) {
+            return op.kind == program::OpKind::kNorm || op.kind == program::OpKind::kClip;
+          });
+        };
+        run.optimizer.clip = 0;
+        EXPECT_GT(norms(), 0) << "health.check_finite";
+        run.health.check_finite = false;
+        EXPECT_EQ(norms(), 0);
+        run.strategy.precision = "fp16";
+        EXPECT_GT(norms(), 0) << "a step that overflows is skipped";
+      }
+    }
+  }
+}
+
+TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
+  spec::RunFile run = two_layers(2, 1, true);
+  run.memory.device_budget = 1000;
+  try {
+    compile_and_verify(run, spec::model_table(run, 1), spec::resolve(run, 2));
+    FAIL();
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+    EXPECT_THAT(error.message(), testing::HasSubstr("but memory.device_budget = 1000 B"));
+    EXPECT_THAT(error.message(), testing::HasSubstr("\n  states "));
+  }
+}
+
+std::string refusal(const spec::RunFile& run, int ranks) {
+  try {
+    programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, ranks), {ranks - 1});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Code::kOverBudget);
+    return error.message();
+  }
+  return "";
+}
+
+TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
+  for (const int ranks : {2, kProvedWorld, kProvedWorld + 1, 64}) {
+    spec::RunFile run = two_layers(ranks, 1, true);
+    run.memory.device_budget = 1000;
+    EXPECT_THAT(refusal(run, ranks), testing::HasSubstr("memory.device_budget = 1000 B")) << ranks;
+    run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
+    EXPECT_EQ(refusal(run, ranks), "") << ranks;
+  }
+}
+
+TEST(Strategies, TabulateAllThatDoesNotFit_TheScratchOfAnOpToo) {
+  spec::RunFile run = two_layers(2, 1, true);
+  run.memory.device_budget = 1000;
+  EXPECT_THAT(refusal(run, 2), testing::HasSubstr("\n  scratch of the op "));
+}
+
+TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
+  spec::RunFile run = two_layers(2000, 1, true);
+  run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
+  const auto begin = std::chrono::steady_clock::now();
+  const auto steps = programs_of_run(run, spec::model_table(run, 1), spec::resolve(run, 1), {0});
+  EXPECT_GT(steps[0].ops.size(), 20000u);
+  EXPECT_FALSE(is_proved_itself(steps[0], spec::resolve(run, 1)));
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+}
+
+TEST(Strategies, WriteTheGoldenStep) {
+  const spec::RunFile run = two_layers(4, 1, true);
+  testing_support::expect_golden("tests/strategies/golden/data_parallel_dp2_mb2_tied.txt",
+                                 to_text(compile_step(run, spec::model_table(run, 1), spec::resolve(run, 2), 0)));
+}
+
+}  // namespace
+}  // namespace herd::strategies
