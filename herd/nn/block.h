@@ -74,11 +74,15 @@ struct LossResult {
   Tuple dx = {};      // gradient of weight * sum for each input tensor; empty without gradients
 };
 
+class DeferredGradients;
+
 class LossBlock : public Block {
  public:
   // x as the block before gives it; targets int64 [B, T], a negative one is not counted. With gradients, the groups'
-  // gradients must be attached; contributions are added as Parameter::take_beta() says, and left complete.
-  virtual LossResult loss(const Tuple& x, const at::Tensor& targets, const Context& context, bool with_gradients) = 0;
+  // gradients must be attached; contributions are added as Parameter::take_beta() says, and left complete. With `later`
+  // those of weights are left to it, which keeps the gradients of all logits until they are made.
+  virtual LossResult loss(const Tuple& x, const at::Tensor& targets, const Context& context, bool with_gradients,
+                          DeferredGradients* later = nullptr) = 0;
   // forward() gives the logits [B, T, V]: for sampling, where T is small.
 
  protected:

@@ -9,6 +9,7 @@
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/comm/communicator.h"
+#include "herd/nn/deferred_gradients.h"
 #include "herd/nn/half_products_internal.h"
 #include "herd/nn/linear.h"
 
@@ -117,13 +118,17 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
   const std::vector<int64_t> chunk_sizes = {chunks == 0 ? 0 : (N + chunks - 1) / chunks, V};
   const bool is_16_bit = n_ND.scalar_type() != at::kFloat;
-  const at::Tensor buffer = at::empty(chunk_sizes, n_ND.options().dtype(at::kFloat));
-  const at::Tensor narrow_buffer = is_16_bit ? at::empty(chunk_sizes, n_ND.options()) : buffer;
+  DeferredGradients* later = options.with_gradients ? options.later : nullptr;
+  const at::Tensor all_NV = later != nullptr ? at::empty({N, V}, n_ND.options()) : at::Tensor();
+  const at::Tensor buffer =
+      later == nullptr || is_16_bit ? at::empty(chunk_sizes, n_ND.options().dtype(at::kFloat)) : at::Tensor();
+  const at::Tensor narrow_buffer = later == nullptr && is_16_bit ? at::empty(chunk_sizes, n_ND.options()) : buffer;
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
     const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
                      counted_C = counted.narrow(0, begin, size);
-    at::Tensor logits = buffer.narrow(0, 0, size), products = narrow_buffer.narrow(0, 0, size);
+    at::Tensor products = later != nullptr ? all_NV.narrow(0, begin, size) : narrow_buffer.narrow(0, 0, size);
+    at::Tensor logits = later != nullptr && !is_16_bit ? products : buffer.narrow(0, 0, size);
     if (in_fp32) {
       products_in_fp32(logits, n, w_VD);
     } else {
@@ -148,8 +153,9 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       dn.copy_(products_in_fp32(logits, w_VD));
     else
       at::mm_out(dn, products, w_VD);
-    add_weight_gradient(weight_VD, products, n);
+    if (later == nullptr) add_weight_gradient(weight_VD, products, n);
   }
+  if (later != nullptr) later->add([all_NV, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_NV, n_ND); });
   return result;
 }
 

@@ -2,8 +2,9 @@
 //   n_ND -> logits = n W^T (N, V);  loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
 //   dlogits_ij = weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is used over and over and turned into its own gradient in place, so the logits are
-// never held twice; with 16-bit weights the products are 16-bit, and softmax and loss are computed in a second buffer
-// of fp32. 6*N*V*D FLOP with gradients, 2*N*V*D without.
+// never held twice; where the product dW is left to later, all of them are held until it is made. With 16-bit weights
+// the products are 16-bit, and softmax and loss are computed in a second buffer of fp32. 6*N*V*D FLOP with gradients,
+// 2*N*V*D without.
 //   Ranks may share the vocabulary: each has the logits of its words alone, and of each row tells the others its
 //   maximum m_r, its sum s_r = sum_j exp(logit_j - m_r) and the target's logit, one gather of 3 numbers a row and
 //   chunk: loss = M + log(sum_r s_r exp(m_r - M)) - logit_target with M = max m_r. dn is then a partial sum.
@@ -24,7 +25,8 @@ struct SharedVocabulary {
 struct CrossEntropyOptions {
   bool with_gradients = true;
   double weight = 1;
-  int64_t chunk_bytes = 64 << 20;  // of the fp32 logits; at least one token
+  DeferredGradients* later = nullptr;  // makes dW, from the gradients of all logits; null: at once
+  int64_t chunk_bytes = 64 << 20;      // of the fp32 logits; at least one token
   SharedVocabulary shared = {};
 };
 

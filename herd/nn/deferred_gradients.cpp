@@ -26,7 +26,7 @@ void DeferredGradients::make() {
 
 DeferScope::DeferScope(DeferredGradients* later, const std::vector<std::shared_ptr<ParameterGroup>>& groups) {
   current_pass = later;
-  if (later != nullptr) later->groups_ = groups;
+  if (later != nullptr) later->complete(groups);
 }
 
 DeferScope::~DeferScope() { current_pass = nullptr; }

@@ -21,11 +21,12 @@ class DeferredGradients {
 
   // `work` holds what it needs, and adds to a gradient that is attached when it runs.
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
+  // Groups whose gradients are complete once these have been made.
+  void complete(const std::vector<std::shared_ptr<ParameterGroup>>& groups) { groups_ = groups; }
   // Makes them, in the order of the pass, lets go what they needed, and completes the groups' gradients.
   void make();
 
  private:
-  friend struct DeferScope;
   std::vector<std::function<void()>> work_;
   std::vector<std::shared_ptr<ParameterGroup>> groups_;
 };

@@ -5,6 +5,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/nn/chunked_cross_entropy.h"
+#include "herd/nn/deferred_gradients.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/embedding.h"
 #include "herd/nn/linear.h"
@@ -99,7 +100,8 @@ CutHead::CutHead(GroupList groups, Parameter& projection_VD)
 
 Tuple CutHead::forward(const Tuple& n_RD, const Context&) { return {linear(n_RD.at(0), projection_VD_)}; }
 
-LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients) {
+LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
+                         DeferredGradients* later) {
   HERD_CHECK(context.tensor != nullptr, "a vocabulary that is cut has ranks that share it");
   const ParameterSpec& spec = projection_VD_.spec();
   const at::Tensor n = n_RD.at(0).detach();
@@ -107,10 +109,14 @@ LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const 
       n, projection_VD_, targets_BT.reshape({-1}),
       {.with_gradients = with_gradients,
        .weight = context.weight,
+       .later = later,
        .shared = {.ranks = context.tensor, .first = spec.spans.at(0).begin, .words = spec.of_whole()[0]}});
   LossResult result{.sum = head.sum, .count = head.count};
   if (!with_gradients) return result;
-  for (const auto& group : groups()) group->finish_gradient();
+  if (later != nullptr)
+    later->complete(groups());
+  else
+    for (const auto& group : groups()) group->finish_gradient();
   result.dx = {head.dn_ND};
   return result;
 }

@@ -90,8 +90,8 @@ class CutHead final : public LossBlock {
  public:
   explicit CutHead(GroupList groups, Parameter& projection_VD);
   Tuple forward(const Tuple& n_RD, const Context& context) override;  // logits of this rank's words
-  LossResult loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context,
-                  bool with_gradients) override;
+  LossResult loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
+                  DeferredGradients* later = nullptr) override;
 
  private:
   Parameter& projection_VD_;

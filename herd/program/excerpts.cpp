@@ -12,7 +12,7 @@ namespace {
 
 bool backward_needs(const Value& value) {
   return value.kind == ValueKind::kGraph || value.kind == ValueKind::kActivationGradient ||
-         value.kind == ValueKind::kGradient;
+         value.kind == ValueKind::kGradient || value.kind == ValueKind::kPending;
 }
 
 // Puts a gather before each pass whose weights are whole for as long as they are used only; passes over one block that

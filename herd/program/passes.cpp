@@ -10,8 +10,9 @@ bool is_pass(const Op& op) {
 }
 
 double share_of_backward(const Op& op, const spec::BlockShape& block) {
-  const double all = block.backward.matmul_flops + block.backward.attention_flops;
-  const double weights = all > 0 ? block.backward.matmul_flops / 2 / all : 0;
+  const spec::Cost& whole = block.is_loss() ? block.forward : block.backward;
+  const double all = whole.matmul_flops + whole.attention_flops;
+  const double weights = all > 0 ? whole.matmul_flops / (block.is_loss() ? 3 : 2) / all : 0;
   if (op.kind == OpKind::kBackwardWeight) return weights;
   const bool splits = std::any_of(op.writes.begin(), op.writes.end(),
                                   [](const Value& value) { return value.kind == ValueKind::kPending; });
@@ -20,11 +21,25 @@ double share_of_backward(const Op& op, const spec::BlockShape& block) {
 
 spec::Cost cost_of(const Op& op, const spec::BlockShape& block) {
   if (!is_pass(op)) return {};
-  if (op.kind != OpKind::kBackward && op.kind != OpKind::kBackwardWeight) return block.forward;
-  spec::Cost cost = block.backward;
+  if (op.kind == OpKind::kForward || op.kind == OpKind::kRecompute) return block.forward;
+  spec::Cost cost = block.is_loss() ? block.forward : block.backward;
   const double share = share_of_backward(op, block);
   for (double* part : {&cost.matmul_flops, &cost.attention_flops, &cost.memory_bytes}) *part *= share;
   return cost;
+}
+
+int times_of(const spec::InnerCollective& one, const Op& op) {
+  switch (op.kind) {
+    case OpKind::kForward:
+    case OpKind::kRecompute:
+      return one.forward;
+    case OpKind::kBackward:
+      return one.backward;
+    case OpKind::kLoss:
+      return one.forward + one.backward;
+    default:
+      return 0;
+  }
 }
 
 }  // namespace herd::program

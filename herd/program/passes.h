@@ -10,10 +10,13 @@ namespace herd::program {
 bool is_pass(const Op& op);
 
 // Of an op of `block`; nothing for an op that is no pass. Of a backward in two halves, matrices take half of their
-// arithmetic for their weights.
+// arithmetic for their weights; of the loss, which runs them forward as well, a third.
 spec::Cost cost_of(const Op& op, const spec::BlockShape& block);
 
-// The share of a whole backward that an op of it is.
+// The share of a whole backward, or a whole loss, that an op of it is.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
+
+// How often an op of a block runs a collective within it.
+int times_of(const spec::InnerCollective& one, const Op& op);
 
 }  // namespace herd::program

@@ -39,7 +39,7 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
                             const Calibration& machine) {
   const auto pass = [&](OpKind kind) {
     const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
-    const double share = kind == OpKind::kBackward ? share_of_backward(op, block) : 1;
+    const double share = kind == OpKind::kForward ? 1 : share_of_backward(op, block);
     const spec::Cost cost = cost_of(op, block);
     const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
     const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
@@ -61,7 +61,7 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
     case OpKind::kBackward:
       return pass(op.kind);
     case OpKind::kBackwardWeight:
-      return pass(OpKind::kBackward);
+      return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
     case OpKind::kStep:
       if (machine.update_us_per_element > 0)
         return Work{{elements * machine.update_us_per_element / machine.threads, bytes}, true};
@@ -169,8 +169,7 @@ class Simulator {
                  double& latency_us) const {
     for (const spec::InnerCollective& one : block.inner) {
       const int axis = step.mesh.find(one.axis);
-      const int times =
-          (op.kind == OpKind::kBackward ? one.backward : one.forward) + (op.kind == OpKind::kLoss ? one.backward : 0);
+      const int times = times_of(one, op);
       if (axis == kNoAxis || times == 0) continue;
       const OpKind kind = one.reduces ? OpKind::kAllReduce : OpKind::kAllGather;
       const CollectivePrice price = cost_.price(kind, one.bytes, step.mesh, axis);

@@ -38,8 +38,9 @@ class LocalOp {
       case OpKind::kForward:
       case OpKind::kRecompute:
       case OpKind::kBackward:
-      case OpKind::kBackwardWeight:
         return work(0, model_.num_blocks() - 2);
+      case OpKind::kBackwardWeight:
+        return work(0, model_.num_blocks() - 1);
       case OpKind::kLoss:
         return work(model_.num_blocks() - 1, model_.num_blocks() - 1);
       case OpKind::kNorm:
@@ -187,7 +188,7 @@ class LocalOp {
           out.push_back(added_activation(value, differentiates && op.kind != OpKind::kBackwardWeight));
           break;
         case ValueKind::kPending:
-          out.push_back(made(value.kind, op.block, op.kind == OpKind::kBackward));
+          out.push_back(made(value.kind, op.block, op.kind == OpKind::kBackward || op.kind == OpKind::kLoss));
           break;
         case ValueKind::kLoss:
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));

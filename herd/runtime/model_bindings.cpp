@@ -247,8 +247,8 @@ void ModelBindings::loss(const Op& op, int64_t step) {
   const bool differentiates = std::any_of(op.writes.begin(), op.writes.end(), [](const program::Value& value) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
-  nn::LossResult result =
-      block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step), differentiates);
+  nn::LossResult result = block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step),
+                                     differentiates, second_half(op));
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // ranks that compute it together have the same
     output_.loss_sum += result.sum;
     output_.count += result.count;
@@ -269,16 +269,20 @@ void ModelBindings::backward(const Op& op) {
   for (const program::Value& value : op.reads) {
     if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find(value)};
   }
-  const bool splits = lists(op.writes, ValueKind::kPending, op.block);
-  nn::DeferredGradients* later = splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
   if (held.mapped().gathered) held.mapped().gathered->attach(this->inputs(op).at(0));
-  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, later);
+  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, second_half(op));
   for (const program::Value& value : op.writes) {
     if (value.kind != ValueKind::kActivationGradient) continue;
     const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
     const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
     put(value, adds ? find(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
   }
+}
+
+// What makes the gradients of weights later; null where the op does.
+nn::DeferredGradients* ModelBindings::second_half(const Op& op) {
+  const bool splits = lists(op.writes, ValueKind::kPending, op.block);
+  return splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
 }
 
 void ModelBindings::backward_weight(const Op& op) {

@@ -92,6 +92,7 @@ class ModelBindings {
   void loss(const program::Op& op, int64_t step);
   void recompute(const program::Op& op, int64_t step);
   void backward(const program::Op& op);
+  nn::DeferredGradients* second_half(const program::Op& op);
   void backward_weight(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);

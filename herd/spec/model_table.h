@@ -87,10 +87,12 @@ struct BlockShape {
   int64_t pending_bytes = 0;     // inputs and output gradients of its matrices, from which their gradients can be made
                                  // later than its input's; 0 where they are made at once
   int64_t split_scratch_bytes = 0;  // of that first half, beside graph and pending; negative, since these share inputs
+  int64_t late_scratch_bytes = 0;   // of the second half, beside pending
   int64_t score_bytes = 0;  // attention's T x T matrices: in graph_bytes, or with selective recompute in scratch
   bool backward_reads_weights = true;  // false: its gradients follow from indices alone
   Cost forward = {};                   // of the loss block: loss, input and weight gradients together
   Cost backward = {};                  // of the loss block: nothing
+  bool is_loss() const { return output_bytes == 0; }
   std::vector<InnerCollective> inner = {};
   int layer = -1;                // its place in the chain of whole layers: embedding 0, h.0 1, .., head last
   std::vector<int> inputs = {};  // activations it reads: 0 the tokens, b + 1 what block b gives; empty = that before it

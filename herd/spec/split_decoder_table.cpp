@@ -67,6 +67,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
   const int64_t piece = std::max(gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(D_, A_ / tp_));
+  block.late_scratch_bytes = std::max(late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(D_, A_ / tp_));
   block.backward.scratch_bytes =
       std::max({heads + R_ * A_ / tp_ * element_ + piece, product, 3 * matrices + masks - kept + heads});
   if (selective_) {
@@ -104,6 +105,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 6 * rf);
   const int64_t piece = std::max(gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_));
+  block.late_scratch_bytes = std::max(late_scratch(F_ / tp_, D_), late_scratch(D_, F_ / tp_));
   block.backward.scratch_bytes = std::max(rf + piece, product == 0 ? 0 : product + rf);
   return block;
 }
@@ -121,6 +123,9 @@ BlockShape TableBuilder::cut_head() const {
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
   block.forward.scratch_bytes = chunk * vocab * logit + gradient_piece(vocab, D_) + 8 * chunk * (3 + 3 * tp_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));
+  block.pending_bytes = R_ * (vocab + D_) * element_;
+  block.split_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
+  block.late_scratch_bytes = late_scratch(vocab, D_);
   const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
   block.inner = {{"tp", false, chunk * 3 * tp_ * 4, chunks, 0}};
   return block;

@@ -178,6 +178,8 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
   const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
                                   gradient_piece(D_, std::max(F_, A_) / tp_)});
+  block.late_scratch_bytes = std::max(
+      {late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(F_ / tp_, D_), late_scratch(D_, std::max(F_, A_) / tp_)});
   block.backward.scratch_bytes =
       std::max({(rf + rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
@@ -202,8 +204,24 @@ BlockShape TableBuilder::head(int dense) const {
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
   block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd + gradient_piece(vocab, D_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
+  block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_;
+  block.split_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
+  block.late_scratch_bytes = late_scratch(vocab, D_);
   block.inner = inner(1, 0, nullptr);
   return block;
+}
+
+// While the first half of a loss runs, beside the gradients of all logits: with 16 bits, one chunk of them in fp32.
+int64_t TableBuilder::first_half_of_loss(int64_t vocab) const {
+  const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
+  return (element_ == 4 ? 0 : chunk * vocab * 4) + (in_fp32_ ? 4 * (piece * D_ + chunk * (piece + D_)) : 0);
+}
+
+// While the gradient of a matrix is made from what is pending: a piece of a product that is added to an fp32 gradient,
+// or fp32 copies of fp16 inputs and of a piece of output gradients and product.
+int64_t TableBuilder::late_scratch(int64_t rows, int64_t columns) const {
+  if (in_fp32_) return 4 * (R_ * columns + std::min(kPieceRows, rows) * (R_ + columns));
+  return gradient_piece(rows, columns);
 }
 
 // Tensor parallel sums partial results of R*D; context parallel shows keys and values of all tokens to every rank.

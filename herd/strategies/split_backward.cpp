@@ -28,6 +28,7 @@ SplitBackward::SplitBackward(const spec::ModelTable& model) {
   for (const spec::BlockShape& block : model.blocks) {
     pending_bytes_.push_back(block.pending_bytes);
     scratch_bytes_.push_back(block.split_scratch_bytes);
+    late_scratch_bytes_.push_back(block.late_scratch_bytes);
   }
 }
 
@@ -36,8 +37,9 @@ std::string SplitBackward::name() const { return "backward in two halves"; }
 program::Program SplitBackward::rewrite(program::Program step) const {
   std::vector<Op> ops;
   for (Op& op : step.ops) {
-    const bool splits = op.kind == OpKind::kBackward && pending_bytes_[static_cast<size_t>(op.block)] > 0 &&
-                        !op.writes.empty() && op.writes[0].kind == ValueKind::kActivationGradient;
+    const bool splits = (op.kind == OpKind::kBackward || op.kind == OpKind::kLoss) &&
+                        pending_bytes_[static_cast<size_t>(op.block)] > 0 && !op.writes.empty() &&
+                        op.writes[0].kind == ValueKind::kActivationGradient;
     if (!splits) {
       ops.push_back(std::move(op));
       continue;
@@ -54,7 +56,8 @@ program::Program SplitBackward::rewrite(program::Program step) const {
       ops.push_back(std::move(op));
       continue;
     }
-    step.scratch[{OpKind::kBackward, op.block}] = scratch_bytes_[static_cast<size_t>(op.block)];
+    step.scratch[{op.kind, op.block}] = scratch_bytes_[static_cast<size_t>(op.block)];
+    step.scratch[{OpKind::kBackwardWeight, op.block}] = late_scratch_bytes_[static_cast<size_t>(op.block)];
     step.values[pending] = {pending_bytes_[static_cast<size_t>(op.block)], program::Tier::kDevice, false, -1};
     op.writes.push_back(pending);
     ops.push_back(std::move(op));

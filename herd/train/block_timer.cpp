@@ -35,9 +35,12 @@ std::set<int> chosen_blocks(const program::Program& step, const spec::ModelTable
   return chosen;
 }
 
-// Figures are of forward; a graph that is computed again takes as long.
-OpKind timed_as(OpKind kind) {
-  return kind == OpKind::kRecompute ? OpKind::kForward : kind == OpKind::kBackwardWeight ? OpKind::kBackward : kind;
+// A graph that is computed again takes as long as its forward; the second half of a backward or a loss belongs to the
+// first.
+OpKind timed_as(const program::Op& op, const spec::BlockShape& block) {
+  if (op.kind == OpKind::kRecompute) return OpKind::kForward;
+  if (op.kind == OpKind::kBackwardWeight) return block.is_loss() ? OpKind::kLoss : OpKind::kBackward;
+  return op.kind;
 }
 
 runtime::StepInput made_up_tokens(const spec::RunFile& run, int64_t rows) {
@@ -79,7 +82,7 @@ void BlockTimer::run() {
   for (const runtime::OpTime& time : executor_.times()) {
     const program::Op& op = executor_.program().ops[static_cast<size_t>(time.op)];
     if (!is_pass(op)) continue;
-    auto& times = times_[{timed_as(op.kind), op.block}];
+    auto& times = times_[{timed_as(op, table_.blocks[static_cast<size_t>(op.block)]), op.block}];
     if (op.kind == OpKind::kBackwardWeight)  // the other half of the one before it
       times.back() += time.end_us - time.begin_us;
     else

@@ -4,6 +4,7 @@
 
 #include "herd/base/error.h"
 #include "herd/bridge/budget_allocator.h"
+#include "herd/nn/deferred_gradients.h"
 #include "test_tensors_internal.h"
 
 namespace herd::nn {
@@ -38,6 +39,28 @@ TEST_P(ChunkedCrossEntropy, MatchesTorchForAnySizeOfChunk) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Bytes, ChunkedCrossEntropy, testing::Values(1, 3 * V * 4, 7 * V * 4, 1 << 20));
+
+// The gradient of the weights is made later, out of all logits' gradients, and is that of one product over all rows.
+TEST_P(ChunkedCrossEntropy, LeavesTheGradientOfItsWeightsToLater) {
+  for (const at::ScalarType type : {at::kFloat, at::kBFloat16, at::kHalf}) {
+    OwnedGroup at_once({{"w", {V, D}, true, Init::kNormal, 0.5}}, 11, {type});
+    OwnedGroup split({{"w", {V, D}, true, Init::kNormal, 0.5}}, 11, {type});
+    const at::Tensor n = wave({N, D}, 0.9).to(type), targets = at::arange(N, at::kLong) * 3;
+    CrossEntropyOptions options{.weight = 0.125, .chunk_bytes = GetParam()};
+    const auto expected = chunked_cross_entropy(n, at_once.group->find("w"), targets, options);
+    DeferredGradients later;
+    options.later = &later;
+    split.gradient.zero_();
+    const auto got = chunked_cross_entropy(n, split.group->find("w"), targets, options);
+    EXPECT_EQ(got.sum, expected.sum);
+    EXPECT_TRUE(at::equal(got.dn_ND, expected.dn_ND));
+    EXPECT_EQ(split.gradient.abs().max().item<float>(), 0) << "it was made at once";
+    later.make();
+    const double rounding = type == at::kFloat ? 1e-6 : type == at::kHalf ? 2e-3 : 2e-2;
+    EXPECT_TRUE(at::allclose(split.gradient, at_once.gradient, rounding, rounding * 0.1)) << type;
+    EXPECT_GT(split.gradient.abs().max().item<float>(), 0.01);
+  }
+}
 
 // Of rounded weights, with sums in fp32; and without an fp32 copy of all of them.
 TEST(ChunkedCrossEntropyInFp16, IsThatOfFp32_InPiecesOfTheVocabulary) {

@@ -4,6 +4,10 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "layout_moves.h"
 
@@ -55,6 +59,47 @@ TEST(PipelineCommand, TakesTheMemoryThatWasPredicted) {
     const double predicted = static_cast<double>(last.predicted_device_bytes_peak);
     EXPECT_NEAR(static_cast<double>(last.device_bytes_peak), predicted, 0.03 * predicted) << name;
   }
+}
+
+// When the first op of a kind began and the last one ended, of each micro-batch of the first step of a trace, in
+// microseconds.
+std::map<std::string, std::pair<double, double>> spans_of(const nlohmann::json& trace, const std::string& kind) {
+  std::map<std::string, std::pair<double, double>> spans;
+  std::string last = "mb0";
+  for (const nlohmann::json& event : trace.at("traceEvents")) {
+    std::istringstream words(event.at("name").get<std::string>());
+    std::string op, of, block, micro_batch;
+    words >> op >> of >> block >> micro_batch;
+    if (op != kind || event.at("ph").get<std::string>() != "X") continue;
+    if (micro_batch < last) break;  // of the next step
+    last = micro_batch;
+    const double begin = event.at("ts"), end = begin + event.at("dur").get<double>();
+    const auto span = spans.emplace(micro_batch, std::pair(begin, end)).first;
+    span->second.second = end;
+  }
+  return spans;
+}
+
+// The first stage makes gradients of weights while it waits for the next gradient of its output.
+TEST(PipelineCommand, MakesGradientsOfWeightsWhileTheNextGradientIsOnItsWay) {
+  RunFolder folder;
+  const Ended ended = folder.train(
+      "h1", 2,
+      {"mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "model.width=256", "model.context=128", "model.layers=6",
+       "model.vocab=2048", "train.batch=8", "train.micro_batch=1", "train.steps=3", "train.eval_every=0"});
+  ASSERT_EQ(ended.status, 0) << ended.output;
+  std::ifstream file(folder.root / "h1" / "trace.json");
+  const nlohmann::json trace = nlohmann::json::parse(file);
+  const auto received = spans_of(trace, "receive"), weights = spans_of(trace, "backward_weight");
+  ASSERT_EQ(received.size(), 8u);
+  ASSERT_EQ(weights.size(), 8u);
+  int filled = 0;
+  for (int m = 0; m < 7; ++m) {
+    const std::string own = "mb" + std::to_string(m), next = "mb" + std::to_string(m + 1);
+    EXPECT_GT(weights.at(own).first, received.at(own).second);
+    filled += weights.at(own).first < received.at(next).second ? 1 : 0;
+  }
+  EXPECT_GT(filled, 0) << "every gradient had come before the weights' gradients of the one before were begun";
 }
 
 // On four ranks each: shards, stages and recompute together, and each of them alone.

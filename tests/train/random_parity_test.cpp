@@ -82,7 +82,7 @@ TEST_P(RandomModels, TrainAsOneRankDoes_InSeveralStagesOfEachRank) {
       const int64_t micro_batches = 1 + static_cast<int64_t>(seed * 7 % 9);
       const char* recompute = seed % 4 == 0 ? "full" : seed % 4 == 1 ? "none" : seed % 4 == 2 ? "selective" : "every:2";
       all.push_back({zero, recompute, precision, tp * pp * dp, micro_batches, fsdp, ++seed, pp, order, tp, true, "none",
-                     seed % 2 == 0 ? "gpt" : "llama", stages});
+                     seed % 2 == 0 ? "gpt" : "llama", stages, true, 3e-4, 1e-5});
     }
   }
   if (std::getenv("HERD_FULL_TESTS") == nullptr) {  // one of up to four ranks, another for each stage and precision
