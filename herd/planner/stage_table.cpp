@@ -41,7 +41,7 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
   if (layout.pp == 1) return "no pipeline: mesh.pp = 1\n";
   const spec::PipelineOrder order = strategies::pipeline_order(run, layout);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
-  const std::vector<int> cut = spec::stage_of_blocks(model, order.stages());
+  const std::vector<int> cut = spec::stage_of_blocks(model, order.ranks, {order.stages_per_rank, order.folded});
   std::vector<StageCost> stages;
   double most = 0;
   for (int stage = 0; stage < order.stages(); ++stage) {

@@ -41,11 +41,27 @@ PipelineForm pipeline_form(const RunFile& run) {
   return {};
 }
 
-std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
+namespace {
+
+std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
   PipelineOrder places;
   places.ranks = ranks, places.stages_per_rank = form.stages_per_rank, places.folded = form.folded;
-  std::vector<int> out = stage_of_blocks(model, places.stages());
-  for (int& stage : out) stage = places.rank_of(stage);
+  std::vector<int> out;
+  for (int stage = 0; stage < places.stages(); ++stage) out.push_back(places.rank_of(stage));
+  return out;
+}
+
+}  // namespace
+
+std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
+  if (form.stages_per_rank == 1) return stage_of_blocks(model, ranks);
+  return stage_of_blocks(model, rank_of_stages(ranks, form));
+}
+
+std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
+  const std::vector<int> ranks_of = rank_of_stages(ranks, form);
+  std::vector<int> out = stage_of_blocks(model, ranks, form);
+  for (int& stage : out) stage = ranks_of[static_cast<size_t>(stage)];
   return out;
 }
 

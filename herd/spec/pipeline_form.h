@@ -21,6 +21,9 @@ PipelineForm pipeline_form(const RunFile& run);
 // "file:PATH" -> PATH, the order of a file; else empty.
 std::string order_file_of(const RunFile& run);
 
+// The stage of each block, of a pipeline of `ranks`.   Throws as stage_of_blocks() of stage_cut.h.
+std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form);
+
 // Which rank along the pipeline's axis runs each block, of `ranks` there.   Throws as stage_of_blocks().
 std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form);
 

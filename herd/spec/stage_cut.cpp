@@ -1,8 +1,10 @@
 #include "herd/spec/stage_cut.h"
 
 #include <algorithm>
+#include <array>
 #include <limits>
 #include <string>
+#include <utility>
 
 #include "herd/base/error.h"
 
@@ -66,6 +68,81 @@ class Cuts {
   std::vector<double> sums_;  // flops of the blocks before each
 };
 
+struct Layers {
+  std::vector<double> flops;     // of each; blocks of one layer follow each other
+  std::vector<size_t> of_block;  // the layer of each block
+};
+
+Layers layers_of(const ModelTable& model) {
+  Layers layers;
+  for (const BlockShape& block : model.blocks) {
+    if (layers.of_block.empty() || block.layer != model.blocks[layers.of_block.size() - 1].layer || block.layer < 0)
+      layers.flops.push_back(0);
+    layers.flops.back() += arithmetic_of(block);
+    layers.of_block.push_back(layers.flops.size() - 1);
+  }
+  return layers;
+}
+
+// How a cut is judged: flops of the rank that has most, of the stage that has most, and how unlike stages are.
+using Judgement = std::array<double, 3>;
+Judgement judge(const std::vector<double>& layers, const std::vector<int>& stage_of_layers,
+                const std::vector<int>& rank_of_stages) {
+  std::vector<double> stages(rank_of_stages.size(), 0), ranks(rank_of_stages.size(), 0);
+  for (size_t i = 0; i < layers.size(); ++i) stages[static_cast<size_t>(stage_of_layers[i])] += layers[i];
+  double squares = 0;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    ranks[static_cast<size_t>(rank_of_stages[s])] += stages[s];
+    squares += stages[s] * stages[s];
+  }
+  return {*std::max_element(ranks.begin(), ranks.end()), *std::max_element(stages.begin(), stages.end()), squares};
+}
+
+bool is_better(const Judgement& a, const Judgement& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i] * kRounding < b[i]) return true;
+    if (b[i] * kRounding < a[i]) return false;
+  }
+  return false;
+}
+
+// One layer at a border goes to its neighbour, wherever that gains most, until nothing gains.
+void move_borders(const std::vector<double>& layers, const std::vector<int>& rank_of_stages, std::vector<int>& stage) {
+  Judgement best = judge(layers, stage, rank_of_stages);
+  for (size_t moved = layers.size(); moved != 0;) {
+    moved = 0;
+    int to = 0;
+    for (size_t i = 1; i + 1 < layers.size(); ++i) {
+      for (const int other : {stage[i - 1], stage[i + 1]}) {
+        const bool at_a_border = stage[i - 1] != stage[i + 1], all_of_its_stage = stage[i - 1] + 2 == stage[i + 1];
+        if (other == stage[i] || !at_a_border || all_of_its_stage) continue;
+        const int own = std::exchange(stage[i], other);
+        const Judgement judged = judge(layers, stage, rank_of_stages);
+        if (is_better(judged, best)) best = judged, moved = i, to = other;
+        stage[i] = own;
+      }
+    }
+    if (moved != 0) stage[moved] = to;
+  }
+}
+
+std::vector<int> of_blocks(const Layers& layers, const std::vector<int>& stage_of_layers) {
+  std::vector<int> out;
+  for (const size_t layer : layers.of_block) out.push_back(stage_of_layers[layer]);
+  return out;
+}
+
+std::vector<int> balanced(const Layers& layers, int stages) {
+  if (stages < 1 || static_cast<size_t>(stages) > layers.flops.size()) {
+    throw Error(Code::kBadConfig,
+                "the stages of a pipeline, mesh.pp times those of a rank, must not exceed the blocks of the model: " +
+                    std::to_string(stages) + " > " + std::to_string(layers.flops.size()) +
+                    "\n  fix: a product of mesh.pp and strategy.stages_per_rank of at most " +
+                    std::to_string(layers.flops.size()));
+  }
+  return Cuts(layers.flops, static_cast<size_t>(stages)).best();
+}
+
 }  // namespace
 
 double arithmetic_of(const BlockShape& block) {
@@ -75,25 +152,15 @@ double arithmetic_of(const BlockShape& block) {
 }
 
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
-  std::vector<double> layers;  // flops of each; blocks of one layer follow each other
-  std::vector<size_t> layer_of;
-  for (const BlockShape& block : model.blocks) {
-    if (layer_of.empty() || block.layer != model.blocks[layer_of.size() - 1].layer || block.layer < 0)
-      layers.push_back(0);
-    layers.back() += arithmetic_of(block);
-    layer_of.push_back(layers.size() - 1);
-  }
-  if (stages < 1 || static_cast<size_t>(stages) > layers.size()) {
-    throw Error(Code::kBadConfig,
-                "the stages of a pipeline, mesh.pp times those of a rank, must not exceed the blocks of the model: " +
-                    std::to_string(stages) + " > " + std::to_string(layers.size()) +
-                    "\n  fix: a product of mesh.pp and strategy.stages_per_rank of at most " +
-                    std::to_string(layers.size()));
-  }
-  const std::vector<int> of_layers = Cuts(layers, static_cast<size_t>(stages)).best();
-  std::vector<int> out;
-  for (const size_t layer : layer_of) out.push_back(of_layers[layer]);
-  return out;
+  const Layers layers = layers_of(model);
+  return of_blocks(layers, balanced(layers, stages));
+}
+
+std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stages) {
+  const Layers layers = layers_of(model);
+  std::vector<int> stage = balanced(layers, static_cast<int>(rank_of_stages.size()));
+  move_borders(layers.flops, rank_of_stages, stage);
+  return of_blocks(layers, stage);
 }
 
 BlockInterval blocks_of_stage(const std::vector<int>& stage_of_blocks, int stage) {

@@ -13,6 +13,10 @@ namespace herd::spec {
 // Throws kBadConfig unless 1 <= stages <= blocks.
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages);
 
+// The same where ranks have several stages, stage s that of rank_of_stages[s]: starting from the cut above, borders
+// move by a layer as long as the rank with most arithmetic then has less, or as much and the largest stage has less.
+std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stages);
+
 // FLOPs of both passes over a block, for one micro-batch: what a cut goes by.
 double arithmetic_of(const BlockShape& block);
 

@@ -139,7 +139,7 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
   for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
   add(std::make_unique<MicroBatches>(layout.micro_batches));
   const Stages stages = stages_of(model, layout.pp, layout.pipeline);
-  const std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, layout.pp * layout.pipeline.stages_per_rank);
+  const std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, layout.pp, layout.pipeline);
   if (layout.pp > 1) {
     spec::PipelineOrder order = pipeline_order(run, layout);
     if (order.splits_backward()) add(std::make_unique<SplitBackward>(model));

@@ -51,6 +51,10 @@ TEST(StageCut, MakesTheSlowestStageAsFastAsCanBe_ThenTheOthersAlike) {
   EXPECT_THAT(spec::stage_of_blocks(chain({0, 0, 0}), 2), ElementsAre(0, 1, 1));
   EXPECT_THAT(spec::stage_of_blocks(chain({3, 1}), 1), ElementsAre(0, 0));
   EXPECT_ANY_THROW(spec::stage_of_blocks(chain({3, 1}), 3));
+  // Where the first and the last of four stages share a rank, the other rank takes more of what they have least of.
+  const std::vector<int> folded = {0, 1, 1, 0};
+  EXPECT_THAT(spec::stage_of_blocks(chain({0, 1, 1, 1, 1, 1, 1, 4}), folded), ElementsAre(0, 0, 1, 1, 1, 2, 2, 3));
+  EXPECT_THAT(spec::stage_of_blocks(chain({1, 1, 1, 9}), folded), ElementsAre(0, 1, 2, 3));  // none is left empty
 }
 
 TEST(PipelineParallel, Proves_WithEveryOrderStageAndTechnique) {
