@@ -57,7 +57,9 @@ class GroupState {
   void submit(PendingOp& pending);
   bool poll();
   bool idle() const { return current_ == nullptr && transfers_.empty(); }
-  SteadyTime look_around();                       // deadlines, the dead and the different; when to look again
+  // Looks for deadlines that have passed, ranks that are dead and ranks that run another program; returns when to look
+  // again.
+  SteadyTime check_health();
   void fail(Code code, const std::string& text);  // on all ranks, with all groups of the domain
 
   // For the domain: tells the group's ranks, and returns what they have been told, which is another rank's cause where
@@ -80,7 +82,7 @@ class GroupState {
   void fail_everything();
   void ask_peers();
   void show_status(SteadyTime now);
-  void show_place();  // on this rank's board, for others' reports
+  void publish_position();  // writes on this rank's board what it does, for the reports of others
   void check_peers(PendingOp& pending, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   bool has_gone(Rank peer);
@@ -98,17 +100,17 @@ class GroupState {
   PendingOp* last_ = nullptr;
   std::vector<PendingOp*> transfers_;  // sends and receives
   uint64_t issued_ = 0;                // sequence of the last collective issued
-  uint64_t chain_ = 0;                 // of the fingerprints of all collectives issued: peers meet with this
-  uint64_t counted_ = 0;               // bytes of this group in what the engine has counted
+  uint64_t chain_ = 0;                 // hash over the fingerprints of all collectives issued, which peers compare
+  uint64_t counted_ = 0;               // bytes that the engine has counted for this group
   uint64_t stage_uses_ = 0;
   uint64_t last_stage_use_[2] = {0, 0};
-  std::vector<uint64_t> finished_;  // by peer: the last known
+  std::vector<uint64_t> finished_;  // by peer: the last collective that it is known to have finished
   std::optional<Error> failure_;
-  bool warned_ = false;
-  bool awaits_finish_ = false;  // shown on the board: who finishes rings
+  bool warned_ = false;         // whether the log has said that the current operation is late
+  bool awaits_finish_ = false;  // as the board shows: a peer that finishes a collective then rings this rank's doorbell
   bool same_host_ = true;
   std::vector<int> hosts_;  // by rank, numbered from 0 in the order of their first ranks; empty where there is one
-  SteadyTime glanced_{};
+  SteadyTime checked_at_{};
   SteadyTime status_shown_{};
 };
 

@@ -23,20 +23,20 @@ constexpr auto kStatusEvery = 200ms;  // while an operation waits
 
 }  // namespace
 
-SteadyTime GroupState::look_around() {
+SteadyTime GroupState::check_health() {
   const auto now = steady_clock::now();
   auto wake_at = now + kGlance;
   const SteadyTime since = current_ != nullptr  ? current_->issued
                            : transfers_.empty() ? SteadyTime{}
                                                 : transfers_.front()->issued;
-  if (since != SteadyTime{} && now - since >= kGlance && now - glanced_ >= kGlance) {
-    glanced_ = now;
+  if (since != SteadyTime{} && now - since >= kGlance && now - checked_at_ >= kGlance) {
+    checked_at_ = now;
     channel_->refresh_boards(0ms);
   }
   try {
     settings_.domain->look();  // first: others leave because of it
     if (!failure_ && current_ != nullptr) {
-      if (current_->begun) show_place();
+      if (current_->begun) publish_position();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
       check_peers(*current_, now);
       for (PendingOp* pending = current_; pending != nullptr && !failure_; pending = pending->next) {
@@ -147,7 +147,7 @@ void GroupState::show_status(SteadyTime now) {
   settings_.show_status(current_->call.sequence, describe(current_->record) + " in group \"" + settings_.name + "\"");
 }
 
-void GroupState::show_place() {
+void GroupState::publish_position() {
   transport::RankBoard& board = channel_->board(rank());
   const std::vector<Rank> ranks = awaited();
   board.total_steps.store(executor_.num_steps(), std::memory_order_relaxed);

@@ -178,11 +178,11 @@ bool ProgressEngine::poll() {
 }
 
 // At deadlines, the dead and the different, for all groups. Returns when to look again.
-SteadyTime ProgressEngine::look_around() {
+SteadyTime ProgressEngine::check_health() {
   looked_at_ = steady_clock::now();
   auto again = looked_at_ + kSleep;
   const auto groups = active_;
-  for (GroupState* group : groups) again = std::min(again, group->look_around());
+  for (GroupState* group : groups) again = std::min(again, group->check_health());
   return again;
 }
 
@@ -191,12 +191,12 @@ void ProgressEngine::look_in_between() {
   const auto now = steady_clock::now();
   if (now - looked_at_ < kSleep) return;
   transport_->sleep_until(now);  // hears of the dead
-  look_around();
+  check_health();
 }
 
 // Looks around; then sleeps until something happens. True if it slept.
 bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
-  const auto wake_at = look_around();
+  const auto wake_at = check_health();
   if (over(until)) return false;
   transport_->announce_sleep();
   if (poll() || over(until)) {

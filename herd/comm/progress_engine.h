@@ -48,7 +48,7 @@ class ProgressEngine {
   void wait_locked(std::unique_lock<std::mutex>& lock, PendingOp& pending);
   void lead(std::unique_lock<std::mutex>& lock, const PendingOp* until);
   bool poll();
-  SteadyTime look_around();
+  SteadyTime check_health();
   void look_in_between();
   bool sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until);
   bool over(const PendingOp* until) const;

@@ -1,14 +1,16 @@
 // Measures how long messages take between two hosts, timed by one rank of each (comm/world_probes.h says which):
-//   short    the lower quartile of round trips of 8 bytes, halved
-//   message  the lower quartile of several bursts: both ends send as few short ones as make their cores, not the
-//            latency, take the time, and then receive as many. In longer bursts they would pass several at once
-//            (of several moments the least short and the greatest message: at some both ends may be on one core)
-//   long     messages that double from 128 KiB until one takes 4 ms (or has 4 MiB): its second half, since the
-//            first may pass a limited link in a burst
-//   burst    after 3 ms with little on the link as many short messages as it passes in 4 ms (a MiB at most): what came
-//            ahead of its rate, the greater of two; and how fast such messages pass then, alone
-//   both     such a message as both ends send one, until both have it: the lower quartile of 2 to 7, after a first
-// About 30 ms, where a rank has a core. Threads: one an end.
+//   short    is half of a round trip of 8 bytes, the lower quartile of many.
+//   message  is what a core spends on a short message: both ends send a burst and then receive one, just long enough
+//            that their cores and not the latency take the time; the lower quartile of several bursts.
+//            Both are timed at several moments, since at some both ends may be on one core: the shortest `short` and
+//            the greatest `message` count.
+//   long     is the rate of messages that double from 128 KiB until one takes 4 ms or has 4 MiB. Only its second half
+//            counts, since the first may pass a limited link in a burst.
+//   burst    is what passes ahead of that rate: after 3 ms with little on the link, as many short messages are sent as
+//            it passes in 4 ms, a MiB at most. The greater of two counts, and the rate at which such messages pass.
+//   both     is the time until both ends have a long message that each sends to the other: the lower quartile of 2 to
+//            7, the first left out.
+// All of it takes about 30 ms where each rank has a core. Threads: one an end.
 #pragma once
 
 #include <cstddef>

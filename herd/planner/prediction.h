@@ -1,7 +1,7 @@
-// Defines what one run is predicted to need and take: on each rank's memory tiers, in arithmetic, in traffic, in time.
-// Two ways: the run's Program is built and simulated, as herd train does it (of a step that would be too long, two of
-// fewer micro-batches); or, where no Program can be built for what the run file asks, by equations over the same layer
-// table and the same prices.
+// Predicts what a run needs and takes: bytes on each memory tier of a rank, arithmetic, traffic and time. There are two
+// ways. The run's Program is built and simulated, as herd train does it; where a step would be too long for that, two
+// of fewer micro-batches are. Where no Program can be built for what the run file asks, equations over the same layer
+// table and the same prices give it.
 // Threads: pure.
 #pragma once
 
@@ -62,12 +62,12 @@ Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Clust
 // Predicts memory alone, by equations; it is quick, since nothing is priced.
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Returns the ranks whose programs a simulation of `ranks` needs: these, in this order, then the other stages of their
-// pipelines.
+// Returns the ranks whose programs a simulation of `ranks` needs: first these, in this order, then the ranks of the
+// other stages of their pipelines.
 std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout);
 
-// herd train and herd show program ask this too. `programs`: those of with_their_stages(), of which the first
-// `of_host` share a host like the machine's, and all others likewise. Memory is that of programs[whose].
+// Simulates one step of the programs of with_their_stages(). The first `of_host` of them share a host like the
+// machine's, and so do all others. The memory of the result is that of programs[whose].
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
                                 const Cluster& cluster, program::Calibration machine, size_t of_host, size_t whose = 0);
 

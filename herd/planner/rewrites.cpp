@@ -73,7 +73,7 @@ class Candidates {
     if (run_.strategy.precision == "fp32") {
       spec::RunFile narrow = run_;
       narrow.strategy.precision = "bf16";
-      out.narrow = predicted(narrow, own_);
+      out.in_bf16 = predicted(narrow, own_);
     }
     return out;
   }
@@ -281,8 +281,8 @@ std::string advice(const Rewrites& rewrites, const Budget& budget) {
     const double host = p.host.total() - static_cast<double>(budget.host);
     if (budget.host > 0 && host > 0) out += "; " + format_bytes(host) + " too much of host memory";
   }
-  if (rewrites.narrow) {
-    const Prediction& p = rewrites.narrow->prediction;
+  if (rewrites.in_bf16) {
+    const Prediction& p = rewrites.in_bf16->prediction;
     out += "\n  strategy.precision=bf16 " + std::string(budget.holds(p) ? "fits" : "does not fit") +
            " without other changes (" + format_bytes(p.device_bound) + ", " + format_us(p.step_us) +
            "), but numbers are rounded to 16 bit";

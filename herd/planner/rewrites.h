@@ -1,6 +1,7 @@
-// Defines what of ZeRO, recompute, micro-batches and gathered inputs makes a run fit its memory: techniques that change
-// no number of it beyond the order of sums. Each combination is built as the program that would run and bounded; those
-// that fit are simulated, and what is proposed is proved on all ranks as herd train proves it. Threads: pure.
+// Searches for the techniques that make a run fit its memory: ZeRO, recompute, more micro-batches, inputs gathered
+// again. None of them changes a result beyond the order of sums. Each combination is built as the program that would
+// run, and its memory is bounded; those that fit are simulated, and what is proposed is proved on all ranks as herd
+// train proves it. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +14,18 @@
 namespace herd::planner {
 
 struct Rewrite {
-  std::vector<std::string> changes;  // of the run file, as herd train takes them: "strategy.zero=3"; may be none
-  spec::RunFile run;                 // with them
-  Prediction prediction;             // of its program
+  std::vector<std::string> changes;  // overrides of the run file, "strategy.zero=3"; none where it fits as it is
+  spec::RunFile run;                 // the run file with these changes
+  Prediction prediction;             // what is predicted of that run
 };
 
 struct Rewrites {
-  Prediction today;                // of the run as it is
+  Prediction today;                // what is predicted of the run as it is
   std::vector<Rewrite> fitting;    // cheapest first: [0] is what strategy.auto takes; each of the others needs less
                                    // memory or fewer changes than all before it
-  std::optional<Rewrite> nearest;  // where nothing fits: what needs least. Its times are not known
-  std::optional<Rewrite> narrow;   // bf16 in place of fp32, without other changes: no rewrite, since numbers change
-  int built = 0;                   // programs
+  std::optional<Rewrite> nearest;  // where nothing fits: the one that needs least memory; its times are not known
+  std::optional<Rewrite> in_bf16;  // bf16 in place of fp32 and nothing else: an offer apart, since results change
+  int built = 0;                   // how many programs the search has built
 };
 
 // Cheapest = the shortest step predicted; of steps within 1 % of it the one with fewest changes, then least memory.

@@ -150,8 +150,8 @@ std::string rewrite_remark(const Plan& plan) {
   } else {
     out += " and those that fit simulated; they change no number. strategy.auto=true takes the first";
   }
-  if (!rewrites.narrow) return out;
-  const Prediction& p = rewrites.narrow->prediction;
+  if (!rewrites.in_bf16) return out;
+  const Prediction& p = rewrites.in_bf16->prediction;
   return out + ". strategy.precision=bf16 alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
          format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", numbers rounded to 16 bit";
 }

@@ -30,28 +30,26 @@ struct Link {
 
 // Rates count every byte a core reads or writes: a copy of S bytes moves 2 S.
 struct Host {
-  int ranks = 1;
+  int ranks = 1;  // ranks that run on this host
   int cores = 1;
-  double core_bytes_per_us = 8'000;          // one core, data in memory
-  double memory_bytes_per_us = 13'000;       // all cores together, data in memory
-  double cached_core_bytes_per_us = 40'000;  // the same while all that a collective touches fits the cache
-  double cached_bytes_per_us = 84'000;
-  int64_t cache_bytes = 32 << 20;  // last level, shared
-  // In the cache, what a byte costs beside one of a core's own memory: loaded from lines that a peer wrote, stored to
-  // a peer's output, stored to own lines that a peer has read meanwhile; stored to the stage, and loaded from
-  // a peer's stage.
-  double peer_read_factor = 1;
-  double peer_write_factor = 1;
-  double shared_write_factor = 3;
-  double stage_write_factor = 1;
-  double stage_read_factor = 1;
-  double message_factor = 1;  // a byte stored to, or loaded from, the rings that messages pass on the host
-  double signal_us = 0.3;     // until a peer sees a flag or a message
-  double message_us = 0;      // what a message on the host costs both ends' cores together, beside steps and bytes
-  double step_us = 0.05;      // what any step costs its rank's thread
-  double call_us = 0;         // what a collective costs beside its steps
-  double turn_us = 0;         // until the next of the ranks that share a core works on it
-  Link uplink = {15, 1'250};  // to the other hosts, each way: 10 Gbit/s
+  double core_bytes_per_us = 8'000;          // rate of one core, data in memory
+  double memory_bytes_per_us = 13'000;       // rate of all cores together, data in memory
+  double cached_core_bytes_per_us = 40'000;  // rate of one core while all that a collective touches fits the cache
+  double cached_bytes_per_us = 84'000;       // rate of all cores together then
+  int64_t cache_bytes = 32 << 20;            // size of the last-level cache, which all cores share
+  // What a byte in the cache costs in units of one of a core's own memory.
+  double peer_read_factor = 1;     // loaded from lines that a peer wrote
+  double peer_write_factor = 1;    // stored to a peer's output
+  double shared_write_factor = 3;  // stored to own lines that a peer has read meanwhile
+  double stage_write_factor = 1;   // stored to the stage
+  double stage_read_factor = 1;    // loaded from a peer's stage
+  double message_factor = 1;       // a byte stored to, or loaded from, the rings that messages pass on the host
+  double signal_us = 0.3;          // passes until a peer sees a flag or a message
+  double message_us = 0;           // is what a message costs both ends' cores together, beside its steps and bytes
+  double step_us = 0.05;           // is what any step of a schedule costs its rank's thread
+  double call_us = 0;              // is what a collective costs beside its steps
+  double turn_us = 0;              // passes until the next of the ranks that share a core works on it
+  Link uplink = {15, 1'250};       // to the other hosts, each way: 10 Gbit/s
   bool operator==(const Host&) const = default;
 };
 
