@@ -1,4 +1,3 @@
-#include <algorithm>
 #include <map>
 
 #include "herd/base/check.h"
@@ -85,11 +84,13 @@ class SplitBuilder {
       nn::AttentionParameters parameters{one(layer + "attn.qkv.weight"),
                                          if_there(layer_.biases, layer + "attn.qkv.bias"),
                                          one(layer + "attn.proj.weight"), nullptr};
-      // Copied keys and values have the same names, in a later group.
-      std::reverse(groups.begin(), groups.end());
-      Parameter &weight = one(layer + "attn.qkv.weight"), *bias = if_there(layer_.biases, layer + "attn.qkv.bias");
-      if (&weight != &parameters.qkv_weight) parameters.kv_weight = &weight, parameters.kv_bias = bias;
-      std::reverse(groups.begin(), groups.end());
+      GroupList copied;  // has the keys and values, under the name of all three, where several ranks hold them
+      for (const int g : block.groups)
+        if (table_.groups[static_cast<size_t>(g)].copies() > 1) copied.push_back(model_.groups[static_cast<size_t>(g)]);
+      if (!copied.empty()) {
+        parameters.kv_weight = &nn::find(copied, layer + "attn.qkv.weight");
+        parameters.kv_bias = layer_.biases ? &nn::find(copied, layer + "attn.qkv.bias") : nullptr;
+      }
       return std::make_shared<nn::CutAttention>(block.name, groups, parameters,
                                                 nn::attention_shape(layer_, heads, heads * place_));
     }

@@ -116,19 +116,18 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   CrossEntropyResult result;
   result.count = counted.sum().item<int64_t>();
   if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
-  const std::vector<int64_t> chunk_sizes = {chunks == 0 ? 0 : (N + chunks - 1) / chunks, V};
+  const int64_t chunk_rows = chunks == 0 ? 0 : (N + chunks - 1) / chunks;
   const bool is_16_bit = n_ND.scalar_type() != at::kFloat;
   DeferredGradients* later = options.with_gradients ? options.later : nullptr;
-  const at::Tensor all_NV = later != nullptr ? at::empty({N, V}, n_ND.options()) : at::Tensor();
-  const at::Tensor buffer =
-      later == nullptr || is_16_bit ? at::empty(chunk_sizes, n_ND.options().dtype(at::kFloat)) : at::Tensor();
-  const at::Tensor narrow_buffer = later == nullptr && is_16_bit ? at::empty(chunk_sizes, n_ND.options()) : buffer;
+  const at::Tensor all_products = at::empty({later != nullptr ? N : chunk_rows, V}, n_ND.options());
+  const at::Tensor wide_buffer =
+      is_16_bit ? at::empty({chunk_rows, V}, n_ND.options().dtype(at::kFloat)) : at::Tensor();
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
     const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
                      counted_C = counted.narrow(0, begin, size);
-    at::Tensor products = later != nullptr ? all_NV.narrow(0, begin, size) : narrow_buffer.narrow(0, 0, size);
-    at::Tensor logits = later != nullptr && !is_16_bit ? products : buffer.narrow(0, 0, size);
+    at::Tensor products = all_products.narrow(0, later != nullptr ? begin : 0, size);
+    at::Tensor logits = is_16_bit ? wide_buffer.narrow(0, 0, size) : products;
     if (in_fp32) {
       products_in_fp32(logits, n, w_VD);
     } else {
@@ -155,7 +154,8 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       at::mm_out(dn, products, w_VD);
     if (later == nullptr) add_weight_gradient(weight_VD, products, n);
   }
-  if (later != nullptr) later->add([all_NV, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_NV, n_ND); });
+  if (later != nullptr)
+    later->add([all_products, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_products, n_ND); });
   return result;
 }
 

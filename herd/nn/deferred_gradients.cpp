@@ -19,15 +19,17 @@ void DeferredGradients::make() {
     work();
     work = nullptr;
   }
-  for (const auto& group : groups_) group->finish_gradient();
+  finish_gradients(groups_, nullptr);
   work_.clear();
   groups_.clear();
 }
 
-DeferScope::DeferScope(DeferredGradients* later, const std::vector<std::shared_ptr<ParameterGroup>>& groups) {
-  current_pass = later;
-  if (later != nullptr) later->complete(groups);
+void finish_gradients(const std::vector<std::shared_ptr<ParameterGroup>>& groups, DeferredGradients* later) {
+  if (later != nullptr) return later->set_groups(groups);
+  for (const auto& group : groups) group->finish_gradient();
 }
+
+DeferScope::DeferScope(DeferredGradients* later) { current_pass = later; }
 
 DeferScope::~DeferScope() { current_pass = nullptr; }
 

@@ -22,7 +22,7 @@ class DeferredGradients {
   // `work` holds what it needs, and adds to a gradient that is attached when it runs.
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
   // Groups whose gradients are complete once these have been made.
-  void complete(const std::vector<std::shared_ptr<ParameterGroup>>& groups) { groups_ = groups; }
+  void set_groups(const std::vector<std::shared_ptr<ParameterGroup>>& groups) { groups_ = groups; }
   // Makes them, in the order of the pass, lets go what they needed, and completes the groups' gradients.
   void make();
 
@@ -31,9 +31,13 @@ class DeferredGradients {
   std::vector<std::shared_ptr<ParameterGroup>> groups_;
 };
 
+// Ends a pass over a block of these groups: their gradients are complete now, or where `later` is not null once it has
+// made them.
+void finish_gradients(const std::vector<std::shared_ptr<ParameterGroup>>& groups, DeferredGradients* later);
+
 // While it lives, passes on this thread leave gradients to `later`; nothing where that is null.
 struct DeferScope {
-  DeferScope(DeferredGradients* later, const std::vector<std::shared_ptr<ParameterGroup>>& groups);
+  explicit DeferScope(DeferredGradients* later);
   ~DeferScope();
   DeferScope(const DeferScope&) = delete;
   DeferScope& operator=(const DeferScope&) = delete;

@@ -113,10 +113,7 @@ LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const 
        .shared = {.ranks = context.tensor, .first = spec.spans.at(0).begin, .words = spec.of_whole()[0]}});
   LossResult result{.sum = head.sum, .count = head.count};
   if (!with_gradients) return result;
-  if (later != nullptr)
-    later->complete(groups());
-  else
-    for (const auto& group : groups()) group->finish_gradient();
+  finish_gradients(groups(), later);
   result.dx = {head.dn_ND};
   return result;
 }

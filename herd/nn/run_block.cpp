@@ -49,7 +49,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   if (graph.own != nullptr) {
     at::NoGradGuard no_grad;
     Tuple dx = graph.own->backward(dy, graph.context);
-    for (const auto& group : graph.groups) group->finish_gradient();
+    finish_gradients(graph.groups, nullptr);
     return dx;
   }
   HERD_CHECK_EQ(dy.size(), graph.outputs.size());
@@ -73,7 +73,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
   for (Parameter* parameter : parameters) leaves.push_back(parameter->value());
 
   Tuple gradients(leaves.size());
-  const DeferScope scope(later, graph.groups);
+  const DeferScope scope(later);
   if (!outputs.empty())  // else all of it is frozen, and its input are tokens
     gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
                                       /*create_graph=*/false, /*allow_unused=*/true);
@@ -87,8 +87,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
     else
       parameters[i]->add_gradient(gradient);
   }
-  if (later == nullptr)
-    for (const auto& group : graph.groups) group->finish_gradient();
+  finish_gradients(graph.groups, later);
   graph = Graph();
   return dx;
 }

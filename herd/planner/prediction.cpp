@@ -50,7 +50,7 @@ void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::
   for (const program::Op& op : step.ops) {
     if (!is_pass(op)) continue;
     for (const auto& one : model.blocks[static_cast<size_t>(op.block)].inner) {
-      const int times = times_of(one, op);
+      const int times = inner_runs(one, op);
       const double n = step.mesh.size(step.mesh.find(one.axis));
       sent[one.axis] += times * (one.reduces ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
     }

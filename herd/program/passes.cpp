@@ -28,7 +28,7 @@ spec::Cost cost_of(const Op& op, const spec::BlockShape& block) {
   return cost;
 }
 
-int times_of(const spec::InnerCollective& one, const Op& op) {
+int inner_runs(const spec::InnerCollective& one, const Op& op) {
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:

@@ -16,7 +16,7 @@ spec::Cost cost_of(const Op& op, const spec::BlockShape& block);
 // The share of a whole backward, or a whole loss, that an op of it is.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
 
-// How often an op of a block runs a collective within it.
-int times_of(const spec::InnerCollective& one, const Op& op);
+// Counts how often an op of a block runs a collective that its pass issues by itself.
+int inner_runs(const spec::InnerCollective& one, const Op& op);
 
 }  // namespace herd::program

@@ -169,7 +169,7 @@ class Simulator {
                  double& latency_us) const {
     for (const spec::InnerCollective& one : block.inner) {
       const int axis = step.mesh.find(one.axis);
-      const int times = times_of(one, op);
+      const int times = inner_runs(one, op);
       if (axis == kNoAxis || times == 0) continue;
       const OpKind kind = one.reduces ? OpKind::kAllReduce : OpKind::kAllGather;
       const CollectivePrice price = cost_.price(kind, one.bytes, step.mesh, axis);

@@ -16,6 +16,14 @@ void require_stages(const RunFile& run, int64_t least, int64_t most, const std::
                                     (most == 1 ? ", or strategy.pipeline = \"interleaved\"" : ""));
 }
 
+std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
+  PipelineOrder places;
+  places.ranks = ranks, places.stages_per_rank = form.stages_per_rank, places.folded = form.folded;
+  std::vector<int> out;
+  for (int stage = 0; stage < places.stages(); ++stage) out.push_back(places.rank_of(stage));
+  return out;
+}
+
 }  // namespace
 
 std::string order_file_of(const RunFile& run) {
@@ -41,20 +49,7 @@ PipelineForm pipeline_form(const RunFile& run) {
   return {};
 }
 
-namespace {
-
-std::vector<int> rank_of_stages(int ranks, const PipelineForm& form) {
-  PipelineOrder places;
-  places.ranks = ranks, places.stages_per_rank = form.stages_per_rank, places.folded = form.folded;
-  std::vector<int> out;
-  for (int stage = 0; stage < places.stages(); ++stage) out.push_back(places.rank_of(stage));
-  return out;
-}
-
-}  // namespace
-
 std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form) {
-  if (form.stages_per_rank == 1) return stage_of_blocks(model, ranks);
   return stage_of_blocks(model, rank_of_stages(ranks, form));
 }
 

@@ -54,9 +54,9 @@ class TableBuilder {
   int64_t saved_scores() const;                                  // those that its graph keeps
   int64_t attention_scratch(int64_t matrices) const;             // beyond the block's whole graph; may be negative
   int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies around one; 0 but for fp16
-  int64_t first_half_of_loss(int64_t vocab) const;
-  int64_t late_scratch(int64_t rows, int64_t columns) const;
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;  // of a matrix's gradient that is not yet fp32
+  int64_t first_half_of_loss(int64_t vocab) const;               // bytes that it takes and gives back
+  int64_t late_scratch(int64_t rows, int64_t columns) const;     // bytes, for the gradient of a matrix
+  int64_t gradient_piece(int64_t rows, int64_t columns) const;   // of a matrix's gradient that is not yet fp32
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
 
   const RunFile::Model& m_;
