@@ -25,7 +25,7 @@ deepspeed bf16   DeepSpeed's ZeRO-3, where --python has it
 one rank, torch eager   one process each
 pp ORDER         a pipeline of two ranks, --micro-batches of --batch, strategy.pipeline = ORDER; `unclipped`: without norms
 torch pp_ORDER   torch.distributed.pipelining, the same, its stages cut by hand
-torch tp         layers that ranks share, by DTensor
+torch tp, torch tp_sequence    layers that ranks share, by DTensor; with sequence and loss parallel
 tp, tp sequence  layers that two ranks share, --batch on both together: half of the work of `train alone` for each
 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
@@ -58,7 +58,7 @@ ORDERS = ("gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v")
 # Of --context 128 --batch 1, eight micro-batches: not in a sitting by default.
 PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bubble_v"],
              ["pp gpipe", "torch pp_gpipe", "pp interleaved", "torch pp_interleaved"],
-             ["train alone", "tp", "tp sequence", "torch tp"],
+             ["train alone", "tp", "tp sequence", "torch tp", "torch tp_sequence"],
              ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
 
 here = os.path.dirname(os.path.abspath(__file__))
@@ -228,7 +228,7 @@ CONTENDERS = {
     "module alone": plain(*[[program, "alone", *sizes]] * args.ranks),
     "herd ddp": plain([herd, "run", "-n", str(args.ranks), "--", program, "herd", *sizes]),
     "torch reducer": torch_ranks(f"{args.build}/bench/gloo_reducer"),
-    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp")},
+    **{f"torch {kind}": torch_together(kind) for kind in ("ddp", "zero", "fsdp2", "fsdp2_bf16", "tp", "tp_sequence")},
     "deepspeed bf16": torch_together("deepspeed_bf16"),
     "torch bf16 alone": torch_alone("bf16", args.ranks),
     "torch eager": torch_alone("eager", 1),
@@ -277,7 +277,7 @@ def batches_of(name):
     """Of --batch sequences, in a step of all ranks together."""
     if "pp " in name or "pp_" in name:
         return args.micro_batches
-    return 1 if name in ("one rank", "torch eager", "torch tp") or name.startswith("tp") else args.ranks
+    return 1 if name in ("one rank", "torch eager") or name.startswith(("tp", "torch tp")) else args.ranks
 
 
 def table_row(name, floor, of):

@@ -10,8 +10,10 @@ deepspeed_bf16   DeepSpeed's ZeRO-3 over gloo: weights in bf16, masters and mome
 pp_gpipe, pp_1f1b, pp_interleaved, pp_zero_bubble_v   torch.distributed.pipelining on two ranks, MICRO_BATCHES (8) of
         BATCH; stages by hand: 9 layers, and 3 with the head; of two a rank 4, 4, 4, and the head
 tp      tensor parallel by DTensor: columns then rows in each layer, the vocabulary's rows, the logits gathered
+tp_sequence   the same with norms and sums on shards of the sequence, and the loss over the shards of the vocabulary
 bf16, eager    one rank, weights in bf16 or fp32
 """
+import contextlib
 import os
 import sys
 import time
@@ -54,7 +56,8 @@ class Gpt(nn.Module):
                 nn.init.normal_(parameter, std=0.02)
 
     def forward(self, ids):
-        x = self.tokens(ids) + self.positions.weight
+        positions = self.positions.weight
+        x = self.tokens(ids) + (positions.to_local() if KIND == "tp_sequence" else positions)
         for layer in self.layers:
             x = layer(x)
         return self.head(self.norm(x))
@@ -111,19 +114,30 @@ if ranks > 1:
     dist.init_process_group("gloo")
 gpt = Gpt()
 model = gpt
+loss_context = contextlib.nullcontext
 parameters = list(gpt.parameters())
 if KIND.startswith("pp_"):
     run_pipeline, parameters = pipeline(gpt, KIND[3:], rank, int(os.environ.get("MICRO_BATCHES", "8")))
-elif KIND == "tp":
-    from torch.distributed.tensor import Replicate
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+elif KIND.startswith("tp"):
+    from torch.distributed.tensor import Replicate, Shard, distribute_tensor
+    from torch.distributed.tensor.parallel import (ColwiseParallel, RowwiseParallel, SequenceParallel, loss_parallel,
+                                                   parallelize_module)
 
     mesh = dist.init_device_mesh("cpu", (ranks,))
+    sequence = KIND == "tp_sequence"
+    between = Shard(1) if sequence else Replicate()
+    norms = {"norm1": SequenceParallel(), "norm2": SequenceParallel()} if sequence else {}
     for layer in gpt.layers:
-        parallelize_module(layer, mesh, {"qkv": ColwiseParallel(), "projection": RowwiseParallel(),
-                                         "up": ColwiseParallel(), "down": RowwiseParallel()})
-    parallelize_module(gpt, mesh, {"tokens": RowwiseParallel(input_layouts=Replicate()),
-                                   "head": ColwiseParallel(output_layouts=Replicate())})
+        columns, rows = ColwiseParallel(input_layouts=between), RowwiseParallel(output_layouts=between)
+        parallelize_module(layer, mesh, {"qkv": columns, "projection": rows, "up": columns, "down": rows, **norms})
+    parallelize_module(gpt, mesh, {
+        "tokens": RowwiseParallel(input_layouts=Replicate(), output_layouts=between),
+        **({"norm": SequenceParallel()} if sequence else {}),
+        "head": ColwiseParallel(input_layouts=between, output_layouts=Shard(-1) if sequence else Replicate(),
+                                use_local_output=not sequence)})
+    if sequence:
+        gpt.positions.weight = nn.Parameter(distribute_tensor(gpt.positions.weight.data, mesh, [Shard(0)]))
+        loss_context = loss_parallel
     parameters = list(gpt.parameters())
 elif KIND == "bf16":
     gpt.to(torch.bfloat16)
@@ -138,7 +152,7 @@ elif KIND.startswith("fsdp2"):
     for layer in gpt.layers:
         fully_shard(layer, mesh=mesh, **options)
     fully_shard(gpt, mesh=mesh, **options)
-elif KIND not in ("eager", "tp") and not KIND.startswith("pp_"):
+elif KIND != "eager" and not KIND.startswith("pp_"):
     model = nn.parallel.DistributedDataParallel(gpt, gradient_as_bucket_view=True)
 settings = {"lr": 1e-3, "betas": (0.9, 0.95), "fused": True}
 # The fused update takes no mixture of tensors and DTensors.
@@ -167,12 +181,15 @@ for _ in range(STEPS):
         if rank == 0:
             print(f"ms {(time.perf_counter() - start) * 1e3:.2f} loss {loss.item():.5f}", flush=True)
         continue
-    loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
+    with loss_context():
+        loss = F.cross_entropy(model(inputs).view(-1, VOCAB).float(), targets)
+        if KIND == "deepspeed_bf16":
+            model.backward(loss)
+        else:
+            loss.backward()
     if KIND == "deepspeed_bf16":
-        model.backward(loss)
         model.step()
     else:
-        loss.backward()
         optimizer.step()
         optimizer.zero_grad()
     if rank == 0:
