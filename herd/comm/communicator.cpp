@@ -281,6 +281,8 @@ void Communicator::abort(const std::string& reason) {
   });
 }
 
+void Communicator::show_activity(std::string_view activity) { state_->member().engine().transport().show(activity); }
+
 Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held) {
   GroupState& group = state_->member();
   Work work;

@@ -61,7 +61,15 @@ std::string place_of(GroupState& group, Rank rank) {
   return "is in " + what + step_of(board, started);
 }
 
-std::string life_of(GroupState& group, Rank rank) { return group.engine().transport().describe(group.job_rank(rank)); }
+// Whether a rank of the job lives, and what it showed last of what it does.
+std::string life_of(transport::Transport& transport, Rank rank) {
+  const std::string activity = transport.shown(rank);
+  return transport.describe(rank) + (activity.empty() ? "" : ", last in " + activity);
+}
+
+std::string life_of(GroupState& group, Rank member) {
+  return life_of(group.engine().transport(), group.job_rank(member));
+}
 
 // In the same operation, alive, and waiting for somebody itself: the rank that it waits for, else -1.
 Rank passes_on(GroupState& group, const PendingOp& pending, Rank rank) {
@@ -100,7 +108,7 @@ std::string outsiders(GroupState& group) {
   for (Rank rank = 0; rank < transport.size(); ++rank) {
     if (std::find(members.begin(), members.end(), rank) != members.end()) continue;
     if (transport.state(rank) == transport::PeerState::kAlive) continue;
-    text += "\n  rank " + std::to_string(rank) + " of another group: " + transport.describe(rank);
+    text += "\n  rank " + std::to_string(rank) + " of another group: " + life_of(transport, rank);
   }
   return text;
 }

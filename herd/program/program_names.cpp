@@ -131,6 +131,18 @@ std::string describe(const Program& step, const Op& op) {
   return std::string(op_name(op.kind)) + (of.empty() ? "" : " of " + of);
 }
 
+std::string rank_name(const Program& step) {
+  std::string place;
+  for (size_t axis = 0; axis < step.mesh.axes.size(); ++axis) {
+    const Axis& a = step.mesh.axes[axis];
+    const bool is_product = a.factors.size() > 1 || a.name.find('*') != std::string::npos;
+    if (is_product || !a.members.empty()) continue;
+    place +=
+        (place.empty() ? "" : ", ") + a.name + " " + std::to_string(step.mesh.index(static_cast<int>(axis), step.rank));
+  }
+  return "rank " + std::to_string(step.rank) + (place.empty() ? "" : " (" + place + ")");
+}
+
 Value weight(int group, Form form) { return {ValueKind::kWeight, group, -1, form}; }
 Value gradient(int group, Form form) { return {ValueKind::kGradient, group, -1, form}; }
 Value state(int group, Form form) { return {ValueKind::kState, group, -1, form}; }

@@ -26,6 +26,8 @@ std::string subject(const Program& step, const Op& op);
 
 // "all_gather of w7 on fsdp".
 std::string describe(const Program& step, const Op& op);
+// The program's rank and where it is in the mesh, as the mesh names it: "rank 3 (dp 1, pp 0)".
+std::string rank_name(const Program& step);
 
 std::string axis_name(const Mesh& mesh, int axis);
 

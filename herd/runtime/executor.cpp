@@ -25,6 +25,14 @@ Error error_at(const std::string& where) {
   }
 }
 
+// "step 7: backward of block3 mb1 on rank 2 (pp 1)"; of many parameter groups the first.
+std::string place_of(const program::Program& program, const program::Op& op, int64_t step) {
+  constexpr size_t kLongest = 80;
+  std::string what = program::describe(program, op);
+  if (what.size() > kLongest) what = what.substr(0, what.rfind(' ', kLongest)) + " ..";
+  return "step " + std::to_string(step) + ": " + what + " on " + program::rank_name(program);
+}
+
 // Names the op in what its operation throws.
 class NamedEvent final : public Event {
  public:
@@ -87,7 +95,7 @@ struct Executor::State {
   };
 
   program::Program program;
-  ErrorListener on_error;
+  OpListener listener;
   std::mutex own_mutex;
   std::optional<Error> own_error;  // the first that an op of this rank threw
   std::vector<Slot> slots;
@@ -121,8 +129,7 @@ struct Executor::State {
   void hand_over(int index, Queue& queue, int64_t step) {
     Slot& slot = slots[index];
     const program::Op& op = program.ops[index];
-    const std::string where = "step " + std::to_string(step) + ": " + herd::program::describe(program, op) +
-                              " on rank " + std::to_string(program.rank);
+    const std::string where = place_of(program, op, step);
     std::vector<EventPtr> before = events_before(slot);
     const double submitted = now_us();
     slot.begin_us = std::make_shared<std::atomic<double>>(submitted);
@@ -130,6 +137,7 @@ struct Executor::State {
       const double begun = now_us();
       begin->store(begun);
       if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
+      listener.began(where);
       try {
         const EventPtr rest = slot.binding(op, step);
         return rest ? std::make_shared<NamedEvent>(rest, where) : nullptr;
@@ -151,7 +159,7 @@ struct Executor::State {
       if (own_error) return;
       own_error = error;
     }
-    if (on_error) on_error(error);
+    listener.failed(error);
   }
 
   // This rank's own, else the first in program order, as far as they are known already.
@@ -183,9 +191,9 @@ struct Executor::State {
   double now_us() const { return microseconds(Clock::now() - origin); }
 };
 
-Executor::Executor(program::Program program, BindingTable bindings, ErrorListener on_error, const LaneFactory& lanes)
+Executor::Executor(program::Program program, BindingTable bindings, OpListener listener, const LaneFactory& lanes)
     : state_(std::make_unique<State>()) {
-  state_->on_error = std::move(on_error);
+  state_->listener = std::move(listener);
   state_->program = std::move(program);
   const auto after = program::dependencies(state_->program);
   const auto& ops = state_->program.ops;

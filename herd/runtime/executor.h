@@ -32,14 +32,18 @@ struct OpTime {
 using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
 
-// Told what an op has thrown, on the thread of its lane and before anybody waits for what is in flight: peers may wait
-// for this rank in any group.
-using ErrorListener = std::function<void(const Error&)>;
+// Told on the thread of the op's lane.
+struct OpListener {
+  // An op begins: its step, op, block, micro-batch and rank in words.
+  std::function<void(const std::string&)> began = [](const std::string&) {};
+  // An op has thrown; nobody has waited yet for what is in flight: peers may wait for this rank in any group.
+  std::function<void(const Error&)> failed = [](const Error&) {};
+};
 
 class Executor {
  public:
   // Borrows nothing. Throws kBug if an op has no binding.
-  Executor(program::Program program, BindingTable bindings, ErrorListener on_error = {},
+  Executor(program::Program program, BindingTable bindings, OpListener listener = {},
            const LaneFactory& lanes = make_cpu_lane);
   ~Executor();  // drains
 

@@ -9,7 +9,7 @@
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
 #include "herd/program/passes.h"
-#include "herd/train/shared_error.h"
+#include "herd/train/peer_listener.h"
 
 namespace herd::train {
 namespace {
@@ -61,8 +61,7 @@ BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, con
       table_(spec::program_table(run, layout.micro_batch)),
       comm_(comm),
       bindings_(chain, parameters, groups, {}, {.width = run.model.width}),
-      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings(),
-                [&groups](const Error& error) { tell_peers(groups.world(), error); }) {}
+      executor_(program::passes_over(step, chosen_blocks(step, table_)), bindings(), peer_listener(groups.world())) {}
 
 runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();

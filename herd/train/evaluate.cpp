@@ -4,15 +4,14 @@
 
 #include "herd/program/excerpts.h"
 #include "herd/train/batches.h"
-#include "herd/train/shared_error.h"
+#include "herd/train/peer_listener.h"
 
 namespace herd::train {
 
 Evaluation::Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
                        const runtime::AxisGroups& groups, int64_t width)
     : bindings_(chain, parameters, groups, {}, {.training = false, .width = width}),
-      executor_(program::forward_only(step), bindings_.table(),
-                [&groups](const Error& error) { tell_peers(groups.world(), error); }) {}
+      executor_(program::forward_only(step), bindings_.table(), peer_listener(groups.world())) {}
 
 std::optional<double> Evaluation::run(const SampleSource& source, Communicator& comm, const EvaluateOptions& options) {
   std::vector<double> sum_count = {0, 0};

@@ -8,7 +8,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/runtime/executor.h"
-#include "herd/train/shared_error.h"
+#include "herd/train/peer_listener.h"
 
 namespace herd::train {
 namespace {
@@ -92,8 +92,7 @@ std::string find_nonfinite(const program::Program& step, const runtime::Chain& c
   Watch watch(chain, parameters, bindings);
   bindings.begin_step(std::move(input));
   {
-    runtime::Executor executor(step, watch.over(bindings.table()),
-                               [&](const Error& error) { tell_peers(comm, error); });
+    runtime::Executor executor(step, watch.over(bindings.table()), peer_listener(comm));
     executor.run(number);
     executor.drain();
   }

@@ -45,6 +45,7 @@
 #include "herd/train/measured_memory.h"
 #include "herd/train/measured_timeline.h"
 #include "herd/train/nonfinite.h"
+#include "herd/train/peer_listener.h"
 #include "herd/train/replica_hash.h"
 #include "herd/train/resolve_run.h"
 #include "herd/train/run_checkpoints.h"
@@ -234,9 +235,11 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
                                                         runtime::parameter_update(*s.parameters, *s.optimizer, s.rate),
                                                         s.options());
   if (run.strategy.precision == "fp16") s.bindings->set_loss_scale(optim::LossScale());
-  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), [&s](const Error& error) {
-    if (!s.bindings->output().nonfinite) tell_peers(s.comm, error);  // all ranks throw that, and look for it together
-  });
+  runtime::OpListener listener = peer_listener(comm);
+  listener.failed = [&s, tell = listener.failed](const Error& error) {
+    if (!s.bindings->output().nonfinite) tell(error);  // all ranks throw that, and look for it together
+  };
+  s.executor = std::make_unique<runtime::Executor>(step, s.memory.watch(s.bindings->table()), std::move(listener));
   if (s.validation)
     s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, run.model.width);
 

@@ -17,6 +17,7 @@ using std::chrono::steady_clock;
 struct Place {
   uint64_t started, finished, waits_in, step, total_steps;
   int64_t awaits;
+  char activity[184];                 // as the transport shows it
   OperationRecord records[kRecords];  // those there are
 };
 
@@ -195,6 +196,8 @@ void ClusterChannel::tell_place(int member, FrameKind kind) {
   place.step = own.step.load(std::memory_order_relaxed);
   place.total_steps = own.total_steps.load(std::memory_order_relaxed);
   place.awaits = own.awaits.load(std::memory_order_relaxed);
+  const std::string activity = transport_.shown(members_[static_cast<size_t>(self_)]);
+  std::memcpy(place.activity, activity.data(), std::min(activity.size(), sizeof place.activity - 1));
   const uint64_t records = std::min(place.started, kRecords);
   for (uint64_t i = 0; i < records; ++i) {
     const uint64_t sequence = place.started - i;
@@ -208,6 +211,8 @@ void ClusterChannel::hear_place(int member, std::span<const std::byte> payload) 
   if (payload.size() < offsetof(Place, records) || payload.size() > sizeof(Place)) return;
   Place place = {};
   std::memcpy(&place, payload.data(), payload.size());
+  place.activity[sizeof place.activity - 1] = 0;
+  transport_.hear_shown(members_[static_cast<size_t>(member)], place.activity);
   RankBoard& copy = board(member);
   for (const OperationRecord& record : place.records) {
     if (record.sequence != 0) copy.records[record.sequence % kRecords].write(record);

@@ -253,6 +253,10 @@ void ClusterTransport::remove(uint64_t id, uint64_t finished) {
   closed_[id] = finished;
 }
 
+void ClusterTransport::hear_shown(Rank peer, std::string activity) {
+  peers_[static_cast<size_t>(peer)].shown = std::move(activity);
+}
+
 void ClusterTransport::asked(Rank peer) {
   auto& since = peers_[static_cast<size_t>(peer)].asked;
   if (since == steady_clock::time_point{}) since = steady_clock::now();
@@ -275,6 +279,12 @@ PeerState ClusterTransport::state(Rank peer) {
   if (gone(peer)) return PeerState::kGone;
   std::lock_guard lock(mutex_);
   return silent_for(peer) >= kSilent ? PeerState::kStopped : PeerState::kAlive;
+}
+
+std::string ClusterTransport::shown(Rank peer) {
+  if (shares_host(peer)) return local_->shown(here({peer})[0]);
+  std::lock_guard lock(mutex_);
+  return peers_[static_cast<size_t>(peer)].shown;
 }
 
 std::string ClusterTransport::describe(Rank peer) {

@@ -53,6 +53,8 @@ class ClusterTransport final : public Transport {
   bool gone(Rank peer) override;
   PeerState state(Rank peer) override;
   std::string describe(Rank peer) override;
+  void show(std::string_view activity) override { local_->show(activity); }
+  std::string shown(Rank peer) override;
   void announce_sleep() override { local_->announce_sleep(); }
   void cancel_sleep() override { local_->cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
@@ -71,6 +73,7 @@ class ClusterTransport final : public Transport {
   void add(uint64_t id, ClusterChannel& channel);  // takes mutex() itself
   void remove(uint64_t id, uint64_t finished);
   void asked(Rank peer);
+  void hear_shown(Rank peer, std::string activity);
   bool move_or_rest();  // true: moved frames; else waited for some, 10 ms at most
 
  private:
@@ -81,6 +84,7 @@ class ClusterTransport final : public Transport {
   struct Peer {
     uint64_t key_to = 0, key_from = 0;
     std::chrono::steady_clock::time_point asked{};  // 0: it has answered since
+    std::string shown;                              // as it answered last
   };
   void arrived(const FrameHeader& header, std::span<const std::byte> payload);
   int count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline);

@@ -43,7 +43,7 @@ LocalTransport::LocalTransport(std::unique_ptr<Courier> courier, SteadyTime dead
     : courier_(std::move(courier)), gone_(static_cast<size_t>(courier_->size())) {
   std::vector<Rank> everyone(static_cast<size_t>(size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  words_ = allocate("doorbells", everyone, sizeof(DoorbellWord), deadline);
+  words_ = allocate("doorbells", everyone, sizeof(RankWords), deadline);
   share_doorbells(deadline);
   watch_peers();
   std::vector<const CoreWord*> cores;
@@ -92,7 +92,14 @@ void LocalTransport::watch_peers() {
   }
 }
 
-DoorbellWord& LocalTransport::word(Rank peer) { return *reinterpret_cast<DoorbellWord*>(words_->of(peer)); }
+LocalTransport::RankWords& LocalTransport::words(Rank peer) { return *reinterpret_cast<RankWords*>(words_->of(peer)); }
+
+void LocalTransport::show(std::string_view activity) {
+  std::lock_guard lock(activity_mutex_);
+  words(rank()).activity.write(activity);
+}
+
+std::string LocalTransport::shown(Rank peer) { return words(peer).activity.newest(); }
 
 void LocalTransport::offer_core(bool oversubscribed) {
   if (oversubscribed && ++offers_ % kOffersOfALook == 0) spread_.look();

@@ -3,9 +3,11 @@
 
 #include <atomic>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
+#include "herd/transport/activity.h"
 #include "herd/transport/core_spread.h"
 #include "herd/transport/courier.h"
 #include "herd/transport/doorbell.h"
@@ -32,6 +34,8 @@ class LocalTransport final : public Transport {
   bool gone(Rank peer) override;
   PeerState state(Rank peer) override { return courier_->state(peer); }
   std::string describe(Rank peer) override { return courier_->describe(peer); }
+  void show(std::string_view activity) override;
+  std::string shown(Rank peer) override;
   void announce_sleep() override {
     spread_.leave();
     own().announce_sleep();
@@ -43,13 +47,19 @@ class LocalTransport final : public Transport {
   int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
 
  private:
-  DoorbellWord& word(Rank peer);
+  struct RankWords {  // that peers read, in shared memory
+    DoorbellWord doorbell;
+    alignas(64) ActivityBoard activity;
+  };
+  RankWords& words(Rank peer);
+  DoorbellWord& word(Rank peer) { return words(peer).doorbell; }
   Doorbell& own() { return doorbells_[static_cast<size_t>(rank())]; }
   void share_doorbells(SteadyTime deadline);
   void watch_peers();
 
   std::unique_ptr<Courier> courier_;
   std::shared_ptr<SharedRegion> words_;
+  std::mutex activity_mutex_;
   std::vector<Doorbell> doorbells_;  // by rank
   CoreSpread spread_;
   uint32_t offers_ = 0;

@@ -54,6 +54,11 @@ class Transport {
   virtual PeerState state(Rank peer) = 0;
   virtual std::string describe(Rank peer) = 0;  // "pid 4711 is gone", "pid 4711 is stopped (SIGSTOP)"
 
+  // What this rank does, in a few words that peers find even after it has died. Any thread.
+  virtual void show(std::string_view activity) = 0;
+  // What the peer showed last, as far as it is known here: empty where it showed nothing.
+  virtual std::string shown(Rank peer) = 0;
+
   // Sleep in three steps: announce, look for work once more, then sleep (or cancel).
   virtual void announce_sleep() = 0;
   virtual void cancel_sleep() = 0;

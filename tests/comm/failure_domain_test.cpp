@@ -75,6 +75,7 @@ std::vector<std::string> struck_by(int signal, const WorldOptions& options, std:
         // From here on: that processes start late is no failure.
         for (Communicator* group : {&world, &grid.row, &grid.column}) group->set_deadline(deadline);
         if (world.rank() == kVictim) {
+          world.show_activity("step 7: forward of block3");
           times.struck_ns = now_ns();
           std::raise(signal);
           return;
@@ -97,13 +98,15 @@ std::vector<std::string> struck_by(int signal, const WorldOptions& options, std:
 class FailureDomain : public testing_support::BetweenHosts, public testing::WithParamInterface<std::vector<int>> {
  protected:
   static WorldOptions options() { return GetParam().empty() ? WorldOptions{} : testing_support::on_hosts(GetParam()); }
+  // The dead can't be asked, so that it is known on their host only.
+  static const char* seen_doing() { return GetParam().empty() ? "is gone, last in step 7: forward of block3" : ""; }
 };
 
 TEST_P(FailureDomain, NamesAKilledRankEverywhere_WithinASecond) {
   expect_within(1s, [] {
     std::chrono::nanoseconds took{};
     for (const std::string& error : struck_by(SIGKILL, options(), 30s, took))
-      EXPECT_THAT(error, AllOf(HasSubstr("kPeerLost"), HasSubstr("rank 3 is lost")));
+      EXPECT_THAT(error, AllOf(HasSubstr("kPeerLost"), HasSubstr("rank 3 is lost"), HasSubstr(seen_doing())));
     return took;
   });
 }
@@ -119,7 +122,8 @@ TEST(StoppedRank, IsNamedByRanksThatWaitInOtherGroups_WithinTwiceTheDeadline) {
   expect_within(2 * kDeadline, [] {
     std::chrono::nanoseconds took{};
     for (const std::string& error : struck_by(SIGSTOP, {}, kDeadline, took))
-      EXPECT_THAT(error, AllOf(HasSubstr("kTimeout"), HasSubstr("rank 3"), HasSubstr("is stopped")));
+      EXPECT_THAT(error, AllOf(HasSubstr("kTimeout"), HasSubstr("rank 3"), HasSubstr("is stopped"),
+                               HasSubstr("last in step 7: forward of block3")));
     return took;
   });
 }

@@ -94,6 +94,8 @@ class LockstepTransport final : public transport::Transport {
   bool gone(Rank) override { return false; }
   transport::PeerState state(Rank) override { return transport::PeerState::kAlive; }
   std::string describe(Rank) override { return "it is in the same thread"; }
+  void show(std::string_view) override {}
+  std::string shown(Rank) override { return ""; }
   void announce_sleep() override {}
   void cancel_sleep() override {}
   void sleep_until(SteadyTime) override {}

@@ -221,10 +221,12 @@ TEST(Executor, TellsOfAnErrorOfAnotherLane_BeforeItWaitsForWhatIsInFlight_AndThr
     });
   };
   std::vector<std::string> heard;
-  Executor executor(tiny(), table, [&](const Error& error) {
+  OpListener listener;
+  listener.failed = [&](const Error& error) {
     heard.push_back(error.message());
     told.set_value();
-  });
+  };
+  Executor executor(tiny(), table, listener);
   const auto begin = std::chrono::steady_clock::now();
   try {
     executor.run(0);
@@ -235,6 +237,29 @@ TEST(Executor, TellsOfAnErrorOfAnotherLane_BeforeItWaitsForWhatIsInFlight_AndThr
   }
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(30));
   EXPECT_THAT(heard, testing::ElementsAre("step 0: all_reduce of g0 on rank 3: no room"));
+}
+
+TEST(Executor, TellsOfEachOpBeforeItRuns_WithRankAndItsPlaceInTheMesh) {
+  Recorder recorder;
+  std::vector<std::string> begun;
+  BindingTable table = recorder.table();
+  table[OpKind::kForward] = [&](const Op&, int64_t) -> EventPtr {
+    begun.push_back("runs");
+    return nullptr;
+  };
+  OpListener listener;
+  listener.began = [&](const std::string& op) {
+    if (op.find("forward") != std::string::npos) begun.push_back(op);
+  };
+  program::Program step = tiny();
+  step.rank = 1;
+  step.mesh = {4, {{"dp", {{2, 2}}}, {"pp", {{1, 2}}}, {"dp*pp", {{2, 2}, {1, 2}}}}};
+  Executor executor(step, table, listener);
+  executor.run(5);
+  executor.drain();
+  ASSERT_GE(begun.size(), 2u);
+  EXPECT_EQ(begun[0], "step 5: forward of block0 mb0 on rank 1 (dp 0, pp 1)");
+  EXPECT_EQ(begun[1], "runs");
 }
 
 TEST(Executor, RefusesAProgram_WithAnOpThatHasNoBinding) {

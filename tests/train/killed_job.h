@@ -33,8 +33,8 @@
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
 #include "herd/train/model_tensors.h"
+#include "herd/train/peer_listener.h"
 #include "herd/train/run_optimizer.h"
-#include "herd/train/shared_error.h"
 
 namespace herd::train {
 
@@ -137,7 +137,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
       };
     }
   }
-  runtime::Executor executor(step, ops, [&comm](const Error& error) { tell_peers(comm, error); });
+  runtime::Executor executor(step, ops, peer_listener(comm));
   if (is_victim && death.op >= 0) deadly = &executor.program().ops[static_cast<size_t>(death.op)];
 
   CheckpointSaver saver({.root = root / "checkpoints", .keep = 2, .herd_version = "test"}, *peers, files);

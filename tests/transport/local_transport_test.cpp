@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <chrono>
+#include <cstring>
 #include <functional>
 #include <memory>
+#include <string>
 #include <thread>
 #include <vector>
 
@@ -54,6 +57,44 @@ TEST_P(BothCouriers, MapTheSameRegionOnBothRanks) {
     EXPECT_EQ(channel->header(peer, 1).fingerprint, 7u);
     EXPECT_EQ(region->of(peer)[3], std::byte{static_cast<unsigned char>(10 + peer)});
   });
+}
+
+TEST_P(BothCouriers, ShowWhatTheOtherRankDoes_CutToFit) {
+  run_two(GetParam(), [](LocalTransport& transport) {
+    const Rank peer = 1 - transport.rank();
+    EXPECT_EQ(transport.shown(peer), "");
+    const auto channel = transport.open_channel("c", {0, 1}, soon());
+    const auto meet = [&](uint32_t times) {
+      channel->signal(peer, 1, times);
+      while (channel->signals(peer, 1) < times) std::this_thread::yield();
+    };
+    meet(1);
+    for (const char* activity : {"first", "second", "third"})
+      transport.show(activity + std::to_string(transport.rank()));
+    meet(2);
+    EXPECT_EQ(transport.shown(peer), "third" + std::to_string(peer));
+    meet(3);
+    transport.show(std::string(1000, 'x'));
+    meet(4);
+    EXPECT_EQ(transport.shown(peer), std::string(183, 'x'));
+    meet(5);
+  });
+}
+
+// As a rank leaves it that is killed while it writes.
+TEST(ActivityBoard, KeepsTheTextBefore_WhereTheNewestWasNotFinished) {
+  alignas(64) ActivityBoard board;
+  EXPECT_EQ(board.newest(), "");
+  board.write("first");
+  board.write("second");
+  EXPECT_EQ(board.newest(), "second");
+  // A text is unreadable while the first word of its slot, its number, is 0; the second of two slots begins behind
+  // the count of texts and one slot of 192 bytes, and the first holds "second".
+  uint64_t words[sizeof board / sizeof(uint64_t)];
+  std::memcpy(words, static_cast<const void*>(&board), sizeof board);
+  ASSERT_EQ(words[1], 2u);
+  reinterpret_cast<std::atomic<uint64_t>*>(&board)[1].store(0);
+  EXPECT_EQ(board.newest(), "first");
 }
 
 TEST_P(BothCouriers, WakeASleeperByASignal) {
