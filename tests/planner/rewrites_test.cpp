@@ -25,8 +25,8 @@ spec::RunFile gpt(std::vector<std::string> overrides = {}) {
 // What herd train compares with the budget.
 int64_t needed(const spec::RunFile& run, int ranks) {
   const spec::Layout layout = spec::resolve(run, ranks);
-  return budget_peak(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
-                     program::Tier::kDevice)
+  return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
+                    program::Tier::kDevice)
       .bytes;
 }
 
@@ -184,8 +184,8 @@ TEST(Rewrites, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
   const spec::RunFile run = gpt({"mesh.tp=2", "mesh.dp=1", "model.layers=4", "train.micro_batch=1", "train.batch=1"});
   const auto needs = [&](const spec::RunFile& of) {
     const spec::Layout layout = spec::resolve(of, 2);
-    return budget_peak(strategies::compile_step(of, spec::program_table(of, layout.micro_batch), layout, 0),
-                       program::Tier::kDevice)
+    return peak_bound(strategies::compile_step(of, spec::program_table(of, layout.micro_batch), layout, 0),
+                      program::Tier::kDevice)
         .bytes;
   };
   spec::RunFile again = run;

@@ -1,0 +1,192 @@
+#include "herd/program/op_order.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "herd/base/check.h"
+#include "herd/program/op_dependencies.h"
+
+namespace herd::program {
+namespace {
+
+constexpr size_t kNone = static_cast<size_t>(-1);
+
+struct OpOfRank {
+  size_t rank = kNone, op = 0;
+};
+
+// The lanes of one program: its ops by lane, through all repetitions.
+std::vector<std::vector<size_t>> lanes_of(const Program& step, int repetitions) {
+  std::map<Lane, std::vector<size_t>> ops;
+  const size_t n = step.ops.size();
+  for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) ops[step.ops[i % n].lane].push_back(i);
+  std::vector<std::vector<size_t>> out;
+  for (auto& [lane, all] : ops) out.push_back(std::move(all));
+  return out;
+}
+
+// Global numbers of sender and receiver; negative where the other end is nobody.
+std::pair<int, int> ends_of(const Program& step, const Op& op) {
+  const int peer = op.peer < 0 ? -1 : step.mesh.peer(op.axis, step.rank, op.peer);
+  return op.kind == OpKind::kSend ? std::pair(step.rank, peer) : std::pair(peer, step.rank);
+}
+
+bool is_message(const Op& op) { return op.kind == OpKind::kSend || op.kind == OpKind::kReceive; }
+
+// The step, then the programs that it exchanges messages with.
+std::vector<const Program*> with_peers(const Program& step, std::span<const Program> others) {
+  std::map<int, const Program*> peers;
+  for (const Op& op : step.ops) {
+    if (!is_message(op)) continue;
+    const auto [from, to] = ends_of(step, op);
+    peers[from == step.rank ? to : from] = nullptr;
+  }
+  peers.erase(step.rank);
+  for (const Program& other : others) {
+    if (const auto peer = peers.find(other.rank); peer != peers.end()) peer->second = &other;
+  }
+  std::vector<const Program*> out = {&step};
+  for (const auto& [rank, program] : peers) {
+    if (program != nullptr) out.push_back(program);
+  }
+  return out;
+}
+
+// The clocks of a few ranks' ops, for the lanes of the first of them, whose order is asked for.
+class Clocks {
+ public:
+  Clocks(const OpOrder& first, const std::vector<const Program*>& steps, int repetitions) : first_(first) {
+    for (const Program* step : steps) {
+      ranks_.push_back({step, dependencies(*step), lanes_of(*step, repetitions)});
+      Rank& rank = ranks_.back();
+      const size_t ops = step->ops.size() * static_cast<size_t>(repetitions);
+      rank.over.resize(rank.lanes.size(), 0);
+      rank.done.resize(ops, false);
+      rank.sends.resize(step->ops.size());
+      rank.clocks.resize(ops * first.num_lanes(), 0);
+    }
+    match_messages();
+    run();
+  }
+
+  std::vector<int32_t> of_first() { return std::move(ranks_[0].clocks); }
+
+ private:
+  struct Rank {
+    const Program* step;
+    std::vector<std::vector<Dependency>> waits;
+    std::vector<std::vector<size_t>> lanes;
+    std::vector<size_t> over = {};     // by lane: how many ops have their clock
+    std::vector<bool> done = {};       // by op: it has its clock
+    std::vector<OpOfRank> sends = {};  // by op of one repetition: what a receive receives
+    std::vector<int32_t> clocks = {};
+  };
+
+  // The k-th message from one rank to another is the k-th that the other receives from it, in the same repetition.
+  void match_messages() {
+    std::map<std::pair<int, int>, std::vector<OpOfRank>> sent;
+    for (size_t r = 0; r < ranks_.size(); ++r) {
+      const Program& step = *ranks_[r].step;
+      for (size_t i = 0; i < step.ops.size(); ++i) {
+        if (step.ops[i].kind == OpKind::kSend) sent[ends_of(step, step.ops[i])].push_back({r, i});
+      }
+    }
+    for (Rank& rank : ranks_) {
+      std::map<std::pair<int, int>, size_t> received;
+      for (size_t i = 0; i < rank.step->ops.size(); ++i) {
+        if (rank.step->ops[i].kind != OpKind::kReceive) continue;
+        const std::pair<int, int> ends = ends_of(*rank.step, rank.step->ops[i]);
+        const auto from = sent.find(ends);
+        const size_t k = received[ends]++;
+        if (from != sent.end() && k < from->second.size()) rank.sends[i] = from->second[k];
+      }
+    }
+  }
+
+  // Lanes go on in turn, each as far as what its next op waits for has a clock.
+  void run() {
+    size_t left = 0;
+    for (const Rank& rank : ranks_) left += rank.done.size();
+    while (left > 0) {
+      const size_t before = left;
+      for (size_t r = 0; r < ranks_.size(); ++r) {
+        for (size_t lane = 0; lane < ranks_[r].lanes.size(); ++lane) {
+          while (give_next(r, lane)) --left;
+        }
+      }
+      HERD_CHECK(left < before, "lanes wait for each other in a circle");
+    }
+  }
+
+  // Gives the lane's next op its clock, unless that has to wait for another's.
+  bool give_next(size_t r, size_t lane) {
+    Rank& rank = ranks_[r];
+    const size_t at = rank.over[lane];
+    if (at == rank.lanes[lane].size()) return false;
+    const size_t op = rank.lanes[lane][at], n = rank.step->ops.size(), begin = op - op % n;
+    std::vector<size_t> waits;
+    if (at > 0) waits.push_back(rank.lanes[lane][at - 1]);
+    for (const Dependency& d : rank.waits[op % n]) {
+      const size_t back = static_cast<size_t>(d.distance) * n;
+      if (begin >= back) waits.push_back(begin - back + static_cast<size_t>(d.op));
+    }
+    for (const size_t other : waits) {
+      if (!rank.done[other]) return false;
+    }
+    if (const OpOfRank send = sent_to({r, op}); send.rank != kNone && !ranks_[send.rank].done[send.op]) return false;
+    for (const size_t other : waits) {
+      add(op, r, {r, other});
+      add(op, r, sent_to({r, other}));
+    }
+    rank.done[op] = true;
+    ++rank.over[lane];
+    return true;
+  }
+
+  OpOfRank sent_to(OpOfRank op) const {
+    const Rank& rank = ranks_[op.rank];
+    const size_t n = rank.step->ops.size();
+    const OpOfRank send = rank.sends[op.op % n];
+    if (send.rank == kNone) return {};
+    return {send.rank, op.op / n * ranks_[send.rank].step->ops.size() + send.op};
+  }
+
+  // To the clock of an op of rank r: another that is over, and what was over when that started.
+  void add(size_t op, size_t r, OpOfRank over) {
+    if (over.rank == kNone) return;
+    const size_t lanes = first_.num_lanes();
+    int32_t* clock = ranks_[r].clocks.data() + op * lanes;
+    const int32_t* theirs = ranks_[over.rank].clocks.data() + over.op * lanes;
+    for (size_t lane = 0; lane < lanes; ++lane) clock[lane] = std::max(clock[lane], theirs[lane]);
+    if (over.rank > 0) return;
+    int32_t& own = clock[first_.lane(over.op)];
+    own = std::max(own, first_.place(over.op) + 1);
+  }
+
+  const OpOrder& first_;
+  std::vector<Rank> ranks_;
+};
+
+}  // namespace
+
+OpOrder::OpOrder(const Program& step, int repetitions, std::span<const Program> others)
+    : ops_of_(lanes_of(step, repetitions)),
+      lane_of_(step.ops.size()),
+      place_(step.ops.size() * static_cast<size_t>(repetitions)) {
+  for (size_t lane = 0; lane < ops_of_.size(); ++lane) {
+    for (size_t place = 0; place < ops_of_[lane].size(); ++place) {
+      const size_t op = ops_of_[lane][place];
+      lane_of_[op % step.ops.size()] = lane;
+      place_[op] = static_cast<int32_t>(place);
+    }
+  }
+  clocks_ = Clocks(*this, with_peers(step, others), repetitions).of_first();
+}
+
+int32_t OpOrder::first_after(size_t op, size_t lane) const {
+  const auto after = std::partition_point(ops_of_[lane].begin(), ops_of_[lane].end(),
+                                          [&](size_t other) { return !before(op, other); });
+  return static_cast<int32_t>(after - ops_of_[lane].begin());
+}
+
+}  // namespace herd::program
