@@ -76,7 +76,7 @@ size_t needs_most(const std::vector<Program>& programs) {
   int64_t bytes = -1;
   for (size_t i = 0; i < programs.size(); ++i) {
     if (i > 0 && programs[i].ops == programs[i - 1].ops && programs[i].values == programs[i - 1].values) continue;
-    const int64_t bound = peak_bound(programs[i], Tier::kDevice).bytes;
+    const int64_t bound = peak_bound(programs[i], Tier::kDevice, programs).bytes;
     if (bound > bytes) most = i, bytes = bound;
   }
   return most;
@@ -163,7 +163,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     const program::Op& at = step.ops[static_cast<size_t>(peak.op)];
     out.peak_at = describe(step, at);
   }
-  out.device_bound = static_cast<double>(peak_bound(step, Tier::kDevice).bytes);
+  out.device_bound = static_cast<double>(peak_bound(step, Tier::kDevice, programs).bytes);
   out.host = tier_bytes(in_order_peak(step, Tier::kHost));
   out.nvme = tier_bytes(in_order_peak(step, Tier::kNvme));
   out.compute_us = arithmetic_us(step, model, machine, out.flops);

@@ -47,6 +47,21 @@ std::vector<bool> keeps_gathered(const spec::RunFile& run) {
   return gathers ? std::vector<bool>{true, false} : std::vector<bool>{run.strategy.keep_gathered};
 }
 
+// One rank of each stage.
+std::vector<program::Program> steps_of_stages(const spec::RunFile& run, const spec::ModelTable& model,
+                                              const spec::Layout& layout) {
+  std::vector<program::Program> steps;
+  for (const int rank : strategies::ranks_of_stages(layout))
+    steps.push_back(strategies::compile_step(run, model, layout, rank));
+  return steps;
+}
+
+int64_t most_bytes(const std::vector<program::Program>& steps, program::Tier tier) {
+  int64_t most = 0;
+  for (const program::Program& step : steps) most = std::max(most, peak_bound(step, tier, steps).bytes);
+  return most;
+}
+
 class Candidates {
  public:
   Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
@@ -112,11 +127,9 @@ class Candidates {
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
-    for (const int rank : strategies::ranks_of_stages(out.layout)) {
-      const program::Program step = strategies::compile_step(changed, model, out.layout, rank);
-      out.device = std::max(out.device, peak_bound(step, program::Tier::kDevice).bytes);
-      out.host = std::max(out.host, peak_bound(step, program::Tier::kHost).bytes);
-    }
+    const std::vector<program::Program> steps = steps_of_stages(changed, model, out.layout);
+    out.device = most_bytes(steps, program::Tier::kDevice);
+    out.host = most_bytes(steps, program::Tier::kHost);
     return out;
   }
 
@@ -199,14 +212,7 @@ class Gathers {
         model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
   int64_t groups() const { return static_cast<int64_t>(model_.groups.size()); }
-  int64_t bytes() const {
-    int64_t most = 0;
-    for (const int rank : strategies::ranks_of_stages(layout_)) {
-      const program::Program step = strategies::compile_step(run_, model_, layout_, rank);
-      most = std::max(most, peak_bound(step, program::Tier::kDevice).bytes);
-    }
-    return most;
-  }
+  int64_t bytes() const { return most_bytes(steps_of_stages(run_, model_, layout_), program::Tier::kDevice); }
   const spec::RunFile& run() const { return run_; }
 
   // Sets `number` to the smallest whose step is within 1 % of that with the largest up to `most` that takes `allowed`

@@ -219,9 +219,9 @@ Peak in_order_peak(const Program& step, Tier tier) {
   return best;
 }
 
-Peak peak_bound(const Program& step, Tier tier) {
+Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others) {
   const size_t n = step.ops.size();
-  const OpOrder order(step, kRepetitions);
+  const OpOrder order(step, kRepetitions, others);
   const Lives lives = lives_of(step, tier);
   const std::vector<int64_t> held = held_beside(order, lives);
   const ScratchBeside scratch_beside(step, order, tier);

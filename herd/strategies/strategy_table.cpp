@@ -82,7 +82,7 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
   int rank = 0;
   for (size_t i = 0; i < steps.size(); ++i) {
     if (i > 0 && needs_as_much_memory(steps[i], steps[i - 1])) continue;
-    program::Peak one = peak_bound(steps[i], tier);
+    program::Peak one = peak_bound(steps[i], tier, steps);
     if (one.bytes <= peak.bytes) continue;
     peak = std::move(one);
     rank = steps[i].rank;

@@ -175,6 +175,21 @@ TEST(PipelineParallel, ReceivesWaitForOneOfAtMostTwoPlaces_HoweverManyMicroBatch
   }
 }
 
+// What may wait to be sent is over when what answers it has come, so the rest of the micro-batches add nothing.
+TEST(PipelineParallel, IsBoundByTheSameBytes_HoweverManyMicroBatches) {
+  for (const char* order : {"1f1b", "zero_bubble_h1", "interleaved", "zero_bubble_v"}) {
+    const auto bounds = [&](int64_t micro_batches) {
+      spec::RunFile run = pipeline_run(4, micro_batches, order, 1, true, 10);
+      if (std::string(order) == "interleaved") run.strategy.stages_per_rank = 2;
+      const std::vector<Program> steps = steps_of(run, 4);
+      std::vector<int64_t> bytes;
+      for (const Program& step : steps) bytes.push_back(peak_bound(step, program::Tier::kDevice, steps).bytes);
+      return bytes;
+    };
+    EXPECT_EQ(bounds(16), bounds(48)) << order;
+  }
+}
+
 TEST(PipelineParallel, WritesTheGoldenSteps) {
   spec::RunFile run = pipeline_run(2, 3, "1f1b", 2, true, 2);
   run.strategy.zero = 1;
