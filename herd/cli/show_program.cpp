@@ -16,16 +16,17 @@
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::cli {
 int run_show_program(const ShowProgramOptions& options) {
   const spec::RunFile stated = read_run_file(options.file, options.overrides);
-  spec::resolve(stated, options.ranks);
+  strategies::resolve(stated, options.ranks);
   const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
   const planner::ResolvedRun resolved =
       planner::resolve(stated, options.ranks, cluster, {stated.memory.device_budget, stated.memory.host_budget});
   const spec::RunFile& run = resolved.run;
-  const spec::Layout layout = spec::resolve(run, options.ranks);
+  const spec::Layout layout = strategies::resolve(run, options.ranks);
   if (options.rank < 0 || options.rank >= options.ranks) {
     throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
                                       std::to_string(options.rank) + "\n  fix: --rank 0");

@@ -18,6 +18,7 @@
 #include "herd/spec/run_keys.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/storage/run_lock.h"
+#include "herd/strategies/techniques.h"
 #include "herd/topology/load_topology.h"
 #include "herd/topology/presets.h"
 
@@ -86,7 +87,7 @@ int run_train(const TrainOptions& options) {
   const int all_ranks = launch::ranks_of_job(ranks, options.num_nodes);
   check_before_start(run, all_ranks);
   const std::string topology = run.comm.topology != "auto" ? run.comm.topology : "";
-  planner::check_gradient_algorithm(run, spec::resolve(run, all_ranks), known_machines(topology, ranks, options));
+  planner::check_gradient_algorithm(run, strategies::resolve(run, all_ranks), known_machines(topology, ranks, options));
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
   if (run.model.weights != "none") {  // the ranks do not look for the weights again: they might find newer ones

@@ -13,6 +13,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/storage/file_kind.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/topology/topology.h"
 
 namespace herd::cli {
@@ -61,12 +62,12 @@ std::string by_equations(const spec::RunFile& run, int ranks, const planner::Clu
 }  // namespace
 
 void check_before_start(const spec::RunFile& run, int ranks) {
-  spec::resolve(run, ranks);
+  strategies::resolve(run, ranks);
   const planner::Cluster machine = planner::small_server(launch::usable_cores());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   const planner::ResolvedRun resolved =
       planner::resolve(run, ranks, machine, budget);  // the trainer may choose otherwise
-  const spec::Layout layout = spec::resolve(resolved.run, ranks);
+  const spec::Layout layout = strategies::resolve(resolved.run, ranks);
   try {
     strategies::programs_of_run(resolved.run, spec::program_table(resolved.run, layout.micro_batch), layout,
                                 strategies::ranks_of_stages(layout));

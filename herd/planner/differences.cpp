@@ -1,7 +1,6 @@
-#include "herd/base/error.h"
 #include "herd/planner/differences_internal.h"
 #include "herd/spec/run_keys.h"
-#include "herd/spec/supported.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::planner {
 
@@ -17,12 +16,8 @@ std::vector<std::string> differences(const spec::RunFile& from, const spec::RunF
 }
 
 std::string not_built(const spec::RunFile& run) {
-  try {
-    spec::refuse_unbuilt(run);
-    return "";
-  } catch (const Error& error) {
-    return error.message().substr(0, error.message().find('\n'));
-  }
+  const std::string refused = strategies::not_supported(run);
+  return refused.substr(0, refused.find('\n'));
 }
 
 }  // namespace herd::planner

@@ -2,7 +2,7 @@
 
 #include "herd/base/error.h"
 #include "herd/strategies/recompute.h"
-#include "herd/strategies/strategy_table.h"
+#include "herd/strategies/zero1.h"
 #include "herd/strategies/zero3.h"
 
 namespace herd::planner {

@@ -14,6 +14,7 @@
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::planner {
 namespace {
@@ -91,8 +92,7 @@ double Prediction::sent_bytes() const {
 }
 
 std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout) {
-  std::string asks = strategies::why_not_compiled(run, layout);
-  if (!asks.empty()) return asks;
+  if (const auto without = strategies::without_technique(run)) return without->setting + " has no rewrite";
   const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
   const size_t ops = 2 * blocks * static_cast<size_t>(layout.micro_batches);
   if (ops > kMostOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
@@ -125,7 +125,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const std::string why = why_no_program(run, layout);
   if (!why.empty()) {
-    if (strategies::why_not_compiled(run, layout).empty()) {
+    if (!strategies::without_technique(run)) {
       if (auto longer = on_line(run, ranks, cluster)) return std::move(*longer);
     }
     if (!has_known_order(run, layout)) {

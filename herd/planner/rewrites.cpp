@@ -8,6 +8,7 @@
 #include "herd/planner/differences_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::planner {
 namespace {

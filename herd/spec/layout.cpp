@@ -5,7 +5,6 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/model_table.h"
-#include "herd/spec/supported.h"
 
 namespace herd::spec {
 namespace {
@@ -147,11 +146,6 @@ Layout resolve_mesh(const RunFile& run, int world_size) {
   layout.micro_batches = static_cast<int>(micro_batches);
   layout.tokens = layout.batch * run.model.context;
   return layout;
-}
-
-Layout resolve(const RunFile& run, int world_size) {
-  refuse_unbuilt(run);
-  return resolve_mesh(run, world_size);
 }
 
 int stated_zero_stage(const RunFile& run) {

@@ -32,10 +32,7 @@ struct Layout {
   int data_ranks() const { return dp * fsdp; }
 };
 
-// Throws kBadConfig if the mesh does not cover the world or asks for what this version lacks (supported.h).
-Layout resolve(const RunFile& run, int world_size);
-
-// Only the mesh, whether this version can run it or not.
+// Throws kBadConfig if the mesh does not cover the world. Whether this version can run it, strategies::resolve() asks.
 Layout resolve_mesh(const RunFile& run, int world_size);
 
 // The ZeRO stage that a run file asks for: an axis of its own for shards (mesh.fsdp) means 3 where strategy.zero is 0.

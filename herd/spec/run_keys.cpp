@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <limits>
 #include <map>
+#include <type_traits>
 
+#include "herd/base/check.h"
+#include "herd/base/error.h"
 #include "herd/base/units.h"
 
 namespace herd::spec {
@@ -276,6 +279,32 @@ std::string Key::full_name() const { return std::string(section) + "." + std::st
 std::span<const Key> run_keys() {
   static const std::vector<Key> keys = make_keys();
   return keys;
+}
+
+const Key& run_key(std::string_view full_name) {
+  for (const Key& key : run_keys()) {
+    if (key.full_name() == full_name) return key;
+  }
+  throw Error(Code::kBug, "the run file has no key " + std::string(full_name));
+}
+
+KeyValue value_of(const Key& key, const RunFile& run) {
+  RunFile copy = run;  // the fields are accessors of a mutable RunFile
+  return std::visit(
+      Match{[&](BytesField field) -> KeyValue { return field.at(copy); },
+            [&](AutoField field) -> KeyValue { return field.at(copy); }, [&](auto at) -> KeyValue { return at(copy); }},
+      key.field);
+}
+
+void set_value(const Key& key, RunFile& run, const KeyValue& value) {
+  const auto set = [&](auto& place) {
+    const auto* given = std::get_if<std::remove_reference_t<decltype(place)>>(&value);
+    HERD_CHECK(given != nullptr, key.full_name() + " is " + type_name(key));
+    place = *given;
+  };
+  std::visit(Match{[&](BytesField field) { set(field.at(run)); }, [&](AutoField field) { set(field.at(run)); },
+                   [&](auto at) { set(at(run)); }},
+             key.field);
 }
 
 std::string type_name(const Key& key) {

@@ -38,6 +38,13 @@ struct Key {
 };
 
 std::span<const Key> run_keys();
+const Key& run_key(std::string_view full_name);  // throws kBug where there is none
+
+// The value of a key. Bytes, and numbers that may be left to herd, are integers.
+using KeyValue = std::variant<int64_t, double, bool, std::string, std::array<double, 2>>;
+KeyValue value_of(const Key& key, const RunFile& run);
+void set_value(const Key& key, RunFile& run,
+               const KeyValue& value);  // REQUIRES a value of the key's type, in its range
 
 std::string type_name(const Key& key);   // "integer", "number", "true or false", "text", "pair of numbers", "bytes"
 std::string range_text(const Key& key);  // ">= 1", "in [0, 1)", "none | full | every:K"; empty if any value will do

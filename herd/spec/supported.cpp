@@ -1,53 +1,31 @@
 #include "herd/spec/supported.h"
 
-#include <string>
-#include <string_view>
-#include <vector>
+#include <algorithm>
 
 #include "herd/base/error.h"
-#include "herd/spec/run_keys.h"
 
 namespace herd::spec {
-namespace {
 
-struct Built {
-  std::string_view key;
-  std::vector<std::string_view> values;  // as TOML; what this version can run
-};
-
-const std::vector<Built>& built() {
-  static const std::vector<Built> list = {
-      {"model.kind", {"\"gpt\"", "\"llama\""}},
-      {"mesh.cp", {"1"}},
-      {"mesh.ep", {"1"}},
-      {"strategy.zero", {"0", "1", "2", "3"}},
-      {"strategy.precision", {"\"fp32\"", "\"bf16\"", "\"fp16\""}},
-      {"strategy.offload", {"\"none\"", "\"states\""}},
-      {"strategy.compression", {"\"none\""}},
-      {"comm.transport", {"\"auto\"", "\"shm\""}},
-  };
-  return list;
+std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues& supported) {
+  const Key& key = run_key(supported.key);
+  const auto& values = supported.values;
+  if (values.empty() || std::ranges::count(values, value_of(key, run)) > 0) return std::nullopt;
+  std::string have;
+  RunFile other = run;
+  for (const KeyValue& value : values) {
+    set_value(key, other, value);
+    have += (have.empty() ? "" : " or ") + value_toml(key, other);
+  }
+  return Unsupported{key.full_name() + " = " + value_toml(key, run), key.full_name() + " = " + have};
 }
 
-}  // namespace
-
-void refuse_unbuilt(const RunFile& run) {
-  for (const Built& entry : built()) {
-    for (const Key& key : run_keys()) {
-      if (key.full_name() != entry.key) continue;
-      const std::string value = value_toml(key, run);
-      std::string have;
-      bool found = false;
-      for (const auto v : entry.values) {
-        found = found || v == value;
-        have += (have.empty() ? "" : " or ") + std::string(v);
-      }
-      if (!found) {
-        throw Error(Code::kBadConfig, key.full_name() + " = " + value +
-                                          " is not in this version\n  fix: " + key.full_name() + " = " + have);
-      }
-    }
+std::optional<Unsupported> unsupported_parts(const RunFile& run) {
+  static const std::vector<SupportedValues> parts = {{"model.kind", {"gpt", "llama"}},
+                                                     {"comm.transport", {"auto", "shm"}}};
+  for (const SupportedValues& part : parts) {
+    if (auto refused = unsupported(run, part)) return refused;
   }
+  return std::nullopt;
 }
 
 void refuse_transport(const RunFile& run, int num_hosts) {

@@ -1,13 +1,33 @@
-// Defines what a run file may ask for that this version does not build yet: one list, one message.
+// Refuses what a run file may ask for and this version does not build: one form, one message.
 // Threads: pure.
 #pragma once
 
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
 #include "herd/spec/run_file.h"
+#include "herd/spec/run_keys.h"
 
 namespace herd::spec {
 
-// Throws kBadConfig "not in this version", naming the key, its value and what is there.
-void refuse_unbuilt(const RunFile& run);
+struct SupportedValues {
+  std::string_view key;          // "strategy.offload"
+  std::vector<KeyValue> values;  // none = any that the key allows
+};
+
+struct Unsupported {
+  std::string setting;  // "mesh.cp = 2"
+  std::string fix;      // "mesh.cp = 1"
+  std::string message() const { return setting + " is not in this version\n  fix: " + fix; }
+};
+
+// The run's value of a key, where it is none of those; the fix lists them.
+std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues& supported);
+
+// Of models and transports. What meshes and strategies there are, strategies/techniques.h knows.
+std::optional<Unsupported> unsupported_parts(const RunFile& run);
 
 // Throws kBadConfig where comm.transport asks for shared memory and the ranks are on several hosts.
 void refuse_transport(const RunFile& run, int num_hosts);

@@ -2,6 +2,8 @@
 
 #include "herd/base/error.h"
 #include "herd/base/units.h"
+#include "herd/strategies/replicas.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -54,6 +56,21 @@ program::Program DataParallel::rewrite(program::Program step) const {
   }
   step.ops = std::move(ops);
   return step;
+}
+
+Technique data_parallel_row() {
+  return {.name = "data parallel",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (of.layout.data_ranks() == 1) return nullptr;
+            const int axis = shard_axis(of.run, of.layout);
+            return std::make_unique<DataParallel>(axis == kNoAxis ? of.layout.data : axis, of.run.strategy.bucket);
+          },
+          .establishes =
+              [](const StepOf& of, program::Proof& proof) {
+                proof.summed = !has_replicas(of.run, of.layout);
+                proof.summed_over = shard_axis(of.run, of.layout);
+              },
+          .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}}};
 }
 
 }  // namespace herd::strategies

@@ -8,7 +8,7 @@
 
 #include <cstdint>
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -22,5 +22,7 @@ class DataParallel final : public Strategy {
   int axis_;
   int64_t bucket_bytes_;
 };
+
+Technique data_parallel_row();
 
 }  // namespace herd::strategies

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "herd/program/program_names.h"
+#include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -64,6 +66,26 @@ program::Program GradientClipping::rewrite(program::Program step) const {
   }
   step.ops = std::move(ops);
   return step;
+}
+
+bool needs_norm(const spec::RunFile& run) {
+  return run.optimizer.clip > 0 || run.health.check_finite || run.strategy.precision == "fp16";
+}
+
+Technique gradient_clipping_row() {
+  return {.name = "clip",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (!needs_norm(of.run)) return nullptr;
+            std::set<int> cut, copied;
+            for (const spec::BlockShape& block : of.model.blocks) {
+              if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
+            }
+            for (const int group : groups_of_copies(of.model)) copied.insert(group);
+            const ClipAxes axes{shard_axis(of.run, of.layout), of.layout.stage, of.split ? of.layout.tensor : kNoAxis,
+                                of.layout.keys};
+            return std::make_unique<GradientClipping>(axes, of.stages.counted, cut, copied);
+          },
+          .establishes = [](const StepOf& of, program::Proof& proof) { proof.clipped = needs_norm(of.run); }};
 }
 
 }  // namespace herd::strategies

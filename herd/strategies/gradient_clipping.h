@@ -13,7 +13,7 @@
 #include <set>
 #include <vector>
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -40,5 +40,11 @@ class GradientClipping final : public Strategy {
   std::vector<std::set<int>> counted_;
   std::set<int> cut_, copied_;
 };
+
+// Whether a step asks for the norm of the gradient: to clip by it, to stop where it is no finite number, or to skip a
+// step whose fp16 gradients overflowed. Where nobody does, no rank waits for the others before it updates.
+bool needs_norm(const spec::RunFile& run);
+
+Technique gradient_clipping_row();
 
 }  // namespace herd::strategies

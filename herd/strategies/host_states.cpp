@@ -66,4 +66,13 @@ program::Program HostStates::rewrite(program::Program step) const {
   return step;
 }
 
+Technique host_states_row() {
+  return {.name = "states on the host",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (of.run.strategy.offload != "states") return nullptr;
+            return std::make_unique<HostStates>(of.model.compute == DType::kF32);
+          },
+          .supports = {{"strategy.offload", {"states"}}}};
+}
+
 }  // namespace herd::strategies

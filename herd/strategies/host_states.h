@@ -12,7 +12,7 @@
 
 #include <string>
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -26,5 +26,7 @@ class HostStates final : public Strategy {
  private:
   bool keeps_weights_;
 };
+
+Technique host_states_row();
 
 }  // namespace herd::strategies

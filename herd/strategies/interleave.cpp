@@ -89,4 +89,14 @@ program::Program Interleave::rewrite(program::Program step) const {
   return step;
 }
 
+Technique interleave_row() {
+  return {.name = "interleave",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            const int64_t count = of.run.strategy.interleave_micro_batches;
+            if (!of.split || count == 1) return nullptr;
+            return std::make_unique<Interleave>(static_cast<int>(count), of.model);
+          },
+          .supports = {{"strategy.interleave_micro_batches", {}}}};
+}
+
 }  // namespace herd::strategies

@@ -12,8 +12,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/spec/model_table.h"
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -28,5 +27,7 @@ class Interleave final : public Strategy {
   int count_;
   std::vector<bool> shared_;  // by block
 };
+
+Technique interleave_row();
 
 }  // namespace herd::strategies

@@ -57,4 +57,10 @@ program::Program MicroBatches::rewrite(program::Program step) const {
   return step;
 }
 
+Technique micro_batches_row() {
+  return {.name = "micro-batches", .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            return std::make_unique<MicroBatches>(of.layout.micro_batches);
+          }};
+}
+
 }  // namespace herd::strategies

@@ -3,7 +3,7 @@
 //   Order: micro-batch 0 from load to its last backward, then 1, .. so sums run in the order of micro-batches.
 #pragma once
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -16,5 +16,7 @@ class MicroBatches final : public Strategy {
  private:
   int count_;
 };
+
+Technique micro_batches_row();
 
 }  // namespace herd::strategies

@@ -8,6 +8,7 @@
 #include "herd/program/program_names.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/first_contributions.h"
+#include "herd/strategies/pipeline_orders.h"
 
 namespace herd::strategies {
 
@@ -193,6 +194,17 @@ Program PipelineParallel::rewrite(Program step) const {
   RankOfPipeline rank(step, axis_, order_, stage_of_blocks_);
   rank.write(messages, times_[static_cast<size_t>(step.mesh.index(axis_, step.rank))]);
   return step;
+}
+
+Technique pipeline_parallel_row() {
+  return {.name = "pipeline",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (of.layout.pp == 1) return nullptr;
+            return std::make_unique<PipelineParallel>(of.layout.stage, of.stage_of_blocks,
+                                                      pipeline_order(of.run, of.layout), of.run.strategy.pipeline);
+          },
+          .establishes = [](const StepOf& of, program::Proof& proof) { proof.staged = of.layout.pp > 1; },
+          .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}}};
 }
 
 }  // namespace herd::strategies

@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "herd/spec/pipeline_order.h"
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -35,5 +35,7 @@ class PipelineParallel final : public Strategy {
   std::vector<std::vector<int>> times_;  // of the order's turns
   std::string name_;
 };
+
+Technique pipeline_parallel_row();
 
 }  // namespace herd::strategies

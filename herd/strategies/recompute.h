@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -31,5 +31,7 @@ class Recompute final : public Strategy {
 // K of strategy.recompute: "full" 1, "sqrt" round(sqrt(L)), "every:K"; 0 for "none" and for "selective", which the
 // layer table knows: it leaves attention's T x T matrices out of the graph.
 int recompute_interval(const std::string& recompute, int transformer_blocks);
+
+Technique recompute_row();
 
 }  // namespace herd::strategies

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "herd/program/collective_message.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -37,6 +38,20 @@ program::Program Replicas::rewrite(program::Program step) const {
   }
   step.ops = std::move(ops);
   return step;
+}
+
+bool has_replicas(const spec::RunFile& run, const spec::Layout& layout) {
+  const int axis = shard_axis(run, layout);
+  return axis != kNoAxis && axis != layout.data;
+}
+
+Technique replicas_row() {
+  return {.name = "replicas",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (!has_replicas(of.run, of.layout)) return nullptr;
+            return std::make_unique<Replicas>(of.layout.mesh.find("dp"));
+          },
+          .establishes = [](const StepOf&, program::Proof& proof) { proof.summed = true; }};
 }
 
 }  // namespace herd::strategies

@@ -4,7 +4,7 @@
 // Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2.
 #pragma once
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -17,5 +17,10 @@ class Replicas final : public Strategy {
  private:
   int axis_;
 };
+
+// Whether ranks hold copies of shards: gradients are summed over the shards first, then over the copies.
+bool has_replicas(const spec::RunFile& run, const spec::Layout& layout);
+
+Technique replicas_row();
 
 }  // namespace herd::strategies

@@ -7,7 +7,7 @@
 // Source: Narayanan et al. 2021, arXiv:2104.04473 (embedding groups of Megatron-LM).
 #pragma once
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -22,5 +22,9 @@ class SharedGroups final : public Strategy {
   int axis_;
   std::vector<int> groups_;
 };
+
+Technique tied_groups_row();
+Technique groups_of_sequence_row();
+Technique copied_groups_row();
 
 }  // namespace herd::strategies

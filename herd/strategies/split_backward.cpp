@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/program/program_names.h"
+#include "herd/strategies/pipeline_orders.h"
 
 namespace herd::strategies {
 
@@ -65,6 +66,13 @@ program::Program SplitBackward::rewrite(program::Program step) const {
   }
   step.ops = std::move(ops);
   return step;
+}
+
+Technique split_backward_row() {
+  return {.name = "split backward", .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (of.layout.pp == 1 || !pipeline_order(of.run, of.layout).splits_backward()) return nullptr;
+            return std::make_unique<SplitBackward>(of.model);
+          }};
 }
 
 }  // namespace herd::strategies

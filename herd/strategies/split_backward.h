@@ -8,8 +8,7 @@
 
 #include <string>
 
-#include "herd/spec/model_table.h"
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -22,5 +21,7 @@ class SplitBackward final : public Strategy {
  private:
   std::vector<int64_t> pending_bytes_, scratch_bytes_, late_scratch_bytes_;  // by block; 0 pending = stays as it is
 };
+
+Technique split_backward_row();
 
 }  // namespace herd::strategies

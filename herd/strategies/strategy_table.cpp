@@ -11,22 +11,8 @@
 #include "herd/program/program_names.h"
 #include "herd/program/slots.h"
 #include "herd/spec/stage_cut.h"
-#include "herd/strategies/data_parallel.h"
-#include "herd/strategies/gradient_clipping.h"
-#include "herd/strategies/host_states.h"
-#include "herd/strategies/interleave.h"
-#include "herd/strategies/micro_batches.h"
-#include "herd/strategies/pipeline_orders.h"
-#include "herd/strategies/pipeline_parallel.h"
-#include "herd/strategies/recompute.h"
-#include "herd/strategies/replicas.h"
-#include "herd/strategies/shared_groups.h"
-#include "herd/strategies/split_backward.h"
-#include "herd/strategies/stages.h"
+#include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
-#include "herd/strategies/zero1.h"
-#include "herd/strategies/zero2.h"
-#include "herd/strategies/zero3.h"
 
 namespace herd::strategies {
 namespace {
@@ -108,106 +94,23 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
   return {.gather_buffers = static_cast<int>(ahead) + 1};
 }
 
-bool needs_norm(const spec::RunFile& run) {
-  return run.optimizer.clip > 0 || run.health.check_finite || run.strategy.precision == "fp16";
-}
-
-int64_t groups_kept_whole(const spec::RunFile& run) {
-  return run.strategy.keep_whole == spec::kAuto ? 0 : run.strategy.keep_whole;
-}
-
-int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
-  return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
-}
-
-int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
-  if (zero_stage(run, layout) == 0) return kNoAxis;
-  return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
-}
-
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
-  std::vector<Row> rows;
-  program::Proof proof = {.summed = layout.data_ranks() == 1,
+  const StepOf step(run, model, layout);
+  program::Proof proof = {.summed = false,
                           .stages_summed = false,
                           .rows_summed = false,
                           .copies_summed = false,
                           .split = false,
                           .clipped = false,
                           .released = false};
-  const auto add = [&](std::unique_ptr<Strategy> strategy) { rows.push_back({std::move(strategy), proof}); };
-  std::vector<int> layers;
-  for (const spec::BlockShape& block : model.blocks) layers.push_back(block.layer);
-  add(std::make_unique<MicroBatches>(layout.micro_batches));
-  const Stages stages = stages_of(model, layout.pp, layout.pipeline);
-  const std::vector<int> stage_of_blocks = spec::stage_of_blocks(model, layout.pp, layout.pipeline);
-  if (layout.pp > 1) {
-    spec::PipelineOrder order = pipeline_order(run, layout);
-    if (order.splits_backward()) add(std::make_unique<SplitBackward>(model));
-    proof.staged = true;
-    add(std::make_unique<PipelineParallel>(layout.stage, stage_of_blocks, std::move(order), run.strategy.pipeline));
+  std::vector<Row> rows;
+  for (const Technique& technique : techniques()) {
+    if (technique.establishes != nullptr) technique.establishes(step, proof);
+    std::unique_ptr<Strategy> strategy = technique.asked != nullptr ? technique.asked(step) : nullptr;
+    if (strategy != nullptr) rows.push_back({std::move(strategy), proof});
   }
-  // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
-  const int64_t stacks = run.model.kind == "t5" ? 2 : 1;
-  if (const int every = recompute_interval(run.strategy.recompute, static_cast<int>(stacks * run.model.layers)))
-    add(std::make_unique<Recompute>(every, layers, stage_of_blocks));
-  const bool split = model.is_split() && layout.tensor != kNoAxis;
-  if (split) {
-    proof.split = true;
-    add(std::make_unique<TensorParallel>(layout.tensor, model, run.strategy.keep_gathered));
-    if (run.strategy.interleave_micro_batches > 1)
-      add(std::make_unique<Interleave>(static_cast<int>(run.strategy.interleave_micro_batches), model));
-  }
-  const int axis = shard_axis(run, layout);
-  // Of copies of shards, gradients are summed over the shards first.
-  const bool hybrid = axis != kNoAxis && axis != layout.data;
-  if (layout.data_ranks() > 1) {
-    proof.summed = !hybrid, proof.summed_over = axis;
-    add(std::make_unique<DataParallel>(axis == kNoAxis ? layout.data : axis, run.strategy.bucket));
-  }
-  if (axis != kNoAxis) {
-    const int stage = zero_stage(run, layout);
-    proof.shard_axis = axis;
-    add(std::make_unique<Zero1>(axis));
-    if (stage >= 2) add(std::make_unique<Zero2>(axis));
-    if (stage >= 3) add(std::make_unique<Zero3>(axis, groups_kept_whole(run), layers));
-  }
-  if (hybrid) {
-    proof.summed = true;
-    add(std::make_unique<Replicas>(layout.mesh.find("dp")));
-  }
-  proof.stages_summed = true;
-  if (layout.tied != kNoAxis) {
-    add(std::make_unique<SharedGroups>(layout.tied, stages.shared));
-  }
-  proof.rows_summed = true;
-  if (const std::vector<int> shared = groups_of_sequence_blocks(model); split && !shared.empty())
-    add(std::make_unique<SharedGroups>(layout.tensor, shared));
-  proof.copies_summed = true;
-  const std::vector<int> copied = split ? groups_of_copies(model) : std::vector<int>{};
-  if (!copied.empty()) add(std::make_unique<SharedGroups>(layout.keys, copied));
-  if (needs_norm(run)) {
-    proof.clipped = true;
-    std::set<int> cut;
-    for (const spec::BlockShape& block : model.blocks) {
-      if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
-    }
-    add(std::make_unique<GradientClipping>(ClipAxes{axis, layout.stage, split ? layout.tensor : kNoAxis, layout.keys},
-                                           stages.counted, cut, std::set<int>(copied.begin(), copied.end())));
-  }
-  if (run.strategy.offload == "states") add(std::make_unique<HostStates>(model.compute == DType::kF32));
+  rows.back().establishes = proof;
   return rows;
-}
-
-std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout) {
-  const auto& strategy = run.strategy;
-  const std::pair<const char*, int> axes[] = {{"mesh.cp", layout.cp}, {"mesh.ep", layout.ep}};
-  for (const auto& [key, size] : axes) {
-    if (size > 1) return std::string(key) + " = " + std::to_string(size) + " has no rewrite";
-  }
-  if (strategy.offload != "none" && strategy.offload != "states")
-    return "strategy.offload = \"" + strategy.offload + "\" has no rewrite";
-  if (strategy.compression != "none") return "strategy.compression = \"" + strategy.compression + "\" has no rewrite";
-  return "";
 }
 
 Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {

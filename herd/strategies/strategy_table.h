@@ -1,4 +1,4 @@
-// The canonical order of strategies, as one table, and what it makes of a run: the program of each rank.
+// What the table of strategies (techniques.h) makes of a run: the program of each rank.
 // Threads: pure.
 #pragma once
 
@@ -21,32 +21,12 @@ struct Row {
   program::Proof establishes;  // what holds after this row and those before it
 };
 
-// The ZeRO stage: strategy.zero; 3 with an fsdp axis and no stage, since that axis is for nothing else; 0 where no
-// ranks share.
-int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
-
-// The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
-int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
-
-// Whether a step asks for the norm of the gradient: to clip by it, to stop where it is no finite number, or to skip a
-// step whose fp16 gradients overflowed. Where nobody does, no rank waits for the others before it updates.
-bool needs_norm(const spec::RunFile& run);
-
 // How many buffers pools have. A prefetch that is left to herd counts 1 here: who knows the machines resolves it first
 // (planner/rewrites.h).
 program::SlotRules slot_rules(const spec::RunFile& run);
 
-// Groups whose weights ZeRO-3 keeps whole, at most (zero3.h). A number that is left to herd counts 0, likewise.
-int64_t groups_kept_whole(const spec::RunFile& run);
-
-// The rows that this run needs, in canonical order: micro-batches, backward in two halves, pipeline, recompute, tensor
-// parallel, micro-batches that take turns, data parallel, ZeRO 1 to its stage, replicas, shared groups, clip, states on
-// the host.
+// The rows that this run asks for, in the order of techniques(); the last also holds what rows after it establish.
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
-
-// What the run asks for that no row rewrites yet: "strategy.zero = 2 has no rewrite". Empty where compile_step() gives
-// the whole of it.
-std::string why_not_compiled(const spec::RunFile& run, const spec::Layout& layout);
 
 // The program of one rank: the plain step through every row, then releases and slots.
 program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,

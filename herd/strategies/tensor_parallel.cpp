@@ -178,4 +178,14 @@ std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {
   return {groups.begin(), groups.end()};
 }
 
+Technique tensor_parallel_row() {
+  return {.name = "tensor parallel",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (!of.split) return nullptr;
+            return std::make_unique<TensorParallel>(of.layout.tensor, of.model, of.run.strategy.keep_gathered);
+          },
+          .establishes = [](const StepOf& of, program::Proof& proof) { proof.split = of.split; },
+          .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}}};
+}
+
 }  // namespace herd::strategies

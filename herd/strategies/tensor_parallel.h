@@ -17,8 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "herd/spec/model_table.h"
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -44,5 +43,7 @@ std::vector<int> groups_of_copies(const spec::ModelTable& model);
 
 // Groups whose gradients are partial sums along the axis: blocks that work on shards of rows read them. Ascending.
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model);
+
+Technique tensor_parallel_row();
 
 }  // namespace herd::strategies

@@ -81,4 +81,24 @@ program::Program Zero1::rewrite(program::Program step) const {
   return step;
 }
 
+int zero_stage(const spec::RunFile& run, const spec::Layout& layout) {
+  return layout.data_ranks() > 1 ? spec::stated_zero_stage(run) : 0;
+}
+
+int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
+  if (zero_stage(run, layout) == 0) return kNoAxis;
+  return layout.mesh.find(layout.fsdp > 1 ? "fsdp" : "dp");
+}
+
+Technique zero1_row() {
+  return {
+      .name = "zero1",
+      .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+        const int axis = shard_axis(of.run, of.layout);
+        return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
+      },
+      .establishes = [](const StepOf& of, program::Proof& proof) { proof.shard_axis = shard_axis(of.run, of.layout); },
+      .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}}};
+}
+
 }  // namespace herd::strategies

@@ -8,7 +8,7 @@
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.
 #pragma once
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -21,5 +21,14 @@ class Zero1 final : public Strategy {
  private:
   int axis_;
 };
+
+// The ZeRO stage: strategy.zero; 3 with an fsdp axis and no stage, since that axis is for nothing else; 0 where no
+// ranks share.
+int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
+
+// The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
+int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
+
+Technique zero1_row();
 
 }  // namespace herd::strategies

@@ -5,6 +5,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -67,6 +68,15 @@ program::Program Zero2::rewrite(program::Program step) const {
   }
   step.ops = std::move(ops);
   return step;
+}
+
+Technique zero2_row() {
+  return {.name = "zero2",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (zero_stage(of.run, of.layout) < 2) return nullptr;
+            return std::make_unique<Zero2>(shard_axis(of.run, of.layout));
+          },
+          .supports = {{"strategy.zero", {2}}}};
 }
 
 }  // namespace herd::strategies

@@ -8,7 +8,7 @@
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.2.
 #pragma once
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -21,5 +21,7 @@ class Zero2 final : public Strategy {
  private:
   int axis_;
 };
+
+Technique zero2_row();
 
 }  // namespace herd::strategies

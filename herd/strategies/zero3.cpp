@@ -6,6 +6,7 @@
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
 #include "herd/spec/model_states.h"
+#include "herd/strategies/zero1.h"
 
 namespace herd::strategies {
 
@@ -90,6 +91,19 @@ program::Program Zero3::rewrite(program::Program step) const {
   each_pass(step.ops, layers_, gather, [&](Op& op) { ops.push_back(std::move(op)); });
   step.ops = std::move(ops);
   return step;
+}
+
+int64_t groups_kept_whole(const spec::RunFile& run) {
+  return run.strategy.keep_whole == spec::kAuto ? 0 : run.strategy.keep_whole;
+}
+
+Technique zero3_row() {
+  return {.name = "zero3",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+            if (zero_stage(of.run, of.layout) < 3) return nullptr;
+            return std::make_unique<Zero3>(shard_axis(of.run, of.layout), groups_kept_whole(of.run), of.layers);
+          },
+          .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}}};
 }
 
 }  // namespace herd::strategies

@@ -17,7 +17,7 @@
 #include <set>
 #include <vector>
 
-#include "herd/strategies/strategy.h"
+#include "herd/strategies/technique.h"
 
 namespace herd::strategies {
 
@@ -39,5 +39,11 @@ class Zero3 final : public Strategy {
 // Which of the groups `gathers` of a step are counted for are best kept whole, `count` at most: those that are gathered
 // most often for each byte, of those the first, since a forward begins with them.
 std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count);
+
+// Groups whose weights are kept whole, at most: strategy.keep_whole. A number that is left to herd counts 0: who knows
+// the machines resolves it first (planner/rewrites.h).
+int64_t groups_kept_whole(const spec::RunFile& run);
+
+Technique zero3_row();
 
 }  // namespace herd::strategies

@@ -10,6 +10,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/pipeline_order.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
 #include "herd/train/same_on_all_ranks.h"
 #include "herd/train/shared_error.h"
@@ -41,10 +42,10 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   machine.topology = parse_topology(comm.topology());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
-    planner::check_gradient_algorithm(run, spec::resolve(run, ranks), machine.topology);
+    planner::check_gradient_algorithm(run, strategies::resolve(run, ranks), machine.topology);
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);
     if (!run.strategy.automatic) {  // an automatic one fits
-      const spec::Layout layout = spec::resolve(resolved.run, ranks);
+      const spec::Layout layout = strategies::resolve(resolved.run, ranks);
       const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
       std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))
@@ -73,7 +74,7 @@ void check_order_file(const spec::RunFile& run, Communicator& comm) {
 }  // namespace
 
 planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm) {
-  spec::resolve(run, comm.size());  // what every rank refuses
+  strategies::resolve(run, comm.size());  // what every rank refuses
   check_order_file(run, comm);
   Verdict verdict;
   if (comm.rank() == 0) verdict = choose(run, comm);

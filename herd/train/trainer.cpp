@@ -34,6 +34,7 @@
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
 #include "herd/train/batches.h"
 #include "herd/train/block_timer.h"
@@ -126,7 +127,7 @@ struct Trainer::State {
   State(planner::ResolvedRun resolved, Communicator& c)
       : run(std::move(resolved.run)),
         comm(c),
-        layout(spec::resolve(run, c.size())),
+        layout(strategies::resolve(run, c.size())),
         choice(std::move(resolved.choice)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include "herd/strategies/techniques.h"
 #include "herd/topology/presets.h"
 #include "tests/support/expect_error.h"
 
@@ -13,7 +14,7 @@ spec::RunFile run_by(const std::string& algorithm, const std::string& mesh = "")
 }
 
 void check(const spec::RunFile& run, int ranks, const std::optional<Topology>& machines) {
-  check_gradient_algorithm(run, spec::resolve(run, ranks), machines);
+  check_gradient_algorithm(run, strategies::resolve(run, ranks), machines);
 }
 
 TEST(GradientAlgorithm, MustBeOneThatThereIs_OnOneRankToo) {

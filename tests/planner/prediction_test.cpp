@@ -9,6 +9,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_states.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "tests/support/expect_error.h"
 
 namespace herd::planner {
@@ -42,7 +43,7 @@ TEST(Predict, IsWhatHerdTrainPredicts_ForDataParallel) {
   const spec::RunFile run = known("gpt-162m");
   for (const int ranks : {1, 2}) {
     const Prediction p = predict(run, ranks, small_server(2));
-    const spec::Layout layout = spec::resolve(run, ranks);
+    const spec::Layout layout = strategies::resolve(run, ranks);
     const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
     const auto steps = strategies::compile_and_verify(run, model, layout);
     EXPECT_TRUE(p.simulated);

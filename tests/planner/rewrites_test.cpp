@@ -9,6 +9,7 @@
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::planner {
 namespace {
@@ -24,7 +25,7 @@ spec::RunFile gpt(std::vector<std::string> overrides = {}) {
 
 // What herd train compares with the budget.
 int64_t needed(const spec::RunFile& run, int ranks) {
-  const spec::Layout layout = spec::resolve(run, ranks);
+  const spec::Layout layout = strategies::resolve(run, ranks);
   return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
                     program::Tier::kDevice)
       .bytes;
@@ -183,7 +184,7 @@ TEST(KeepWhole, CostsNoMemoryWithoutABudget_AndIsAsStatedWhereItIs) {
 TEST(Rewrites, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
   const spec::RunFile run = gpt({"mesh.tp=2", "mesh.dp=1", "model.layers=4", "train.micro_batch=1", "train.batch=1"});
   const auto needs = [&](const spec::RunFile& of) {
-    const spec::Layout layout = spec::resolve(of, 2);
+    const spec::Layout layout = strategies::resolve(of, 2);
     return peak_bound(strategies::compile_step(of, spec::program_table(of, layout.micro_batch), layout, 0),
                       program::Tier::kDevice)
         .bytes;

@@ -70,19 +70,12 @@ TEST(Layout, CountsTheSamplesAndMicroBatchesThatRanksReallyRead) {
 
 TEST(Layout, SaysEverythingInOneLine) {
   RunFile run;
-  EXPECT_EQ(summary(resolve(run, 2)),
+  EXPECT_EQ(summary(resolve_mesh(run, 2)),
             "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step");
   run.train.batch = 5;
   run.mesh.pp = 2;
   EXPECT_EQ(summary(resolve_mesh(run, 4)),
             "4 ranks = dp 2 * pp 2 | 5 sequences a step = 2 or 3 a rank = 2 micro-batches of 2 | 1280 tokens a step");
-}
-
-TEST(Layout, RefusesWhatThisVersionLacks) {
-  RunFile run;
-  run.mesh.cp = 2;
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
-  EXPECT_NO_THROW(resolve_mesh(run, 2));
 }
 
 TEST(Layout, RefusesSharedMemoryBetweenHosts) {

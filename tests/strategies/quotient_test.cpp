@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "tests/strategies/small_run.h"
 
 namespace herd::strategies {
@@ -33,9 +34,9 @@ TEST(Quotient, ProvesALargeRun) {
           const char* orders[] = {"1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"};
           run.strategy.pipeline = orders[drawn++ % 4];
           if (pp == 1 && tp > 1) run.strategy.interleave_micro_batches = 1 + drawn % 3;
-          const spec::Layout layout = spec::resolve(run, ranks);
+          const spec::Layout layout = resolve(run, ranks);
           const Quotient quotient = quotient_of(run, layout);
-          const spec::Layout small = spec::resolve(quotient.run, quotient.ranks);
+          const spec::Layout small = resolve(quotient.run, quotient.ranks);
           ASSERT_EQ(layout.mesh.axes.size(), small.mesh.axes.size()) << ranks;
           for (size_t a = 0; a < layout.mesh.axes.size(); ++a)
             EXPECT_EQ(layout.mesh.axes[a].name.substr(0, 2), small.mesh.axes[a].name.substr(0, 2));

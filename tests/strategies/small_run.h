@@ -8,7 +8,9 @@
 #include "herd/program/verify_program.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/zero1.h"
 #include "tests/support/sample.h"
 
 namespace herd::strategies {
@@ -23,13 +25,13 @@ inline spec::RunFile small_run(int64_t layers, const std::string& recompute, int
 }
 
 inline std::vector<program::Program> steps_of(const spec::RunFile& run, int ranks) {
-  return compile_and_verify(run, spec::program_table(run, 1), spec::resolve(run, ranks));
+  return compile_and_verify(run, spec::program_table(run, 1), resolve(run, ranks));
 }
 
 // What the proof of a whole step expects of all its ranks.
 inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) {
   const spec::ModelTable model = spec::program_table(run, 1);
-  const spec::Layout layout = spec::resolve(run, ranks);
+  const spec::Layout layout = resolve(run, ranks);
   program::Expectation expected;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];

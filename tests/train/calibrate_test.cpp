@@ -13,6 +13,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::train {
 namespace {
@@ -55,7 +56,7 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
         "[train]\nbatch = 4\n" +
             std::string(keys),
         "test");
-    const spec::Layout layout = spec::resolve(run, 2);
+    const spec::Layout layout = strategies::resolve(run, 2);
     std::mutex mutex;
     std::vector<program::Calibration> machines;
     run_inproc(2, [&](Communicator& comm) {
@@ -99,7 +100,7 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
         "precision = \"" +
             std::string(precision) + "\"\n",
         "test");
-    const spec::Layout layout = spec::resolve(run, 1);
+    const spec::Layout layout = strategies::resolve(run, 1);
     run_inproc(1, [&](Communicator& comm) {
       const int64_t base = DeviceMemory::live_bytes();
       RankParts parts(run, layout, comm);
@@ -132,7 +133,7 @@ TEST(BlockTimer, SayHowMuchLongerTheSlowestRankTakes) {
   spec::RunFile run;
   run.model = {.layers = 2, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300};
   run.train.batch = 4;
-  const spec::Layout layout = spec::resolve(run, 2);
+  const spec::Layout layout = strategies::resolve(run, 2);
   run_inproc(2, [&](Communicator& comm) {
     RankParts parts(run, layout, comm);
     parts.model.blocks[1] = std::make_shared<Slowed>(parts.model.blocks[1], comm.rank() == 0 ? 400ms : 10ms);

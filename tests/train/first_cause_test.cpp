@@ -11,6 +11,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/program/program_names.h"
+#include "herd/strategies/techniques.h"
 #include "killed_job.h"
 #include "tests/support/temporary_folder.h"
 
@@ -125,7 +126,7 @@ class FirstCause : public testing::TestWithParam<std::string> {
 TEST_P(FirstCause, IsNamedByAllRanks_WhateverHappensToOneBeforeAnOpOfAnyKind) {
   const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
   const spec::RunFile run = small_run(GetParam());
-  const spec::Layout layout = spec::resolve(run, kRanks);
+  const spec::Layout layout = strategies::resolve(run, kRanks);
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   int number = 0;
   for (Rank victim = 0; victim < kRanks; ++victim) {

@@ -29,6 +29,7 @@
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/train/batches.h"
 #include "herd/train/checkpoint_peers.h"
 #include "herd/train/data_source.h"
@@ -107,7 +108,7 @@ inline std::string file_of(const char* what, Rank rank) { return std::string(wha
 inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::filesystem::path& root,
                      const Death& death) {
   at::set_num_threads(1);
-  const spec::Layout layout = spec::resolve(run, comm.size());
+  const spec::Layout layout = strategies::resolve(run, comm.size());
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   const program::Program step = strategies::compile_step(run, table, layout, comm.rank());
   const auto data = open_samples(run, Split::kTrain);

@@ -11,6 +11,7 @@
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/train/batches.h"
 #include "herd/train/data_source.h"
 
@@ -22,7 +23,7 @@ int64_t token_of_one_rank(const fs::path& config, int64_t steps, Rank rank) {
   const spec::RunFile run = spec::parse_run_file(config.string(), {});
   const auto data = open_samples(run, Split::kTrain);
   std::set<int64_t> mine, other;
-  const spec::Layout layout = spec::resolve(run, 2);
+  const spec::Layout layout = strategies::resolve(run, 2);
   for (Rank r = 0; r < 2; ++r) {
     const auto step = strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, r);
     for (const auto& part : read_batches(*data, steps * layout.batch, layout.batch, layout.micro_batch, step)) {

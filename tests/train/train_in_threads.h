@@ -18,6 +18,7 @@
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
 #include "herd/strategies/strategy_table.h"
+#include "herd/strategies/techniques.h"
 #include "herd/train/batches.h"
 #include "herd/train/data_source.h"
 #include "herd/train/evaluate.h"
@@ -55,7 +56,7 @@ inline at::Tensor exact_copy(const NamedTensor& tensor) {
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                 std::optional<optim::LossScale> loss_scale = {}) {
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
-  const spec::Layout layout = spec::resolve(run, ranks);
+  const spec::Layout layout = strategies::resolve(run, ranks);
   const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
   const auto programs = strategies::compile_and_verify(run, table, layout);
   Trained out;

@@ -1,0 +1,96 @@
+#include "herd/strategies/techniques.h"
+
+#include <algorithm>
+
+#include "herd/base/error.h"
+#include "herd/strategies/data_parallel.h"
+#include "herd/strategies/gradient_clipping.h"
+#include "herd/strategies/host_states.h"
+#include "herd/strategies/interleave.h"
+#include "herd/strategies/micro_batches.h"
+#include "herd/strategies/pipeline_parallel.h"
+#include "herd/strategies/recompute.h"
+#include "herd/strategies/replicas.h"
+#include "herd/strategies/shared_groups.h"
+#include "herd/strategies/split_backward.h"
+#include "herd/strategies/tensor_parallel.h"
+#include "herd/strategies/zero1.h"
+#include "herd/strategies/zero2.h"
+#include "herd/strategies/zero3.h"
+
+namespace herd::strategies {
+namespace {
+
+// What the plain step has already.
+Technique plain_row() {
+  return {.name = "plain step",
+          .supports = {{"strategy.auto", {}}, {"strategy.precision", {}}, {"strategy.gradient_precision", {}}}};
+}
+
+std::vector<Technique>& table() {
+  static std::vector<Technique> rows = {
+      plain_row(),          micro_batches_row(),
+      split_backward_row(), pipeline_parallel_row(),
+      recompute_row(),      tensor_parallel_row(),
+      interleave_row(),     data_parallel_row(),
+      zero1_row(),          zero2_row(),
+      zero3_row(),          replicas_row(),
+      tied_groups_row(),    groups_of_sequence_row(),
+      copied_groups_row(),  gradient_clipping_row(),
+      host_states_row(),
+  };
+  return rows;
+}
+
+auto row_named(std::string_view name) { return std::ranges::find(table(), name, &Technique::name); }
+
+}  // namespace
+
+const std::vector<Technique>& techniques() { return table(); }
+
+AddedTechnique::AddedTechnique(Technique row, std::string_view after) : name_(row.name) {
+  if (row_named(name_) != table().end())
+    throw Error(Code::kBadConfig, "there is a technique \"" + std::string(name_) + "\"\n  fix: another name");
+  const auto before = row_named(after);
+  if (before == table().end()) {
+    std::string names;
+    for (const Technique& one : table()) names += (names.empty() ? "" : ", ") + std::string(one.name);
+    throw Error(Code::kBadConfig, "there is no technique \"" + std::string(after) + "\"\n  fix: one of " + names);
+  }
+  table().insert(before + 1, std::move(row));
+}
+
+AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }
+
+std::optional<spec::Unsupported> without_technique(const spec::RunFile& run) {
+  for (const spec::Key& key : spec::run_keys()) {
+    if (key.section != "mesh" && key.section != "strategy") continue;
+    const std::string name = key.full_name();
+    spec::SupportedValues supported{name, {value_of(key, spec::RunFile{})}};
+    bool any = false;
+    for (const Technique& row : techniques()) {
+      for (const spec::SupportedValues& brought : row.supports) {
+        if (brought.key != name) continue;
+        any = any || brought.values.empty();
+        supported.values.insert(supported.values.end(), brought.values.begin(), brought.values.end());
+      }
+    }
+    if (any) continue;
+    if (auto refused = unsupported(run, supported)) return refused;
+  }
+  return std::nullopt;
+}
+
+std::string not_supported(const spec::RunFile& run) {
+  auto refused = spec::unsupported_parts(run);
+  if (!refused) refused = without_technique(run);
+  return refused ? refused->message() : "";
+}
+
+spec::Layout resolve(const spec::RunFile& run, int world_size) {
+  const std::string refused = not_supported(run);
+  if (!refused.empty()) throw Error(Code::kBadConfig, refused);
+  return spec::resolve_mesh(run, world_size);
+}
+
+}  // namespace herd::strategies

@@ -1,0 +1,76 @@
+#include "herd/strategies/techniques.h"
+
+#include <gtest/gtest.h>
+
+#include "herd/base/error.h"
+#include "tests/support/expect_error.h"
+
+namespace herd::strategies {
+namespace {
+
+std::string refused(const std::string& setting) {
+  return not_supported(spec::parse_run_text("", "test", std::vector<std::string>{setting}));
+}
+
+TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
+  EXPECT_EQ(refused("mesh.cp=2"), "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
+  EXPECT_EQ(refused("mesh.ep=2"), "mesh.ep = 2 is not in this version\n  fix: mesh.ep = 1");
+  EXPECT_EQ(refused("strategy.offload=window"),
+            "strategy.offload = \"window\" is not in this version\n"
+            "  fix: strategy.offload = \"none\" or \"states\"");
+  EXPECT_EQ(refused("strategy.compression=topk"),
+            "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\"");
+  EXPECT_EQ(refused("model.kind=bert"),
+            "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\"");
+  EXPECT_EQ(refused("comm.transport=inproc"),
+            "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
+  spec::RunFile run;
+  run.mesh.cp = 2;
+  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
+  EXPECT_NO_THROW(spec::resolve_mesh(run, 2));
+}
+
+TEST(Techniques, SupportWhatRowsBring) {
+  for (const char* setting :
+       {"strategy.zero=1", "strategy.zero=2", "strategy.zero=3", "strategy.offload=states", "strategy.precision=bf16",
+        "strategy.recompute=every:2", "strategy.pipeline=zero_bubble_v", "mesh.tp=2", "mesh.pp=2", "mesh.fsdp=2",
+        "strategy.prefetch=2", "strategy.keep_whole=2", "strategy.auto=true", "strategy.bucket=1MiB"})
+    EXPECT_EQ(refused(setting), "") << setting;
+}
+
+// The proof must not believe a row that it is not needed.
+TEST(Techniques, EstablishTheSame_WhetherAskedOrNot) {
+  spec::RunFile run;
+  run.mesh.pp = 2;
+  const spec::Layout layout = resolve(run, 4);
+  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
+  const StepOf step(run, model, layout);
+  program::Proof proof = {.summed = false, .stages_summed = false, .rows_summed = false, .copies_summed = false};
+  for (const Technique& row : techniques()) {
+    if (row.establishes != nullptr) row.establishes(step, proof);
+  }
+  EXPECT_TRUE(proof.summed && proof.staged && proof.stages_summed && proof.rows_summed && proof.copies_summed);
+  EXPECT_TRUE(proof.clipped);
+  EXPECT_FALSE(proof.split);
+}
+
+TEST(Techniques, AreAddedByName_AsLongAsTheyAreHeld) {
+  const size_t before = techniques().size();
+  {
+    const AddedTechnique own({.name = "made up", .supports = {{"mesh.cp", {2}}}}, "recompute");
+    const auto row = std::ranges::find(techniques(), "made up", &Technique::name);
+    ASSERT_NE(row, techniques().end());
+    EXPECT_EQ((row - 1)->name, "recompute");
+    EXPECT_EQ(refused("mesh.cp=2"), "");
+    EXPECT_EQ(refused("mesh.cp=3"), "mesh.cp = 3 is not in this version\n  fix: mesh.cp = 1 or 2");
+    EXPECT_ERROR(AddedTechnique({.name = "made up"}, "recompute"), Code::kBadConfig,
+                 "there is a technique \"made up\"");
+    EXPECT_ERROR(AddedTechnique({.name = "other"}, "recompte"), Code::kBadConfig, "no technique \"recompte\"",
+                 "micro-batches, ");
+  }
+  EXPECT_EQ(techniques().size(), before);
+  EXPECT_NE(refused("mesh.cp=2"), "");
+}
+
+}  // namespace
+}  // namespace herd::strategies
