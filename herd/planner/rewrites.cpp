@@ -6,46 +6,45 @@
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/planner/differences_internal.h"
+#include "herd/planner/variants_internal.h"
 #include "herd/program/memory_bound.h"
 #include "herd/strategies/strategy_table.h"
-#include "herd/strategies/zero1.h"
+#include "herd/strategies/techniques.h"
 
 namespace herd::planner {
 namespace {
 
-constexpr double kAlike = 1.01;    // steps are, within this factor
-constexpr size_t kMostShown = 4;   // of what fits
-constexpr int64_t kMostAhead = 8;  // passes that gathers are tried to run ahead
+constexpr double kAlike = 1.01;   // steps are, within this factor
+constexpr size_t kMostShown = 4;  // of what fits
 
 // A way to run it, before its time is known.
 struct Candidate {
   spec::RunFile run;
   std::vector<std::string> changes;
   spec::Layout layout;
-  int64_t device = 0, host = 0;  // bytes, with no weights gathered ahead where that is herd's choice
+  int64_t device = 0, host = 0;  // bytes, with the least of what numbers that are left to herd may take
 };
 
-bool gathers_ahead(const spec::RunFile& run, const spec::Layout& layout) {
-  return run.strategy.prefetch == spec::kAuto && strategies::zero_stage(run, layout) == 3;
+// A number of a technique that a run leaves to herd.
+struct LeftToHerd {
+  const spec::Key* key;
+  const strategies::AutoNumber* number;
+  bool counts;
+};
+
+std::vector<LeftToHerd> left_to_herd(const spec::RunFile& run, const spec::Layout& layout) {
+  std::vector<LeftToHerd> out;
+  for (const strategies::Technique& row : strategies::techniques()) {
+    for (const strategies::AutoNumber& number : row.numbers) {
+      const spec::Key& key = spec::run_key(number.key);
+      if (value_of(key, run) == spec::KeyValue(spec::kAuto)) out.push_back({&key, &number, number.counts(run, layout)});
+    }
+  }
+  return out;
 }
 
 bool fits(const Candidate& one, const Budget& budget) {
   return (budget.device == 0 || one.device <= budget.device) && (budget.host == 0 || one.host <= budget.host);
-}
-
-std::vector<std::string> recompute_modes(const spec::RunFile& run) {
-  std::vector<std::string> modes = {run.strategy.recompute};
-  for (const char* mode : {"none", "selective", "sqrt", "full"}) {
-    const bool useless = std::string(mode) == "selective" && run.model.dropout == 0;  // it keeps no T x T matrix
-    if (mode != run.strategy.recompute && !useless) modes.emplace_back(mode);
-  }
-  return modes;
-}
-
-// With sequence parallelism gathered inputs are kept, or gathered again.
-std::vector<bool> keeps_gathered(const spec::RunFile& run) {
-  const bool gathers = run.mesh.tp > 1 && run.strategy.sequence_parallel && run.strategy.keep_gathered;
-  return gathers ? std::vector<bool>{true, false} : std::vector<bool>{run.strategy.keep_gathered};
 }
 
 // One rank of each stage.
@@ -98,26 +97,13 @@ class Candidates {
   // The run as it is first, if its program can be built; nothing otherwise.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> out;
-    const bool shared = own_.data_ranks() > 1;
-    for (int64_t zero = run_.strategy.zero; zero <= (shared ? 3 : run_.strategy.zero); ++zero) {
-      for (const std::string& recompute : recompute_modes(run_)) {
-        // An order in a file is of one number of micro-batches.
-        const int64_t least = spec::order_file_of(run_).empty() ? 1 : own_.micro_batch;
-        for (int64_t size = own_.micro_batch; size >= least; size /= 2) {
-          for (const bool keeps : keeps_gathered(run_)) {
-            spec::RunFile changed = run_;
-            changed.strategy.zero = zero;
-            changed.strategy.recompute = recompute;
-            changed.strategy.keep_gathered = keeps;
-            if (size != own_.micro_batch) changed.train.micro_batch = size;
-            if (auto one = built(changed))
-              out.push_back(std::move(*one));
-            else if (out.empty())
-              return out;
-          }
-        }
-      }
-    }
+    bool possible = true;
+    each_variant(run_, {ranks_, cluster_.topology.hosts[0].ranks}, true, [&](const spec::RunFile& changed) {
+      if (!possible) return;
+      std::optional<Candidate> one = built(changed);
+      possible = one || !out.empty();
+      if (one) out.push_back(std::move(*one));
+    });
     return out;
   }
 
@@ -126,7 +112,7 @@ class Candidates {
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
-    if (gathers_ahead(changed, out.layout)) changed.strategy.prefetch = 0;
+    for (const LeftToHerd& one : left_to_herd(changed, out.layout)) set_value(*one.key, changed, int64_t{0});
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     const std::vector<program::Program> steps = steps_of_stages(changed, model, out.layout);
     out.device = most_bytes(steps, program::Tier::kDevice);
@@ -136,7 +122,7 @@ class Candidates {
 
   Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
-    spec::RunFile resolved = with_gathers(changed, ranks_, cluster, budget_);
+    spec::RunFile resolved = with_numbers(changed, ranks_, cluster, budget_);
     Prediction prediction = predict_extrapolated(resolved, ranks_, cluster);
     return {differences(run_, changed), std::move(resolved), std::move(prediction)};
   }
@@ -202,34 +188,34 @@ int64_t largest(int64_t most, const Fits& fits) {
   return fitting;
 }
 
-// Numbers that ZeRO-3 spends memory on to save time.
-class Gathers {
+// Numbers that spend memory to save time.
+class AutoNumbers {
  public:
-  Gathers(spec::RunFile run, int ranks, const Cluster& cluster)
+  AutoNumbers(spec::RunFile run, int ranks, const Cluster& cluster)
       : run_(std::move(run)),
         ranks_(ranks),
         cluster_(cluster),
         layout_(spec::resolve_mesh(run_, ranks)),
         model_(spec::program_table(run_, layout_.micro_batch, cluster.device.kernels())) {}
 
-  int64_t groups() const { return static_cast<int64_t>(model_.groups.size()); }
+  const spec::ModelTable& model() const { return model_; }
   int64_t bytes() const { return most_bytes(steps_of_stages(run_, model_, layout_), program::Tier::kDevice); }
   const spec::RunFile& run() const { return run_; }
 
-  // Sets `number` to the smallest whose step is within 1 % of that with the largest up to `most` that takes `allowed`
-  // bytes, 0 = any.
-  void choose_smallest(int64_t& (*number)(spec::RunFile&), int64_t most, int64_t allowed) {
+  // Sets the key to the smallest number whose step is within 1 % of that with the largest up to `most` that takes
+  // `allowed` bytes, 0 = any.
+  void choose_smallest(const spec::Key& key, int64_t most, int64_t allowed) {
     const auto step_us = [&](int64_t value) {
-      number(run_) = value;
+      set_value(key, run_, value);
       return predict_extrapolated(run_, ranks_, cluster_).step_us;
     };
     most = largest(most, [&](int64_t value) {
-      number(run_) = value;
+      set_value(key, run_, value);
       return allowed == 0 || bytes() <= allowed;
     });
     const double alike = kAlike * step_us(most);
     const int64_t fewer = largest(most, [&](int64_t less) { return step_us(most - less) <= alike; });
-    number(run_) = most - fewer;
+    set_value(key, run_, most - fewer);
   }
 
  private:
@@ -251,14 +237,14 @@ std::string text_of(const Rewrite& rewrite, const Prediction& today) {
          " predicted, " + share + " of today's";
 }
 
-// " strategy.prefetch=1 strategy.keep_whole=4", of those that were left to herd and that mean something.
-std::string gathers_text(const spec::RunFile& stated, const spec::RunFile& resolved, int ranks) {
-  if (strategies::zero_stage(resolved, spec::resolve_mesh(resolved, ranks)) < 3) return "";
-  const auto text = [](const char* key, int64_t before, int64_t now) {
-    return before == spec::kAuto ? std::string(" strategy.") + key + "=" + std::to_string(now) : "";
-  };
-  return text("prefetch", stated.strategy.prefetch, resolved.strategy.prefetch) +
-         text("keep_whole", stated.strategy.keep_whole, resolved.strategy.keep_whole);
+// " strategy.prefetch=1 strategy.keep_whole=4", of those that were left to herd and that count.
+std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resolved, int ranks) {
+  std::string out;
+  for (const LeftToHerd& one : left_to_herd(stated, spec::resolve_mesh(resolved, ranks))) {
+    if (one.number->counts(resolved, spec::resolve_mesh(resolved, ranks)))
+      out += " " + one.key->full_name() + "=" + value_toml(*one.key, resolved);
+  }
+  return out;
 }
 
 }  // namespace
@@ -297,22 +283,20 @@ std::string advice(const Rewrites& rewrites, const Budget& budget) {
   return out;
 }
 
-spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
-  const bool ahead = run.strategy.prefetch == spec::kAuto, whole = run.strategy.keep_whole == spec::kAuto;
-  if (!ahead && !whole) return run;
+spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  const bool gathers = strategies::zero_stage(run, layout) == 3 && why_no_program(run, layout).empty();
-  if (ahead) run.strategy.prefetch = gathers ? 0 : 1;
-  if (whole) run.strategy.keep_whole = 0;
-  if (!gathers) return run;
-  Gathers search(std::move(run), ranks, cluster);
-  if (ahead)
-    search.choose_smallest([](spec::RunFile& of) -> int64_t& { return of.strategy.prefetch; }, kMostAhead,
-                           budget.device);
-  if (whole) {
-    const int64_t allowed = budget.device > 0 ? budget.device : search.bytes();
-    search.choose_smallest([](spec::RunFile& of) -> int64_t& { return of.strategy.keep_whole; }, search.groups(),
-                           allowed);
+  std::vector<LeftToHerd> left = left_to_herd(run, layout);
+  const bool builds = why_no_program(run, layout).empty();
+  for (LeftToHerd& one : left) {
+    one.counts = one.counts && builds;
+    set_value(*one.key, run, one.counts ? 0 : one.number->otherwise);
+  }
+  std::erase_if(left, [](const LeftToHerd& one) { return !one.counts; });
+  if (left.empty()) return run;
+  AutoNumbers search(std::move(run), ranks, cluster);
+  for (const LeftToHerd& one : left) {
+    const bool free = one.number->free_without_budget && budget.device == 0;
+    search.choose_smallest(*one.key, one.number->most(search.model()), free ? search.bytes() : budget.device);
   }
   return search.run();
 }
@@ -320,9 +304,9 @@ spec::RunFile with_gathers(spec::RunFile run, int ranks, const Cluster& cluster,
 ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
   const Cluster cluster = unmeasured(machines);
   if (!run.strategy.automatic) {
-    const spec::RunFile resolved = with_gathers(run, ranks, cluster, budget);
-    const std::string gathers = gathers_text(run, resolved, ranks);
-    return {resolved, gathers.empty() ? "" : "left to herd:" + gathers};
+    const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget);
+    const std::string numbers = numbers_text(run, resolved, ranks);
+    return {resolved, numbers.empty() ? "" : "left to herd:" + numbers};
   }
   const Rewrites rewrites = rewrites_that_fit(run, ranks, cluster, budget);
   if (rewrites.built == 0) {
@@ -336,9 +320,9 @@ ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines
                                        advice(rewrites, budget));
   }
   const spec::RunFile& taken = rewrites.fitting[0].run;
-  const std::string gathers = gathers_text(run, taken, ranks);
+  const std::string numbers = numbers_text(run, taken, ranks);
   ResolvedRun out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today) +
-                             (gathers.empty() ? "" : ", with" + gathers)};
+                             (numbers.empty() ? "" : ", with" + numbers)};
   out.run.strategy.automatic = false;
   return out;
 }

@@ -25,7 +25,7 @@ struct Suggestion {
 struct Search {
   Budget budget;
   double time_scale = 1;          // of the equations' times: what is known better of the run as it is
-  bool other_techniques = false;  // leave out what rewrites.h answers: ZeRO, recompute, micro-batches and nothing else
+  bool other_techniques = false;  // leave out what rewrites.h answers: changes of automatic keys alone
   bool more_ranks = false;        // also twice, four times, .. as many ranks, until something fits
 };
 
@@ -34,8 +34,9 @@ struct Search {
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction);
 
 // Cheapest first, in device-seconds a step: the cheapest of all, of those that change one thing less, .. and of those
-// that this version can train. Empty if nothing tried fits. Tried: ZeRO stages, recompute, smaller micro-batches,
-// 16-bit precision, states on the host, tensor parallel within a host, pipelines, and their combinations.
+// that this version can train. Empty if nothing tried fits. Tried: what techniques have as alternatives (ZeRO stages,
+// recompute, smaller micro-batches, 16-bit precision, states on the host, tensor parallel within a host, pipelines),
+// and their combinations.
 std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                         const Search& search);
 

@@ -70,7 +70,8 @@ Technique data_parallel_row() {
                 proof.summed = !has_replicas(of.run, of.layout);
                 proof.summed_over = shard_axis(of.run, of.layout);
               },
-          .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}}};
+          .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}},
+          .adapt = [](spec::RunFile& run) { run.mesh.dp = 0; }};
 }
 
 }  // namespace herd::strategies

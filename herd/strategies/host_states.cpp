@@ -72,7 +72,10 @@ Technique host_states_row() {
             if (of.run.strategy.offload != "states") return nullptr;
             return std::make_unique<HostStates>(of.model.compute == DType::kF32);
           },
-          .supports = {{"strategy.offload", {"states"}}}};
+          .supports = {{"strategy.offload", {"states"}}},
+          .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const Ranks&) {
+                              return values_if(run.strategy.offload == "none", "states");
+                            }}}};
 }
 
 }  // namespace herd::strategies

@@ -96,7 +96,11 @@ Technique interleave_row() {
             if (!of.split || count == 1) return nullptr;
             return std::make_unique<Interleave>(static_cast<int>(count), of.model);
           },
-          .supports = {{"strategy.interleave_micro_batches", {}}}};
+          .supports = {{"strategy.interleave_micro_batches", {}}},
+          .adapt =
+              [](spec::RunFile& run) {
+                if (run.mesh.pp > 1 || run.mesh.tp == 1) run.strategy.interleave_micro_batches = 1;
+              }};
 }
 
 }  // namespace herd::strategies

@@ -10,6 +10,18 @@ using program::Op;
 using program::Value;
 using program::ValueKind;
 
+namespace {
+
+std::vector<spec::KeyValue> smaller_micro_batches(const spec::RunFile& run, const Ranks& ranks) {
+  std::vector<spec::KeyValue> sizes;
+  if (!spec::order_file_of(run).empty()) return sizes;  // an order in a file is of one number of micro-batches
+  const int64_t shares = data_ranks(run, ranks), samples = (run.train.batch + shares - 1) / shares;
+  for (int64_t size = std::min(run.train.micro_batch, samples) / 2; size >= 1; size /= 2) sizes.emplace_back(size);
+  return sizes;
+}
+
+}  // namespace
+
 MicroBatches::MicroBatches(int count) : count_(count) {
   if (count < 1)
     throw Error(Code::kBadConfig, "a step has at least one micro-batch, got " + std::to_string(count) +
@@ -58,9 +70,11 @@ program::Program MicroBatches::rewrite(program::Program step) const {
 }
 
 Technique micro_batches_row() {
-  return {.name = "micro-batches", .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+  return {.name = "micro-batches",
+          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
             return std::make_unique<MicroBatches>(of.layout.micro_batches);
-          }};
+          },
+          .alternatives = {{.key = "train.micro_batch", .automatic = true, .values = smaller_micro_batches}}};
 }
 
 }  // namespace herd::strategies

@@ -24,6 +24,8 @@ using spec::Turn;
 
 namespace {
 
+constexpr int64_t kMostStages = 128;  // that a search tries
+
 using Ops = std::vector<Op>;
 
 // What a stage's pass gives to the pass of another rank.
@@ -204,7 +206,13 @@ Technique pipeline_parallel_row() {
                                                       pipeline_order(of.run, of.layout), of.run.strategy.pipeline);
           },
           .establishes = [](const StepOf& of, program::Proof& proof) { proof.staged = of.layout.pp > 1; },
-          .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}}};
+          .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
+          .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const Ranks& ranks) {
+                              std::vector<spec::KeyValue> sizes;
+                              const int64_t most = std::min<int64_t>({ranks.all, run.model.layers, kMostStages});
+                              for (int64_t pp = 1; pp <= most; pp *= 2) sizes.emplace_back(pp);
+                              return sizes;
+                            }}}};
 }
 
 }  // namespace herd::strategies

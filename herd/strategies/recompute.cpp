@@ -123,7 +123,14 @@ Technique recompute_row() {
                 recompute_interval(of.run.strategy.recompute, static_cast<int>(stacks * of.run.model.layers));
             return every == 0 ? nullptr : std::make_unique<Recompute>(every, of.layers, of.stage_of_blocks);
           },
-          .supports = {{"strategy.recompute", {}}}};
+          .supports = {{"strategy.recompute", {}}},
+          .alternatives = {
+              {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const Ranks&) {
+                 std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
+                 // Without dropout it keeps no T x T matrix.
+                 if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
+                 return modes;
+               }}}};
 }
 
 }  // namespace herd::strategies

@@ -13,6 +13,14 @@ std::vector<int> layers_of(const spec::ModelTable& model) {
 
 }  // namespace
 
+std::vector<spec::KeyValue> values_if(bool holds, spec::KeyValue value) {
+  return holds ? std::vector<spec::KeyValue>{std::move(value)} : std::vector<spec::KeyValue>{};
+}
+
+int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks) {
+  return ranks.all / (run.mesh.tp * run.mesh.pp * run.mesh.cp);
+}
+
 StepOf::StepOf(const spec::RunFile& of_run, const spec::ModelTable& of_model, const spec::Layout& of_layout)
     : run(of_run),
       model(of_model),

@@ -1,6 +1,7 @@
 // A technique: a row of the table of strategies (techniques.h), with all that herd knows of it. Threads: pure.
 #pragma once
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -28,6 +29,32 @@ struct StepOf {
   const Stages stages;
 };
 
+struct Ranks {
+  int all = 1, of_host = 1;
+};
+
+// What a search may try in place of a run's own value of a key. The key's other values are those of other rows.
+struct Alternatives {
+  std::string_view key;    // "strategy.recompute"; one of [mesh] is another layout
+  bool automatic = false;  // strategy.auto may choose it: results are the same but for the order of sums
+  std::vector<spec::KeyValue> (*values)(const spec::RunFile& run, const Ranks& ranks) = nullptr;
+};
+
+// A number that may be left to herd: it spends memory to save time.
+struct AutoNumber {
+  std::string_view key;
+  bool (*counts)(const spec::RunFile& run, const spec::Layout& layout) = nullptr;
+  int64_t otherwise = 0;  // its value where it does not count
+  int64_t (*most)(const spec::ModelTable& model) = nullptr;
+  bool free_without_budget = false;  // where no budget is stated it may take no memory; else as much as saves time
+};
+
+// The value, where a condition holds.
+std::vector<spec::KeyValue> values_if(bool holds, spec::KeyValue value);
+
+// How many ranks work on samples of their own. REQUIRES axes that divide all ranks.
+int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks);
+
 struct Technique {
   std::string_view name;
 
@@ -41,6 +68,12 @@ struct Technique {
 
   // What it brings to the keys of [mesh] and [strategy]. Defaults need no row.
   std::vector<spec::SupportedValues> supports = {};
+
+  std::vector<Alternatives> alternatives = {};
+  std::vector<AutoNumber> numbers = {};
+
+  // Makes a run whose layout a search has changed one that this row allows.
+  void (*adapt)(spec::RunFile& run) = nullptr;
 };
 
 }  // namespace herd::strategies

@@ -24,7 +24,10 @@ namespace {
 // What the plain step has already.
 Technique plain_row() {
   return {.name = "plain step",
-          .supports = {{"strategy.auto", {}}, {"strategy.precision", {}}, {"strategy.gradient_precision", {}}}};
+          .supports = {{"strategy.auto", {}}, {"strategy.precision", {}}, {"strategy.gradient_precision", {}}},
+          .alternatives = {{.key = "strategy.precision", .values = [](const spec::RunFile& run, const Ranks&) {
+                              return values_if(run.strategy.precision == "fp32", "bf16");
+                            }}}};
 }
 
 std::vector<Technique>& table() {

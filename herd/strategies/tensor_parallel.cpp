@@ -139,6 +139,17 @@ class Writer {
   std::vector<Op> ops_;
 };
 
+// Within a host.
+std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const Ranks& ranks) {
+  std::vector<spec::KeyValue> sizes;
+  const auto& model = run.model;
+  for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.of_host); tp *= 2) {
+    const bool shared = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
+    if (ranks.all % tp == 0 && model.heads % tp == 0 && shared && model.ffn % tp == 0) sizes.emplace_back(tp);
+  }
+  return sizes;
+}
+
 }  // namespace
 
 TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool keeps_gathered)
@@ -185,7 +196,13 @@ Technique tensor_parallel_row() {
             return std::make_unique<TensorParallel>(of.layout.tensor, of.model, of.run.strategy.keep_gathered);
           },
           .establishes = [](const StepOf& of, program::Proof& proof) { proof.split = of.split; },
-          .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}}};
+          .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},
+          .alternatives = {{.key = "mesh.tp", .values = tensor_ranks},
+                           {.key = "strategy.keep_gathered",
+                            .automatic = true,
+                            .values = [](const spec::RunFile& run, const Ranks&) {
+                              return values_if(run.mesh.tp > 1 && run.strategy.sequence_parallel, false);
+                            }}}};
 }
 
 }  // namespace herd::strategies

@@ -98,7 +98,8 @@ Technique zero1_row() {
         return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
       },
       .establishes = [](const StepOf& of, program::Proof& proof) { proof.shard_axis = shard_axis(of.run, of.layout); },
-      .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}}};
+      .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
+      .alternatives = {zero_alternative<1>()}};
 }
 
 }  // namespace herd::strategies

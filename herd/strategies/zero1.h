@@ -29,6 +29,14 @@ int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 // The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
 int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
+// A search tries stages above the run's own, where there are ranks to share.
+template <int stage>
+Alternatives zero_alternative() {
+  return {.key = "strategy.zero", .automatic = true, .values = [](const spec::RunFile& run, const Ranks& ranks) {
+            return values_if(run.strategy.zero < stage && data_ranks(run, ranks) > 1, int64_t{stage});
+          }};
+}
+
 Technique zero1_row();
 
 }  // namespace herd::strategies

@@ -76,7 +76,8 @@ Technique zero2_row() {
             if (zero_stage(of.run, of.layout) < 2) return nullptr;
             return std::make_unique<Zero2>(shard_axis(of.run, of.layout));
           },
-          .supports = {{"strategy.zero", {2}}}};
+          .supports = {{"strategy.zero", {2}}},
+          .alternatives = {zero_alternative<2>()}};
 }
 
 }  // namespace herd::strategies

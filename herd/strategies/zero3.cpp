@@ -18,6 +18,10 @@ using program::ValueKind;
 
 namespace {
 
+constexpr int64_t kMostAhead = 8;  // passes that gathers are tried to run ahead
+
+bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
+
 bool is_whole_weight(const Value& value) { return is_whole(value, ValueKind::kWeight); }
 
 // Calls `gather` before each op whose pass needs weights that neither the pass before nor another part of the same
@@ -103,7 +107,16 @@ Technique zero3_row() {
             if (zero_stage(of.run, of.layout) < 3) return nullptr;
             return std::make_unique<Zero3>(shard_axis(of.run, of.layout), groups_kept_whole(of.run), of.layers);
           },
-          .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}}};
+          .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}},
+          .alternatives = {zero_alternative<3>()},
+          .numbers = {{.key = "strategy.prefetch",
+                       .counts = gathers_weights,
+                       .otherwise = 1,
+                       .most = [](const spec::ModelTable&) { return kMostAhead; }},
+                      {.key = "strategy.keep_whole",
+                       .counts = gathers_weights,
+                       .most = [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
+                       .free_without_budget = true}}};
 }
 
 }  // namespace herd::strategies

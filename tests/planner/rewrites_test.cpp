@@ -134,7 +134,7 @@ TEST(Prefetch, IsTheSmallestDepthWithinAHundredthOfTheBest) {
     times.push_back(predict(fixed, 8, slow_network()).step_us);
   }
   const double best = *std::min_element(times.begin(), times.end());
-  const int64_t chosen = with_gathers(run, 8, slow_network(), {}).strategy.prefetch;
+  const int64_t chosen = with_numbers(run, 8, slow_network(), {}).strategy.prefetch;
   EXPECT_GT(chosen, 0);
   EXPECT_LE(times[static_cast<size_t>(chosen)], 1.01 * best);
   EXPECT_GT(times[static_cast<size_t>(chosen - 1)], 1.01 * best);
@@ -144,9 +144,9 @@ TEST(Prefetch, StaysWithinTheBudget_AndAsStatedWhereItIs) {
   spec::RunFile run = gpt({"strategy.zero=3", "train.batch=256", "train.micro_batch=32"});
   spec::RunFile none = run;
   none.strategy.prefetch = 0;
-  EXPECT_EQ(with_gathers(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {.device = needed(none, 8)}).strategy.prefetch, 0);
   run.strategy.prefetch = 5;
-  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.prefetch, 5);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.prefetch, 5);
 }
 
 TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
@@ -158,7 +158,7 @@ TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
   };
   fixed.strategy.keep_whole = 6;
   const Budget budget{.device = needed(fixed, 8)};
-  const int64_t chosen = with_gathers(run, 8, slow_network(), budget).strategy.keep_whole;
+  const int64_t chosen = with_numbers(run, 8, slow_network(), budget).strategy.keep_whole;
   EXPECT_GT(chosen, 0);
   EXPECT_LE(chosen, 6);
   EXPECT_LE(step_us(chosen), 1.01 * step_us(6));
@@ -168,16 +168,16 @@ TEST(KeepWhole, IsTheFewestGroupsWithinAHundredthOfTheBestThatFits) {
 
 TEST(KeepWhole, CostsNoMemoryWithoutABudget_AndIsAsStatedWhereItIs) {
   spec::RunFile run = gpt({"strategy.zero=3", "strategy.prefetch=1", "train.batch=256", "train.micro_batch=8"});
-  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.keep_whole, 0);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.keep_whole, 0);
   run.model.tie_embeddings = true;  // a group of its own size, so its buffer is shared with none
-  spec::RunFile fixed = with_gathers(run, 8, slow_network(), {});
+  spec::RunFile fixed = with_numbers(run, 8, slow_network(), {});
   EXPECT_EQ(fixed.strategy.keep_whole, 1);
   const int64_t with_one = needed(fixed, 8);
   fixed.strategy.keep_whole = 0;
   EXPECT_LT(with_one, needed(fixed, 8));
   run.strategy.keep_whole = 3;
-  EXPECT_EQ(with_gathers(run, 8, slow_network(), {}).strategy.keep_whole, 3);
-  EXPECT_EQ(with_gathers(run, 1, slow_network(), {}).strategy.keep_whole, 3);
+  EXPECT_EQ(with_numbers(run, 8, slow_network(), {}).strategy.keep_whole, 3);
+  EXPECT_EQ(with_numbers(run, 1, slow_network(), {}).strategy.keep_whole, 3);
 }
 
 // What lies between "as it is" and recompute: inputs of cut blocks are gathered again, which sends more.
