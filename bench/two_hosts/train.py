@@ -1,12 +1,16 @@
 #!/usr/bin/env python3
 """Training of a 162 M GPT on two hosts (network namespaces joined by a virtual cable), layout beside layout.
 
-    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--out train.jsonl]
-        [--layouts "mesh.pp=2;mesh.pp=1"]
+    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--out train.jsonl]
+        [--layouts "mesh.pp=2;mesh.pp=1"] [--keep DIR]
 
-Each layout is one run of `herd train`, two ranks on each host, one thread each; the ranks of a host are neighbours, so
+Each layout is one run of `herd train`, --ranks on each host, one thread each; the ranks of a host are neighbours, so
 that a pipeline's stages are on different hosts and what is data parallel stays within one. Prints of each the median
-step, what was predicted before the first, and how many times as long as the first layout it took. Needs root.
+step, what was predicted before the first, how many times as long as the first layout it took, and of the time that
+collectives inside the layers of rank 0 were on their way, how much its compute lane worked meanwhile (tensor parallel;
+from trace.json, which --keep DIR keeps). Needs root.
+
+    --ranks 1 --rate 1600mbit --layouts "mesh.tp=2 model.context=512 train.batch=8 strategy.sequence_parallel=false;.."
 """
 import argparse
 import json
@@ -26,17 +30,19 @@ parser.add_argument("--build", default="build/release")
 parser.add_argument("--rate", default="100mbit", help="of the cable, each way, as tc writes it")
 parser.add_argument("--steps", type=int, default=3, help="after the first, which is left out")
 parser.add_argument("--layouts", default="mesh.pp=2;mesh.pp=1", help="overrides of each, with spaces, separated by ;")
+parser.add_argument("--ranks", type=int, default=2, help="of each host")
+parser.add_argument("--keep", help="a folder for what the runs write")
 parser.add_argument("--out", default="train.jsonl")
 args = parser.parse_args()
 herd = str(pathlib.Path(args.build).resolve() / "herd")
-scratch = pathlib.Path(tempfile.mkdtemp(prefix="herd-bench-"))
+scratch = pathlib.Path(args.keep or tempfile.mkdtemp(prefix="herd-bench-")).resolve()
 os.environ.update(HERD_TOKEN=os.urandom(16).hex())
 SETTINGS = ["model.context=128", "train.micro_batch=1", "train.batch=16", f"train.steps={1 + args.steps}", "train.threads=1",
-            "train.eval_every=0", "checkpoint.every=-1", "log.trace_steps=0", "comm.deadline_s=600", f"log.dir={scratch}"]
+            "train.eval_every=0", "checkpoint.every=-1", "comm.deadline_s=600", f"log.dir={scratch}"]
 
 
 def steps_of(hosts, name, layout):
-    command = [herd, "train", str(here.parents[1] / "share/herd/models/gpt-162m.toml"), "--ranks", "2", "--nnodes", "2",
+    command = [herd, "train", str(here.parents[1] / "share/herd/models/gpt-162m.toml"), "--ranks", str(args.ranks), "--nnodes", "2",
                "--rendezvous", f"{hosts.addresses[0]}:29400", *SETTINGS, f"log.name={name}", *layout.split()]
     started = [hosts.start(node, [*command, "--node-rank", str(node)], stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                            text=True) for node in (0, 1)]
@@ -46,13 +52,38 @@ def steps_of(hosts, name, layout):
     return [row for row in map(json.loads, (scratch / name / "metrics.jsonl").read_text().splitlines()) if "step_ms" in row]
 
 
+def union(spans):
+    """Sorted, without overlaps."""
+    joined = []
+    for begin, end in sorted(spans):
+        if joined and begin <= joined[-1][1]:
+            joined[-1][1] = max(joined[-1][1], end)
+        else:
+            joined.append([begin, end])
+    return joined
+
+
+def hidden(name):
+    """The share of the time of collectives inside layers in which rank 0 computed; None where there are none."""
+    events = json.loads((scratch / name / "trace.json").read_text())["traceEvents"]
+    lanes = {(event["pid"], event["tid"]): event["args"]["name"] for event in events if event["name"] == "thread_name"}
+    spans = {lane: union((event["ts"], event["ts"] + event["dur"]) for event in events if event["ph"] == "X" and
+                         lanes.get((event["pid"], event["tid"])) == lane) for lane in ("compute", "activations")}
+    on_their_way = sum(end - begin for begin, end in spans["activations"])
+    both = sum(max(0, min(end, until) - max(begin, since)) for begin, end in spans["activations"]
+               for since, until in spans["compute"])
+    return both / on_their_way if on_their_way else None
+
+
 with two_hosts.TwoHosts(args.rate) as hosts, open(args.out, "w") as out:
-    print("| layout | steps | median ms | predicted ms | % of predicted | beside the first |\n|---|---|---|---|---|---|")
+    print("| layout | steps | median ms | predicted ms | % of predicted | beside the first | hidden |\n|---|---|---|---|---|---|---|")
     first = None
     for number, layout in enumerate(args.layouts.split(";")):
         rows = steps_of(hosts, f"layout{number}", layout)[1:]
         ms, predicted = statistics.median(row["step_ms"] for row in rows), rows[-1]["predicted_step_ms"]
         first = first or ms
+        share = hidden(f"layout{number}")
         print(json.dumps({"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
-                          "predicted_ms": predicted}), file=out, flush=True)
-        print(f"| {layout} | {len(rows)} | {ms:.0f} | {predicted:.0f} | {100 * ms / predicted:.0f} | {ms / first:.2f} |", flush=True)
+                          "predicted_ms": predicted, "hidden": share}), file=out, flush=True)
+        print(f"| {layout} | {len(rows)} | {ms:.0f} | {predicted:.0f} | {100 * ms / predicted:.0f} | {ms / first:.2f} | "
+              + (f"{100 * share:.0f} % |" if share is not None else "|"), flush=True)
