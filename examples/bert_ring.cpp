@@ -10,7 +10,7 @@
 #include <cstdio>
 #include <random>
 
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 constexpr int64_t kWords = 9, kWidth = 32;  // words of a sentence, one of three in each place
 const char* const kPattern[kWords][3] = {

@@ -5,7 +5,7 @@
 
 #include <cstdio>
 
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 struct Net : torch::nn::Module {
   Net() : linear(register_module("linear", torch::nn::Linear(2, 1))) {}

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bench/training_peers/gpt_steps.h"
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 int main(int argc, char** argv) {
   if (argc != 8) return std::fprintf(stderr, "herd_ddp alone|herd LAYERS WIDTH VOCAB CONTEXT BATCH STEPS\n"), 2;

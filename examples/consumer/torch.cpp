@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "herd/base/error.h"
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 struct Net : torch::nn::Module {
   at::Tensor forward(const at::Tensor& x) { return linear(x); }

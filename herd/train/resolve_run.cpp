@@ -6,13 +6,13 @@
 #include <sstream>
 #include <vector>
 
+#include "herd/comm/same_on_all_ranks.h"
 #include "herd/planner/gradient_algorithm.h"
 #include "herd/spec/model_table.h"
 #include "herd/spec/pipeline_order.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
-#include "herd/train/same_on_all_ranks.h"
 #include "herd/train/shared_error.h"
 
 namespace herd::train {
@@ -68,7 +68,7 @@ void check_order_file(const spec::RunFile& run, Communicator& comm) {
   std::istringstream text(to_text(spec::load_pipeline_order(file)));
   std::vector<std::string> lines;
   for (std::string line; std::getline(text, line);) lines.push_back(line);
-  check_same_on_all_ranks(comm, file + " line", lines, "one file for all ranks: copy it to every host");
+  comm::check_same_on_all_ranks(comm, file + " line", lines, "one file for all ranks: copy it to every host");
 }
 
 }  // namespace

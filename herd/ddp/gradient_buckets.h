@@ -11,7 +11,7 @@
 
 #include "herd/base/dtype.h"
 
-namespace herd {
+namespace herd::ddp {
 
 struct GradientShape {
   int64_t elements = 0;
@@ -31,4 +31,4 @@ struct GradientBucket {
 std::vector<GradientBucket> plan_gradient_buckets(const std::vector<GradientShape>& shapes, int64_t first_bucket_bytes,
                                                   int64_t bucket_bytes);
 
-}  // namespace herd
+}  // namespace herd::ddp

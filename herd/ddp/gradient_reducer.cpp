@@ -1,4 +1,4 @@
-#include "herd/train/gradient_reducer.h"
+#include "herd/ddp/gradient_reducer.h"
 
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -12,9 +12,9 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/train/gradient_buckets.h"
+#include "herd/ddp/gradient_buckets.h"
 
-namespace herd {
+namespace herd::ddp {
 namespace {
 
 using AutogradNode = decltype(torch::autograd::impl::grad_accumulator(std::declval<const at::Tensor&>()));
@@ -334,4 +334,4 @@ void GradientReducer::contribute_nothing() {
 
 int GradientReducer::num_buckets() const { return static_cast<int>(state_->buckets.size()); }
 
-}  // namespace herd
+}  // namespace herd::ddp

@@ -21,9 +21,9 @@
 #include <utility>
 
 #include "herd/comm/communicator.h"
-#include "herd/train/gradient_reducer.h"
+#include "herd/ddp/gradient_reducer.h"
 
-namespace herd {
+namespace herd::ddp {
 
 enum class ModuleBuffers : uint8_t {
   kFromRankZero,  // broadcast before each forward in training: running statistics are rank 0's
@@ -99,4 +99,8 @@ class DistributedDataParallel {
   DataParallelModule base_;
 };
 
+}  // namespace herd::ddp
+
+namespace herd {
+using ddp::DataParallelOptions, ddp::DistributedDataParallel, ddp::ModuleBuffers, ddp::UnusedParameters;
 }  // namespace herd

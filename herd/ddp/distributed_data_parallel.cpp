@@ -1,12 +1,12 @@
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 #include <set>
 #include <sstream>
 
 #include "herd/bridge/tensor_buffer.h"
-#include "herd/train/same_on_all_ranks.h"
+#include "herd/comm/same_on_all_ranks.h"
 
-namespace herd {
+namespace herd::ddp {
 namespace {
 
 std::string describe(const std::string& name, const at::Tensor& tensor) {
@@ -29,12 +29,13 @@ void broadcast_from_rank_zero(Communicator& comm, const std::string& name, const
 
 // Compares and broadcasts all, and returns what is to be reduced: each parameter that requires grad, once.
 std::vector<NamedParameter> agree(const torch::nn::Module& module, Communicator& comm) {
+  constexpr std::string_view kFix = "build the same module on every rank";
   std::vector<std::string> lines;
   for (const auto& item : module.named_parameters()) lines.push_back(describe(item.key(), item.value()));
-  check_same_on_all_ranks(comm, "parameter", lines);
+  comm::check_same_on_all_ranks(comm, "parameter", lines, kFix);
   lines.clear();
   for (const auto& item : module.named_buffers()) lines.push_back(describe(item.key(), item.value()));
-  check_same_on_all_ranks(comm, "buffer", lines);
+  comm::check_same_on_all_ranks(comm, "buffer", lines, kFix);
 
   std::vector<NamedParameter> parameters;
   std::set<const void*> seen;
@@ -62,4 +63,4 @@ void DataParallelModule::begin_forward() {
   for (const auto& item : module_->named_buffers()) broadcast_from_rank_zero(comm_, item.key(), item.value());
 }
 
-}  // namespace herd
+}  // namespace herd::ddp

@@ -1,4 +1,4 @@
-#include "herd/train/same_on_all_ranks.h"
+#include "herd/comm/same_on_all_ranks.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include "herd/base/error.h"
 #include "herd/kernels/hash.h"
 
-namespace herd {
+namespace herd::comm {
 namespace {
 
 std::vector<std::string_view> split_lines(std::string_view text) {
@@ -61,4 +61,4 @@ void check_same_on_all_ranks(Communicator& comm, std::string_view what, const st
   }
 }
 
-}  // namespace herd
+}  // namespace herd::comm

@@ -1,8 +1,8 @@
-#include "herd/train/gradient_buckets.h"
+#include "herd/ddp/gradient_buckets.h"
 
 #include <map>
 
-namespace herd {
+namespace herd::ddp {
 
 std::vector<GradientBucket> plan_gradient_buckets(const std::vector<GradientShape>& shapes, int64_t first_bucket_bytes,
                                                   int64_t bucket_bytes) {
@@ -28,4 +28,4 @@ std::vector<GradientBucket> plan_gradient_buckets(const std::vector<GradientShap
   return buckets;
 }
 
-}  // namespace herd
+}  // namespace herd::ddp

@@ -1,4 +1,4 @@
-#include "herd/train/same_on_all_ranks.h"
+#include "herd/comm/same_on_all_ranks.h"
 
 #include <gtest/gtest.h>
 
@@ -7,13 +7,13 @@
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 
-namespace herd {
+namespace herd::comm {
 namespace {
 
 TEST(SameOnAllRanks, IsSilentWhereTheyAgree) {
   run_inproc(3, [](Communicator& comm) {
-    check_same_on_all_ranks(comm, "line", {"a", "b"});
-    check_same_on_all_ranks(comm, "line", {});
+    check_same_on_all_ranks(comm, "line", {"a", "b"}, "none");
+    check_same_on_all_ranks(comm, "line", {}, "none");
   });
 }
 
@@ -21,7 +21,7 @@ void expect_difference(const std::vector<std::vector<std::string>>& lines, const
   std::atomic<int> told = 0;
   run_inproc(static_cast<int>(lines.size()), [&](Communicator& comm) {
     try {
-      check_same_on_all_ranks(comm, "parameter", lines[static_cast<size_t>(comm.rank())]);
+      check_same_on_all_ranks(comm, "parameter", lines[static_cast<size_t>(comm.rank())], "say the same");
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kBadConfig);
       EXPECT_NE(error.message().find(words), std::string::npos) << error.what();
@@ -41,4 +41,4 @@ TEST(SameOnAllRanks, SaysThatARankHasFewer) {
 }
 
 }  // namespace
-}  // namespace herd
+}  // namespace herd::comm

@@ -1,4 +1,4 @@
-#include "herd/train/distributed_data_parallel.h"
+#include "herd/ddp/distributed_data_parallel.h"
 
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -12,7 +12,7 @@
 #include "herd/base/error.h"
 #include "herd/comm/inproc_world.h"
 
-namespace herd {
+namespace herd::ddp {
 namespace {
 
 // Odd sizes, a buffer, and one tensor registered under two names.
@@ -377,4 +377,4 @@ TEST(DistributedDataParallel, TakesAModuleHolder) {
 }
 
 }  // namespace
-}  // namespace herd
+}  // namespace herd::ddp

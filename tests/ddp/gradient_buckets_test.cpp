@@ -1,8 +1,8 @@
-#include "herd/train/gradient_buckets.h"
+#include "herd/ddp/gradient_buckets.h"
 
 #include <gtest/gtest.h>
 
-namespace herd {
+namespace herd::ddp {
 namespace {
 
 TEST(GradientBuckets, HoldEachParameterOnceInReverseOrderWithoutOverlap) {
@@ -44,4 +44,4 @@ TEST(GradientBuckets, AParameterAboveTheLimitHasABucketOfItsOwn) {
 }
 
 }  // namespace
-}  // namespace herd
+}  // namespace herd::ddp

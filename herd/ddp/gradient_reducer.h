@@ -19,7 +19,7 @@
 
 #include "herd/comm/communicator.h"
 
-namespace herd {
+namespace herd::ddp {
 
 enum class UnusedParameters : uint8_t {
   kError,  // backward throws on all ranks; where gradients are missing it names them
@@ -68,4 +68,4 @@ class GradientReducer {
   std::shared_ptr<State> state_;
 };
 
-}  // namespace herd
+}  // namespace herd::ddp
