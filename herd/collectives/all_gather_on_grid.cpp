@@ -2,8 +2,6 @@
 
 namespace herd {
 
-using compose_detail::axis_request, compose_detail::axis_schedule, compose_detail::ranks_of_line;
-
 Schedule all_gather_on_grid(const CollectiveRequest& request, const AxisStyle& style) {
   Builder b = builder_for(request, style.name);
   if (build_alone(b)) return b.finish();

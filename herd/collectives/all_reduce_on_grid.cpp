@@ -3,9 +3,6 @@
 #include "herd/collectives/axis_internal.h"
 
 namespace herd {
-
-using compose_detail::axis_request, compose_detail::axis_schedule;
-
 namespace {
 
 constexpr int64_t kMinPartBytes = 1 << 20;

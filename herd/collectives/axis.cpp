@@ -24,8 +24,6 @@ std::string_view shared_memory_algorithm(const CollectiveRequest& line) {
 
 }  // namespace
 
-namespace compose_detail {
-
 CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid, int axis, Collective collective,
                                const AxisStyle& style, bool direct) {
   CollectiveRequest line;
@@ -60,8 +58,6 @@ std::vector<std::vector<Rank>> ranks_of_line(const Grid& grid, Rank rank, int ax
   }
   return ranks;
 }
-
-}  // namespace compose_detail
 
 std::string grid_why_not(const CollectiveRequest& request, int num_axes, bool first_axis_inside_hosts) {
   const Grid grid(request);

@@ -7,7 +7,7 @@
 #include "herd/collectives/composed.h"
 #include "herd/collectives/grid.h"
 
-namespace herd::compose_detail {
+namespace herd {
 
 // A request to the line of ranks on the axis. `direct` says that its memory is the caller's.
 CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid, int axis, Collective collective,
@@ -20,4 +20,4 @@ Schedule axis_schedule(const CollectiveRequest& line, const AxisStyle& style);
 // below: the same coordinates as this rank below the axis, any above it (of these, axis + 1 the slowest).
 std::vector<std::vector<Rank>> ranks_of_line(const Grid& grid, Rank rank, int axis);
 
-}  // namespace herd::compose_detail
+}  // namespace herd

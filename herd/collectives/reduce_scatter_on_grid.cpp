@@ -1,9 +1,6 @@
 #include "herd/collectives/axis_internal.h"
 
 namespace herd {
-
-using compose_detail::axis_request, compose_detail::axis_schedule, compose_detail::ranks_of_line;
-
 namespace {
 
 class GridReduceScatter {

@@ -23,7 +23,7 @@ struct Rates {  // of one host, for this message
 class Model {
  public:
   Model(std::span<const Schedule> all, const Topology& topology, CostOptions options)
-      : all_(all), topology_(topology), meets_(verify_detail::match_steps(all)) {
+      : all_(all), topology_(topology), meets_(match_steps(all)) {
     const int n = static_cast<int>(all.size());
     const std::vector<int> hosts = topology.host_of_ranks();
     host_of_.assign(hosts.begin(), hosts.begin() + n);

@@ -29,7 +29,7 @@ constexpr size_t kMaxLinks = 400;
 
 // From the end of each send or signal to the end of what it met.
 void add_links(std::span<const Schedule> all, const ScheduleTimes& times, sim::Timeline& timeline) {
-  const auto meets = verify_detail::match_steps(all);
+  const auto meets = match_steps(all);
   std::vector<int> first_span;
   int spans = 0;
   for (const Schedule& own : all) {

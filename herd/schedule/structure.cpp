@@ -9,7 +9,7 @@
 #include "herd/schedule/schedule_names.h"
 #include "herd/schedule/structure_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 namespace {
 
 bool is_message(StepKind kind) {
@@ -208,4 +208,4 @@ std::vector<std::vector<int>> match_steps(std::span<const Schedule> all) {
   return meets;
 }
 
-}  // namespace herd::verify_detail
+}  // namespace herd

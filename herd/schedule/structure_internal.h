@@ -7,7 +7,7 @@
 
 #include "herd/schedule/verify_schedule.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
 std::vector<Finding> check_structure(std::span<const Schedule> all_ranks);
 
@@ -15,4 +15,4 @@ std::vector<Finding> check_structure(std::span<const Schedule> all_ranks);
 // REQUIRES check_structure found nothing.
 std::vector<std::vector<int>> match_steps(std::span<const Schedule> all_ranks);
 
-}  // namespace herd::verify_detail
+}  // namespace herd

@@ -1,15 +1,16 @@
 #include "herd/schedule/schedule_names.h"
 #include "herd/schedule/symbolic_memory_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
-IntervalMap<SymbolicMemory::Cell>& SymbolicMemory::space(const Event& event, const Slice& slice) {
+IntervalMap<SymbolicMemory::Cell>& SymbolicMemory::space(const SymbolicEvent& event, const Slice& slice) {
   int index = static_cast<int>(slice.space);
   if (slice.space == Space::kStage) index += event.operation % 2;
   return spaces_[slice.rank * kSpaces + index];
 }
 
-void SymbolicMemory::check_order(const Event& event, const Access& before, const Slice& slice, const char* what) {
+void SymbolicMemory::check_order(const SymbolicEvent& event, const Access& before, const Slice& slice,
+                                 const char* what) {
   if (before.lane < 0 || (*event.clock)[before.lane] >= before.tick) return;
   const std::string other = before.step < 0
                                 ? "the caller of rank " + std::to_string(before.rank)
@@ -17,8 +18,8 @@ void SymbolicMemory::check_order(const Event& event, const Access& before, const
   report_(event, std::string(what) + " " + describe(slice) + " with no order between it and " + other);
 }
 
-std::vector<Piece> SymbolicMemory::read(const Event& event, const Slice& slice) {
-  std::vector<Piece> pieces;
+std::vector<SymbolicPiece> SymbolicMemory::read(const SymbolicEvent& event, const Slice& slice) {
+  std::vector<SymbolicPiece> pieces;
   space(event, slice).update(slice.begin, slice.end, [&](int64_t begin, int64_t end, Cell& cell) {
     check_order(event, cell.writer, {slice.rank, slice.space, begin, end}, "reads");
     cell.readers.push_back({event.lane, event.tick, event.rank, event.step});
@@ -27,18 +28,18 @@ std::vector<Piece> SymbolicMemory::read(const Event& event, const Slice& slice) 
   return pieces;
 }
 
-void SymbolicMemory::write(const Event& event, const Slice& slice, std::span<const Piece> pieces) {
+void SymbolicMemory::write(const SymbolicEvent& event, const Slice& slice, std::span<const SymbolicPiece> pieces) {
   auto& cells = space(event, slice);
   cells.update(slice.begin, slice.end, [&](int64_t begin, int64_t end, Cell& cell) {
     const Slice touched{slice.rank, slice.space, begin, end};
     check_order(event, cell.writer, touched, "overwrites");
     for (const Access& reader : cell.readers) check_order(event, reader, touched, "overwrites");
   });
-  for (const Piece& piece : pieces) {
+  for (const SymbolicPiece& piece : pieces) {
     const int64_t begin = slice.begin + piece.begin;
     cells.assign(begin, slice.begin + piece.end,
                  {piece.symbol, piece.first - begin, {event.lane, event.tick, event.rank, event.step}, {}});
   }
 }
 
-}  // namespace herd::verify_detail
+}  // namespace herd

@@ -6,14 +6,15 @@
 #include "herd/schedule/structure_internal.h"
 #include "herd/schedule/symbolic_run_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
 SymbolicRun::SymbolicRun(std::span<const Schedule> all)
     : all_(all),
       n_(static_cast<int>(all.size())),
       meets_(match_steps(all)),
       symbols_(n_),
-      memory_(n_, [this](const Event& event, const std::string& what) { report(event.rank, event.step, what); }),
+      memory_(n_,
+              [this](const SymbolicEvent& event, const std::string& what) { report(event.rank, event.step, what); }),
       meeting_(all.size(), -1),
       operations_(uses_stage(all) ? 3 : 2) {
   find_meetings();
@@ -104,7 +105,7 @@ void SymbolicRun::begin_operation(Rank rank) {
   if (state.operation >= 0) check_everyone_began(rank);
   const int tick = ++ticks_[state.user_lane];
   state.begin_clock[state.user_lane] = tick;
-  const Event event{state.user_lane, tick, rank, -1, state.operation, &state.begin_clock};
+  const SymbolicEvent event{state.user_lane, tick, rank, -1, state.operation, &state.begin_clock};
   if (state.operation >= 0) check_results(event);
   ++state.operation;
   rewrite(event);
@@ -170,14 +171,14 @@ void SymbolicRun::try_message(Rank from, int send, Rank to, int receive) {
   tick(from, send);
   const Step& out = all_[from].steps[send];
   const Step& in = all_[to].steps[receive];
-  const std::vector<Piece> message = memory_.read(event_of(from, send), out.sources[0]);
+  const std::vector<SymbolicPiece> message = memory_.read(event_of(from, send), out.sources[0]);
   check_defined(from, send, out.sources[0], message);
   join(receiver.clocks[receive], sender.clocks[send]);  // not the other way: a transport may buffer
   tick(to, receive);
   if (in.kind == StepKind::kReceive) {
     memory_.write(event_of(to, receive), in.targets[0], message);
   } else {
-    const std::vector<Piece> own = read_defined(to, receive, in.sources[0]);
+    const std::vector<SymbolicPiece> own = read_defined(to, receive, in.sources[0]);
     memory_.write(event_of(to, receive), in.targets[0], add(to, receive, {own, message}));
   }
   finish(from, send);
@@ -187,9 +188,9 @@ void SymbolicRun::try_message(Rank from, int send, Rank to, int receive) {
 void SymbolicRun::execute_local(Rank rank, int step) {
   tick(rank, step);
   const Step& what = all_[rank].steps[step];
-  std::vector<std::vector<Piece>> terms;
+  std::vector<std::vector<SymbolicPiece>> terms;
   for (const Slice& source : what.sources) terms.push_back(read_defined(rank, step, source));
-  const std::vector<Piece> result = what.kind == StepKind::kCopy ? terms[0] : add(rank, step, terms);
+  const std::vector<SymbolicPiece> result = what.kind == StepKind::kCopy ? terms[0] : add(rank, step, terms);
   for (const Slice& target : what.targets) memory_.write(event_of(rank, step), target, result);
   finish(rank, step);
 }
@@ -200,7 +201,7 @@ void SymbolicRun::tick(Rank rank, int step) {
   state.clocks[step][lane] = ++ticks_[lane];
 }
 
-Event SymbolicRun::event_of(Rank rank, int step) {
+SymbolicEvent SymbolicRun::event_of(Rank rank, int step) {
   State& state = states_[rank];
   const int lane = state.lane[step];
   return {lane, state.clocks[step][lane], rank, step, state.operation, &state.clocks[step]};
@@ -227,4 +228,4 @@ void SymbolicRun::report_stuck() {
   }
 }
 
-}  // namespace herd::verify_detail
+}  // namespace herd

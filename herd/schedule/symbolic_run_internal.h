@@ -12,7 +12,7 @@
 
 #include "herd/schedule/symbolic_memory_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
 inline constexpr size_t kMaxFindings = 8;
 
@@ -47,9 +47,9 @@ class SymbolicRun {
   static void join(std::vector<int>& into, const std::vector<int>& other);
   // The user between two operations: reads the results, rewrites what it owns.
   void begin_operation(Rank rank);
-  void rewrite(const Event& event);
+  void rewrite(const SymbolicEvent& event);
   void check_everyone_began(Rank rank);
-  void check_results(const Event& event);
+  void check_results(const SymbolicEvent& event);
   // Ranks that hold the sum of an element must have added it in the same order.
   void check_same_bits();
   // All that the step waits for on its own rank is done.
@@ -58,11 +58,11 @@ class SymbolicRun {
   // A message moves when both ends have come: the strictest transport there is.
   void try_message(Rank from, int send, Rank to, int receive);
   void execute_local(Rank rank, int step);
-  std::vector<Piece> add(Rank rank, int step, const std::vector<std::vector<Piece>>& terms);
-  std::vector<Piece> read_defined(Rank rank, int step, const Slice& slice);
-  void check_defined(Rank rank, int step, const Slice& slice, const std::vector<Piece>& pieces);
+  std::vector<SymbolicPiece> add(Rank rank, int step, const std::vector<std::vector<SymbolicPiece>>& terms);
+  std::vector<SymbolicPiece> read_defined(Rank rank, int step, const Slice& slice);
+  void check_defined(Rank rank, int step, const Slice& slice, const std::vector<SymbolicPiece>& pieces);
   void tick(Rank rank, int step);
-  Event event_of(Rank rank, int step);
+  SymbolicEvent event_of(Rank rank, int step);
   void finish(Rank rank, int step);
   void report_stuck();
 
@@ -88,4 +88,4 @@ class SymbolicRun {
   std::vector<Finding> findings_;
 };
 
-}  // namespace herd::verify_detail
+}  // namespace herd

@@ -4,19 +4,20 @@
 #include "herd/schedule/schedule_names.h"
 #include "herd/schedule/symbolic_run_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
-void SymbolicRun::rewrite(const Event& event) {
+void SymbolicRun::rewrite(const SymbolicEvent& event) {
   const Schedule& s = all_[event.rank];
   for (const Space space : {Space::kInput, Space::kOutput, Space::kScratch}) {
     const int64_t size = space_size(s, event.rank, space);
-    if (size > 0) memory_.write(event, {event.rank, space, 0, size}, std::vector<Piece>{{0, size, kNothing, 0}});
+    if (size > 0)
+      memory_.write(event, {event.rank, space, 0, size}, std::vector<SymbolicPiece>{{0, size, kNoSymbol, 0}});
   }
   const SymbolId own = symbols_.contribution(event.rank, states_[event.rank].operation);
   for (const Placed& given : given_to(s, event.rank)) {
     if (given.range.size() == 0) continue;
     memory_.write(event, {event.rank, given.space, given.range.begin, given.range.end},
-                  std::vector<Piece>{{0, given.range.size(), own, given.first}});
+                  std::vector<SymbolicPiece>{{0, given.range.size(), own, given.first}});
   }
 }
 
@@ -30,11 +31,11 @@ void SymbolicRun::check_everyone_began(Rank rank) {
   }
 }
 
-void SymbolicRun::check_results(const Event& event) {
+void SymbolicRun::check_results(const SymbolicEvent& event) {
   const Schedule& s = all_[event.rank];
   for (const Placed& place : expected_from(s, event.rank)) {
     const Slice slice{event.rank, place.space, place.range.begin, place.range.end};
-    for (const Piece& piece : memory_.read(event, slice)) {
+    for (const SymbolicPiece& piece : memory_.read(event, slice)) {
       const Slice part{event.rank, place.space, slice.begin + piece.begin, slice.begin + piece.end};
       const bool right_place = piece.first == place.first + piece.begin;
       const bool right = place.of == kEveryRank
@@ -61,7 +62,7 @@ void SymbolicRun::check_same_bits() {
   IntervalMap<std::pair<SymbolId, Rank>> known;
   for (const auto& [begin, end, symbol, rank] : sums_) {
     known.update(begin, end, [&, s = symbol, r = rank](int64_t from, int64_t to, std::pair<SymbolId, Rank>& seen) {
-      if (seen.first == kNothing) seen = {s, r};
+      if (seen.first == kNoSymbol) seen = {s, r};
       if (seen.first != s) {
         report(r, -1,
                "adds elements [" + std::to_string(from) + "," + std::to_string(to) + ") in another order than rank " +
@@ -71,8 +72,8 @@ void SymbolicRun::check_same_bits() {
   }
 }
 
-std::vector<Piece> SymbolicRun::add(Rank rank, int step, const std::vector<std::vector<Piece>>& terms) {
-  std::vector<Piece> sums;
+std::vector<SymbolicPiece> SymbolicRun::add(Rank rank, int step, const std::vector<std::vector<SymbolicPiece>>& terms) {
+  std::vector<SymbolicPiece> sums;
   std::vector<size_t> at(terms.size(), 0);
   const int64_t size = terms[0].empty() ? 0 : terms[0].back().end;
   for (int64_t begin = 0; begin < size;) {
@@ -82,18 +83,18 @@ std::vector<Piece> SymbolicRun::add(Rank rank, int step, const std::vector<std::
     std::string rule;
     for (size_t t = 0; t < terms.size(); ++t) {
       while (terms[t][at[t]].end <= begin) ++at[t];
-      const Piece& piece = terms[t][at[t]];
+      const SymbolicPiece& piece = terms[t][at[t]];
       const int64_t element = piece.first + begin - piece.begin;
       end = std::min(end, piece.end);
       ids.push_back(piece.symbol);
       if (t == 0) first = element;
-      if (piece.symbol > kUnknown && first != element) {
+      if (piece.symbol > kUnknownSymbol && first != element) {
         rule = "adds element " + std::to_string(element) + " of the message to element " + std::to_string(first);
-      } else if (piece.symbol > kUnknown && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
+      } else if (piece.symbol > kUnknownSymbol && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
         rule = "adds a value of an earlier operation";
       }
     }
-    SymbolId sum = kUnknown;
+    SymbolId sum = kUnknownSymbol;
     if (rule.empty()) sum = symbols_.sum(ids, all_[rank].steps[step].completes, rule);
     if (!rule.empty()) report(rank, step, rule);
     sums.push_back({begin, end, sum, first});
@@ -102,21 +103,21 @@ std::vector<Piece> SymbolicRun::add(Rank rank, int step, const std::vector<std::
   return sums;
 }
 
-std::vector<Piece> SymbolicRun::read_defined(Rank rank, int step, const Slice& slice) {
-  std::vector<Piece> pieces = memory_.read(event_of(rank, step), slice);
+std::vector<SymbolicPiece> SymbolicRun::read_defined(Rank rank, int step, const Slice& slice) {
+  std::vector<SymbolicPiece> pieces = memory_.read(event_of(rank, step), slice);
   check_defined(rank, step, slice, pieces);
   return pieces;
 }
 
-void SymbolicRun::check_defined(Rank rank, int step, const Slice& slice, const std::vector<Piece>& pieces) {
-  for (const Piece& piece : pieces) {
+void SymbolicRun::check_defined(Rank rank, int step, const Slice& slice, const std::vector<SymbolicPiece>& pieces) {
+  for (const SymbolicPiece& piece : pieces) {
     const Slice part{slice.rank, slice.space, slice.begin + piece.begin, slice.begin + piece.end};
-    if (piece.symbol == kNothing) {
+    if (piece.symbol == kNoSymbol) {
       report(rank, step, "reads " + describe(part) + ", which holds nothing");
-    } else if (piece.symbol != kUnknown && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
+    } else if (piece.symbol != kUnknownSymbol && symbols_.operation_of(piece.symbol) != states_[rank].operation) {
       report(rank, step, "reads " + describe(part) + ", which holds values of an earlier operation");
     }
   }
 }
 
-}  // namespace herd::verify_detail
+}  // namespace herd

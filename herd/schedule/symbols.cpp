@@ -1,6 +1,6 @@
 #include "herd/schedule/symbols_internal.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
 Symbols::Symbols(int num_ranks) : num_ranks_(num_ranks), nodes_(2) {}
 
@@ -16,7 +16,7 @@ SymbolId Symbols::contribution(Rank rank, int operation) {
 
 SymbolId Symbols::sum(const std::vector<SymbolId>& terms, bool completes, std::string& rule) {
   for (const SymbolId term : terms) {
-    if (term == kNothing || term == kUnknown) return kUnknown;  // reported where it was read
+    if (term == kNoSymbol || term == kUnknownSymbol) return kUnknownSymbol;  // reported where it was read
   }
   if (terms.size() == 1 && !completes) return terms[0];
   std::vector<int> key = terms;
@@ -36,14 +36,14 @@ SymbolId Symbols::sum(const std::vector<SymbolId>& terms, bool completes, std::s
     rule = "completes a value with " + std::to_string(node.num_contributions) + " of " + std::to_string(num_ranks_) +
            " contributions";
   }
-  if (!rule.empty()) return kUnknown;
+  if (!rule.empty()) return kUnknownSymbol;
   nodes_.push_back(std::move(node));
   return known_[key] = static_cast<SymbolId>(nodes_.size()) - 1;
 }
 
 std::string Symbols::describe(SymbolId id) const {
-  if (id == kNothing) return "nothing";
-  if (id == kUnknown) return "a wrong value";
+  if (id == kNoSymbol) return "nothing";
+  if (id == kUnknownSymbol) return "a wrong value";
   const Node& node = nodes_[id];
   std::string text = node.num_contributions == 1 ? "the input of rank" : "the sum of ranks";
   for (Rank rank = 0; rank < num_ranks_; ++rank) {
@@ -52,4 +52,4 @@ std::string Symbols::describe(SymbolId id) const {
   return text + (node.complete ? ", complete" : "");
 }
 
-}  // namespace herd::verify_detail
+}  // namespace herd

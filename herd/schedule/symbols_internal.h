@@ -8,18 +8,18 @@
 
 #include "herd/base/ids.h"
 
-namespace herd::verify_detail {
+namespace herd {
 
 using SymbolId = int;
-inline constexpr SymbolId kNothing = 0;  // memory that holds nothing
-inline constexpr SymbolId kUnknown = 1;  // the result of something already reported
+inline constexpr SymbolId kNoSymbol = 0;       // memory that holds nothing
+inline constexpr SymbolId kUnknownSymbol = 1;  // the result of something already reported
 
 class Symbols {
  public:
   explicit Symbols(int num_ranks);
 
   SymbolId contribution(Rank rank, int operation);
-  // The sum in this order. `rule` gets the rule that the sum breaks; the result then is kUnknown.
+  // The sum in this order. `rule` gets the rule that the sum breaks; the result then is kUnknownSymbol.
   SymbolId sum(const std::vector<SymbolId>& terms, bool completes, std::string& rule);
 
   int operation_of(SymbolId id) const { return nodes_[id].operation; }
@@ -40,4 +40,4 @@ class Symbols {
   std::map<std::vector<int>, SymbolId> known_;
 };
 
-}  // namespace herd::verify_detail
+}  // namespace herd

@@ -22,7 +22,7 @@ int64_t bytes_sent(const Schedule& s) {
 }
 
 int num_rounds(std::span<const Schedule> all) {
-  const auto meets = verify_detail::match_steps(all);
+  const auto meets = match_steps(all);
   const size_t n = all.size();
   std::vector<std::vector<int>> rounds(n), missing(n);  // of each step; what it still waits for
   std::vector<std::vector<std::vector<int>>> after(n);

@@ -13,9 +13,9 @@ std::string describe(const Finding& finding) {
 }
 
 std::vector<Finding> verify(std::span<const Schedule> all_ranks) {
-  std::vector<Finding> findings = verify_detail::check_structure(all_ranks);
+  std::vector<Finding> findings = check_structure(all_ranks);
   if (!findings.empty()) return findings;
-  return verify_detail::SymbolicRun(all_ranks).run();
+  return SymbolicRun(all_ranks).run();
 }
 
 }  // namespace herd

@@ -8,15 +8,15 @@
 
 #include "herd/transport/wire.h"
 
-namespace herd::transport::tcp_frame {
+namespace herd::transport {
 
-inline constexpr size_t kAlign = 16;  // of frames and payloads, where they arrive
-inline constexpr size_t kPrefixBytes = kAlign + sizeof(FrameHeader);
+inline constexpr size_t kFrameAlign = 16;  // of frames and payloads, where they arrive
+inline constexpr size_t kFramePrefixBytes = kFrameAlign + sizeof(FrameHeader);
 
-constexpr size_t padded(size_t bytes) { return (bytes + kAlign - 1) / kAlign * kAlign; }
+constexpr size_t padded_to_frame(size_t bytes) { return (bytes + kFrameAlign - 1) / kFrameAlign * kFrameAlign; }
 
 // Hands over the frames of `bytes`, which come from rank `from`, that are whole; returns how many bytes they take.
 // Nothing where a frame is one that no herd sends: those before it are handed over. `handler` may be empty.
-std::optional<size_t> take_whole(std::span<const std::byte> bytes, Rank from, const Wire::Handler& handler);
+std::optional<size_t> take_whole_frames(std::span<const std::byte> bytes, Rank from, const Wire::Handler& handler);
 
-}  // namespace herd::transport::tcp_frame
+}  // namespace herd::transport

@@ -28,12 +28,8 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-using tcp_frame::kAlign;
-using tcp_frame::kPrefixBytes;
-using tcp_frame::padded;
-
 constexpr size_t kRecordBytes = 16 << 10;  // the most that one TLS record holds
-constexpr size_t kReadBytes = kPrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
+constexpr size_t kReadBytes = kFramePrefixBytes + static_cast<size_t>(Wire::kPieceBytes) + kRecordBytes;
 constexpr size_t kTries = 8;  // to connect to each address: strangers may have crowded us out
 constexpr int kReadsPerTurn = 16;
 constexpr auto kPushOut = 100ms;  // to push out what is on its way at the end
@@ -217,8 +213,8 @@ class TcpWire final : public Wire {
   void report_strangers() {
     if (listener_.refused() == reported_ || steady_clock::now() - last_report_ < 1s) return;
     log::warning("rank " + std::to_string(options_.rank) + " refused " +
-                 std::to_string(listener_.refused() - reported_) +
-                 " connections of strangers over the network; the last one: " + listener_.last_refusal());
+                std::to_string(listener_.refused() - reported_) +
+                " connections of strangers over the network; the last one: " + listener_.last_refusal());
     reported_ = listener_.refused();
     last_report_ = steady_clock::now();
   }
@@ -248,7 +244,7 @@ class TcpWire final : public Wire {
 
   // Hands over the frames that are whole; false where there is none that herd could have sent.
   bool deliver(Incoming& in) {
-    const std::optional<size_t> at = tcp_frame::take_whole(std::span(in.bytes).first(in.held), in.from, handler_);
+    const std::optional<size_t> at = take_whole_frames(std::span(in.bytes).first(in.held), in.from, handler_);
     if (!at) return false;
     if (*at > 0) std::memmove(in.bytes.data(), in.bytes.data() + *at, in.held - *at);
     in.held -= *at;
@@ -332,20 +328,20 @@ class TcpWire final : public Wire {
     while (!out.queue.empty() && out.record.size() < kRecordBytes) {
       Queued& frame = out.queue.front();
       if (frame.taken == 0) {
-        if (kRecordBytes - out.record.size() < kPrefixBytes) return;
+        if (kRecordBytes - out.record.size() < kFramePrefixBytes) return;
         const auto bytes = static_cast<uint32_t>(frame.payload.size());
-        out.record.resize(out.record.size() + kPrefixBytes);
-        std::byte* prefix = out.record.data() + out.record.size() - kPrefixBytes;
+        out.record.resize(out.record.size() + kFramePrefixBytes);
+        std::byte* prefix = out.record.data() + out.record.size() - kFramePrefixBytes;
         std::memcpy(prefix, &bytes, sizeof bytes);
-        std::memcpy(prefix + kAlign, &frame.header, sizeof frame.header);
-        frame.taken = kPrefixBytes;
+        std::memcpy(prefix + kFrameAlign, &frame.header, sizeof frame.header);
+        frame.taken = kFramePrefixBytes;
       }
-      const std::span<const std::byte> left = frame.payload.subspan(frame.taken - kPrefixBytes);
+      const std::span<const std::byte> left = frame.payload.subspan(frame.taken - kFramePrefixBytes);
       const auto take = left.first(std::min(left.size(), kRecordBytes - out.record.size()));
       out.record.insert(out.record.end(), take.begin(), take.end());
       frame.taken += take.size();
       if (take.size() < left.size()) return;
-      out.record.resize(padded(out.record.size()));
+      out.record.resize(padded_to_frame(out.record.size()));
       if (frame.in_flight != nullptr) --*frame.in_flight;
       out.queue.pop_front();
     }

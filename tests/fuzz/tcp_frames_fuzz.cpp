@@ -56,7 +56,7 @@ Stream take(std::span<const std::byte> all, size_t read_bytes, const Handler& ha
     const auto more = all.subspan(at, std::min(read_bytes, all.size() - at));
     stream.bytes.insert(stream.bytes.end(), more.begin(), more.end());
     const auto taken =
-        tcp_frame::take_whole(stream.bytes, kPeer, [&](const FrameHeader& header, std::span<const std::byte> payload) {
+        take_whole_frames(stream.bytes, kPeer, [&](const FrameHeader& header, std::span<const std::byte> payload) {
           ++stream.frames;
           handler(header, payload);
         });
