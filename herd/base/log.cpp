@@ -11,15 +11,15 @@
 
 #include "herd/base/printable.h"
 
-namespace herd::log {
+namespace herd {
 namespace {
 
-std::mutex mutex;
-int rank = -1;
+std::mutex log_mutex;
+int log_rank = -1;
 
-constexpr char kPattern[] = "%H:%M:%S.%e %^%l%$ %v";
+constexpr char kLinePattern[] = "%H:%M:%S.%e %^%l%$ %v";
 
-// Threads: `mutex` is held.
+// Threads: `log_mutex` is held.
 class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_mutex> {
  public:
   explicit OutputSink(std::function<void(const std::string&)> output) : output_(std::move(output)) {}
@@ -36,63 +36,63 @@ class OutputSink final : public spdlog::sinks::base_sink<spdlog::details::null_m
   std::function<void(const std::string&)> output_;
 };
 
-spdlog::logger& logger() {
+spdlog::logger& herd_logger() {
   static auto instance = [] {
     auto made = std::make_shared<spdlog::logger>("herd", std::make_shared<spdlog::sinks::stderr_color_sink_mt>());
-    made->set_pattern(kPattern);
+    made->set_pattern(kLinePattern);
     made->flush_on(spdlog::level::info);
     return made;
   }();
   return *instance;
 }
 
-spdlog::level::level_enum to_spdlog(Level level) {
+spdlog::level::level_enum to_spdlog(LogLevel level) {
   switch (level) {
-    case Level::kDebug:
+    case LogLevel::kDebug:
       return spdlog::level::debug;
-    case Level::kInfo:
+    case LogLevel::kInfo:
       return spdlog::level::info;
-    case Level::kWarning:
+    case LogLevel::kWarning:
       return spdlog::level::warn;
-    case Level::kError:
+    case LogLevel::kError:
       return spdlog::level::err;
   }
   return spdlog::level::info;
 }
 
-void write(Level level, const std::string& text) {
-  std::lock_guard lock(mutex);
-  const std::string line = (rank < 0 ? "" : "[rank " + std::to_string(rank) + "] ") + printable_lines(text);
-  logger().log(to_spdlog(level), spdlog::string_view_t(line));
+void write_line(LogLevel level, const std::string& text) {
+  std::lock_guard lock(log_mutex);
+  const std::string line = (log_rank < 0 ? "" : "[rank " + std::to_string(log_rank) + "] ") + printable_lines(text);
+  herd_logger().log(to_spdlog(level), spdlog::string_view_t(line));
 }
 
 }  // namespace
 
-void set_level(Level level) { logger().set_level(to_spdlog(level)); }
-void set_rank(int new_rank) {
-  std::lock_guard lock(mutex);
-  rank = new_rank;
+void set_log_level(LogLevel level) { herd_logger().set_level(to_spdlog(level)); }
+void set_log_rank(int rank) {
+  std::lock_guard lock(log_mutex);
+  log_rank = rank;
 }
-void set_output(std::function<void(const std::string&)> output) {
-  std::lock_guard lock(mutex);
-  spdlog::sink_ptr& first = logger().sinks().front();
+void set_log_output(std::function<void(const std::string&)> output) {
+  std::lock_guard lock(log_mutex);
+  spdlog::sink_ptr& first = herd_logger().sinks().front();
   if (output)
     first = std::make_shared<OutputSink>(std::move(output));
   else
     first = std::make_shared<spdlog::sinks::stderr_color_sink_mt>();
-  first->set_pattern(kPattern);
+  first->set_pattern(kLinePattern);
 }
-void set_file(const std::string& path) {
-  std::lock_guard lock(mutex);
+void set_log_file(const std::string& path) {
+  std::lock_guard lock(log_mutex);
   auto sink = std::make_shared<spdlog::sinks::basic_file_sink_mt>(path);
   sink->set_pattern("%Y-%m-%d %H:%M:%S.%e %l %v");
-  logger().sinks().push_back(sink);
+  herd_logger().sinks().push_back(sink);
 }
-bool enabled(Level level) { return logger().should_log(to_spdlog(level)); }
+bool log_enabled(LogLevel level) { return herd_logger().should_log(to_spdlog(level)); }
 
-void debug(const std::string& text) { write(Level::kDebug, text); }
-void info(const std::string& text) { write(Level::kInfo, text); }
-void warning(const std::string& text) { write(Level::kWarning, text); }
-void error(const std::string& text) { write(Level::kError, text); }
+void log_debug(const std::string& text) { write_line(LogLevel::kDebug, text); }
+void log_info(const std::string& text) { write_line(LogLevel::kInfo, text); }
+void log_warning(const std::string& text) { write_line(LogLevel::kWarning, text); }
+void log_error(const std::string& text) { write_line(LogLevel::kError, text); }
 
-}  // namespace herd::log
+}  // namespace herd

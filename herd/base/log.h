@@ -5,20 +5,20 @@
 #include <functional>
 #include <string>
 
-namespace herd::log {
+namespace herd {
 
-enum class Level { kDebug, kInfo, kWarning, kError };
+enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-void set_level(Level level);
-void set_rank(int rank);  // prefixed to every line; -1 = none
+void set_log_level(LogLevel level);
+void set_log_rank(int rank);  // prefixed to every line; -1 = none
 // Lines go to `output`, with their line feeds, and not to stderr; nullptr = to stderr. It must not log.
-void set_output(std::function<void(const std::string&)> output);
-void set_file(const std::string& path);  // lines go to this file too
-bool enabled(Level level);
+void set_log_output(std::function<void(const std::string&)> output);
+void set_log_file(const std::string& path);  // lines go to this file too
+bool log_enabled(LogLevel level);
 
-void debug(const std::string& text);
-void info(const std::string& text);
-void warning(const std::string& text);
-void error(const std::string& text);
+void log_debug(const std::string& text);
+void log_info(const std::string& text);
+void log_warning(const std::string& text);
+void log_error(const std::string& text);
 
-}  // namespace herd::log
+}  // namespace herd

@@ -121,7 +121,7 @@ std::optional<std::filesystem::path> find_resumable(const std::filesystem::path&
   if (peers.rank() == 0) {
     std::vector<std::string> passed_over;
     if (const auto newest = newest_whole_checkpoint(root, passed_over)) found = newest->folder.string();
-    for (const auto& reason : passed_over) log::warning("passed over a broken checkpoint: " + reason);
+    for (const auto& reason : passed_over) log_warning("passed over a broken checkpoint: " + reason);
   }
   found = peers.broadcast_from_root(found);
   if (found.empty()) return {};

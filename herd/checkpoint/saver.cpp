@@ -110,7 +110,7 @@ CheckpointSaver::~CheckpointSaver() {
   try {
     join(Due::kDestruction);
   } catch (const std::exception& error) {
-    log::error(std::string("a checkpoint was not saved: ") + error.what());
+    log_error(std::string("a checkpoint was not saved: ") + error.what());
   }
 }
 
@@ -168,7 +168,7 @@ void CheckpointSaver::write(const CheckpointState& state) {
     given_up_ = next == kGiveUp;
     throw_failure(failure);
   }
-  if (said_ != Clock::time_point()) log::info("saved again: the checkpoint of step " + std::to_string(state.step));
+  if (said_ != Clock::time_point()) log_info("saved again: the checkpoint of step " + std::to_string(state.step));
   pause_ = {};
   said_ = {};
 }
@@ -208,8 +208,8 @@ void CheckpointSaver::say_failure(int64_t step, const std::string& failure, cons
   const auto now = Clock::now();
   if (said_ != Clock::time_point() && now - said_ < kBetween) return;
   said_ = now;
-  log::warning("the checkpoint of step " + std::to_string(step) + " is not saved: " + content_of(failure) + "\n  " +
-               what_follows);
+  log_warning("the checkpoint of step " + std::to_string(step) + " is not saved: " + content_of(failure) + "\n  " +
+              what_follows);
 }
 
 // Every rank makes the same three exchanges, whatever fails where. Empty, or the failure.
@@ -265,7 +265,7 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   }
   commit_checkpoint(folder, std::move(manifest), manifests, files_);
   for (const auto& path : keep_newest(options_.root, {options_.keep, options_.run, folder}, files_)) {
-    log::warning("could not delete the old checkpoint " + path.string());
+    log_warning("could not delete the old checkpoint " + path.string());
   }
 }
 

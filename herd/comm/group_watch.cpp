@@ -88,7 +88,7 @@ void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
   }
   if (!warned_ && !failure_ && pending.issued != SteadyTime{} && now - pending.issued > kWarnAfter) {
     warned_ = true;
-    log::warning("still waiting: " + timeout_report(*this, pending, awaited()));
+    log_warning("still waiting: " + timeout_report(*this, pending, awaited()));
   }
 }
 
@@ -202,12 +202,12 @@ void GroupState::compare_at_close() {
       const uint64_t first = peer == rank() ? 0 : first_difference(*this, peer, issued_);
       if (first == 0) continue;
       const std::string text = closing_report(*this, peer, first);
-      log::error(text);
+      log_error(text);
       channel_->failure().post(rank(), job_rank(rank()), Code::kBadConfig, text);
       return channel_->ring_all();
     }
   } catch (const std::exception& error) {
-    log::error(std::string("closing the group: ") + error.what());
+    log_error(std::string("closing the group: ") + error.what());
   }
 }
 

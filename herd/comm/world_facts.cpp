@@ -35,8 +35,8 @@ std::string read_own_tuning(const std::string& file) {
   if (file.empty()) return "";
   const Tuning tuning = read_tuning(file);
   if (tuning.machine.empty() || tuning.machine == machine_name()) return to_text(tuning);
-  log::warning("tuning file " + file + " was measured on \"" + tuning.machine + "\", but this is \"" + machine_name() +
-               "\": it is left out; herd bench OP --tune measures again");
+  log_warning("tuning file " + file + " was measured on \"" + tuning.machine + "\", but this is \"" + machine_name() +
+              "\": it is left out; herd bench OP --tune measures again");
   return "";
 }
 
@@ -52,7 +52,7 @@ std::string read_own_topology(const std::string& name, GroupState& world) {
   }();
   check_topology_of_ranks(topology, world.size(), world.hosts());
   if (cuts_hosts(topology, world.hosts())) {
-    log::info("topology " + name + " cuts a host into several: between these, messages pass");
+    log_info("topology " + name + " cuts a host into several: between these, messages pass");
   }
   return to_text(topology);
 }

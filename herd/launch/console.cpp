@@ -127,11 +127,11 @@ Console::Console(const std::string& elsewhere) {
       is_same_file(STDOUT_FILENO, STDERR_FILENO) ? streams_[0] : std::make_shared<Stream>(STDERR_FILENO, elsewhere);
   streams_[0]->start();
   if (streams_[1] != streams_[0]) streams_[1]->start();
-  log::set_output([errors = streams_[1]](const std::string& line) { errors->add(line); });
+  set_log_output([errors = streams_[1]](const std::string& line) { errors->add(line); });
 }
 
 Console::~Console() {
-  log::set_output(nullptr);
+  set_log_output(nullptr);
   for (const auto& stream : streams_) stream->finish();
 }
 

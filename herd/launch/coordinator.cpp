@@ -30,7 +30,7 @@ Coordinator::Coordinator(const LaunchOptions& options, const std::string& token)
     rendezvous_ = server_->rendezvous();
   } else {
     rendezvous_ = options.rendezvous;
-    log::info("node " + std::to_string(options.node_rank) + " waits for node 0 at " + rendezvous_);
+    log_info("node " + std::to_string(options.node_rank) + " waits for node 0 at " + rendezvous_);
   }
 }
 
@@ -108,7 +108,7 @@ Failure Coordinator::fail(int attempt, const Failure& failure, int status) {
     }
     client_->fail(scope, failure);
   } catch (const Error& lost) {
-    log::warning(std::string("the other nodes can't be told: ") + lost.what());
+    log_warning(std::string("the other nodes can't be told: ") + lost.what());
   }
   return failure;
 }
@@ -167,7 +167,7 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
     }
     return {verdict.starts_with("restart"), std::atoi(verdict.c_str() + verdict.find(' '))};
   } catch (const Error& lost) {
-    log::warning(std::string("the launchers can't agree: ") + lost.what());
+    log_warning(std::string("the launchers can't agree: ") + lost.what());
     return {false, local_status != 0 ? local_status : 1};
   }
 }

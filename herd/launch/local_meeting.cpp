@@ -66,7 +66,7 @@ struct LocalMeeting::State {
       if (same_user(peer.fd)) {
         [[maybe_unused]] const auto sent = send(peer.fd, answer.data(), answer.size(), MSG_NOSIGNAL);
       } else {
-        log::warning("a process of another user asked for this job's token; it got nothing");
+        log_warning("a process of another user asked for this job's token; it got nothing");
       }
     }
   }

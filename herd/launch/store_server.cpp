@@ -169,8 +169,8 @@ void StoreServer::State::drop(int descriptor) {
 void StoreServer::State::report_stranger(const std::string& what, int64_t count) {
   unreported += count;
   if (Clock::now() - last_report < 1s) return;
-  log::warning("the store at " + rendezvous + " refused a connection (" + what + ")" +
-               (unreported > 1 ? ", and " + std::to_string(unreported - 1) + " before it" : ""));
+  log_warning("the store at " + rendezvous + " refused a connection (" + what + ")" +
+              (unreported > 1 ? ", and " + std::to_string(unreported - 1) + " before it" : ""));
   last_report = Clock::now();
   unreported = 0;
 }

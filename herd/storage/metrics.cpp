@@ -96,8 +96,8 @@ std::vector<StepMetrics> salvaged_steps(const std::filesystem::path& path) {
   if (salvaged.passed_over.empty()) return std::move(salvaged.steps);
   const std::string kept = path.string() + ".damaged";
   write_file_atomically(kept, std::string(file.text()));
-  log::warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
-               ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
+  log_warning("damaged lines of metrics that are left out: " + std::to_string(salvaged.passed_over.size()) +
+              ", the first: " + salvaged.passed_over[0] + "; the file as it was is " + kept);
   return std::move(salvaged.steps);
 }
 
@@ -181,11 +181,11 @@ void MetricsWriter::write(const StepMetrics& metrics) {
   pending_ += format_metrics(metrics) + "\n";
   const int refusal = put_pending();
   if (refusal != 0 && !was_behind) {
-    log::warning("the metrics of step " + std::to_string(metrics.step) + " can't be written to " + path_.string() +
-                 ": " + std::generic_category().message(refusal) + "\n  they are tried again after each step");
+    log_warning("the metrics of step " + std::to_string(metrics.step) + " can't be written to " + path_.string() +
+                ": " + std::generic_category().message(refusal) + "\n  they are tried again after each step");
   }
   if (refusal == 0 && was_behind)
-    log::info("the metrics up to step " + std::to_string(metrics.step) + " are written again");
+    log_info("the metrics up to step " + std::to_string(metrics.step) + " are written again");
 }
 
 // May leave a part of a line in the file, of which the rest is pending.

@@ -159,8 +159,8 @@ void RunLock::acquire() {
 
 // Of another host: refuses as soon as the record changes.
 void RunLock::wait_for_end_of(const std::string& record, bool locked) {
-  log::warning("waiting for up to " + std::to_string(times_.lease.count() / 1000) + " s to see whether " +
-               owner_of(record).text() + " lives: it owned " + folder_.string());
+  log_warning("waiting for up to " + std::to_string(times_.lease.count() / 1000) + " s to see whether " +
+              owner_of(record).text() + " lives: it owned " + folder_.string());
   const auto begin = Clock::now();
   while (!locked || Clock::now() < begin + times_.lease) {
     std::this_thread::sleep_for(std::min(times_.beat / 2, std::chrono::milliseconds(500)));

@@ -33,7 +33,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
                                 .used = sets_aside ? UsedFolder::kSetAside : UsedFolder::kRefuse,
                                 .job = attempt.job,
                                 .restart = attempt.restart});
-    for (const std::string& reason : start_.passed_over) log::warning("passed over a broken checkpoint: " + reason);
+    for (const std::string& reason : start_.passed_over) log_warning("passed over a broken checkpoint: " + reason);
     return text_of(start_);
   });
   if (peers.rank() != 0) read_text(text, start_);
@@ -46,7 +46,7 @@ void OwnedFolder::take_over() {
   const fs::path aside = set_aside(path_);
   start_.sets_aside = false;
   if (!start_.began.empty()) start_.began = path_after_set_aside(start_.began, path_, aside).string();
-  log::info("the run that was in " + path_.string() + " is in " + aside.string() + " now");
+  log_info("the run that was in " + path_.string() + " is in " + aside.string() + " now");
 }
 
 void OwnedFolder::check() const { lock_->check(); }

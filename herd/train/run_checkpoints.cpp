@@ -139,7 +139,7 @@ std::string RunCheckpoints::summary() const {
 }
 
 void RunCheckpoints::say(const std::string& text) const {
-  if (comm_.rank() == 0) log::info(text);
+  if (comm_.rank() == 0) log_info(text);
 }
 
 }  // namespace herd::train

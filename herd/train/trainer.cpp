@@ -138,7 +138,7 @@ struct Trainer::State {
   }
   bool root() const { return comm.rank() == 0; }
   void say(const std::string& text) const {
-    if (root()) log::info(text);
+    if (root()) log_info(text);
   }
   void write(const char* file, const std::string& text) const { write_file_atomically(folder / file, text); }
   // The position in the data before a step: batches of an earlier process may have been of another size.

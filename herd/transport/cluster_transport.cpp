@@ -212,8 +212,8 @@ void ClusterTransport::arrived(const FrameHeader& header, std::span<const std::b
       header.from >= 0 && header.from < size() && header.key == peers_[static_cast<size_t>(header.from)].key_from;
   if (!known || shares_host(header.from)) {
     if (!warned_) {
-      log::warning("a message over the network that does not know this job's token was dropped (it says rank " +
-                   std::to_string(header.from) + "); further ones are dropped in silence");
+      log_warning("a message over the network that does not know this job's token was dropped (it says rank " +
+                  std::to_string(header.from) + "); further ones are dropped in silence");
     }
     warned_ = true;
     return;

@@ -212,7 +212,7 @@ class TcpWire final : public Wire {
 
   void report_strangers() {
     if (listener_.refused() == reported_ || steady_clock::now() - last_report_ < 1s) return;
-    log::warning("rank " + std::to_string(options_.rank) + " refused " +
+    log_warning("rank " + std::to_string(options_.rank) + " refused " +
                 std::to_string(listener_.refused() - reported_) +
                 " connections of strangers over the network; the last one: " + listener_.last_refusal());
     reported_ = listener_.refused();

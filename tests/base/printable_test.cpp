@@ -40,9 +40,9 @@ TEST(Printable, ErrorsAndLogsPassNothingElse) {
   EXPECT_STREQ(error.what(), "kBadConfig: name \"\\x1b]0;x\\x07\"\n  fix: none");
   EXPECT_EQ(error.message(), "name \"\\x1b]0;x\\x07\"\n  fix: none");
   std::string said;
-  log::set_output([&](const std::string& line) { said += line; });
-  log::warning("from \x1b[2J");
-  log::set_output({});
+  set_log_output([&](const std::string& line) { said += line; });
+  log_warning("from \x1b[2J");
+  set_log_output({});
   EXPECT_NE(said.find("from \\x1b[2J"), said.npos) << said;
 }
 
