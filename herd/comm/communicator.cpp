@@ -21,18 +21,12 @@
 #include "herd/launch/store_client.h"
 #include "herd/topology/topology_text.h"
 
-namespace herd {
+namespace herd::comm {
 
 using namespace std::chrono_literals;
-using comm::CollectiveCall;
-using comm::Context;
-using comm::fill_transfer;
-using comm::GroupState;
-using comm::PendingOp;
-using comm::PendingOpKind;
 
 struct Work::State : PendingOp {
-  std::shared_ptr<comm::ProgressEngine> engine;
+  std::shared_ptr<ProgressEngine> engine;
 };
 
 void Work::wait() {
@@ -52,7 +46,7 @@ struct SymmetricMemory::State {
     if (regions != nullptr) regions->remove(id);
   }
   std::shared_ptr<transport::SharedRegion> memory;
-  std::shared_ptr<comm::RegionTable> regions;
+  std::shared_ptr<RegionTable> regions;
   uint64_t id = 0;
   uint64_t group = 0;
   int self = 0;
@@ -80,7 +74,7 @@ namespace {
 
 std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> transport) {
   auto context = std::make_shared<Context>();
-  context->engine = std::make_shared<comm::ProgressEngine>(transport);
+  context->engine = std::make_shared<ProgressEngine>(transport);
   context->transport = std::move(transport);
   return context;
 }
@@ -91,10 +85,10 @@ bool failed_by_peer(GroupState& group) {
   return board.ready() && board.rank != group.job_rank(group.rank());
 }
 
-std::unique_ptr<GroupState> world_of(Context& context, const comm::GivenFacts& given = {}) {
-  comm::GroupSettings settings;
+std::unique_ptr<GroupState> world_of(Context& context, const GivenFacts& given = {}) {
+  GroupSettings settings;
   for (Rank rank = 0; rank < context.transport->size(); ++rank) settings.members.push_back(rank);
-  settings.domain = std::make_shared<comm::FailureDomain>();
+  settings.domain = std::make_shared<FailureDomain>();
   settings.schedules = context.schedules(settings.members);
   if (context.store != nullptr) {
     settings.show_status = [&context](uint64_t sequence, const std::string& text) {
@@ -103,7 +97,7 @@ std::unique_ptr<GroupState> world_of(Context& context, const comm::GivenFacts& g
   }
   auto group = std::make_unique<GroupState>(context.engine, context.regions, std::move(settings));
   try {
-    comm::share_facts(*group, given, *context.facts);
+    share_facts(*group, given, *context.facts);
   } catch (const Error&) {
     if (!failed_by_peer(*group)) throw;
   }
@@ -117,7 +111,7 @@ Communicator Communicator::create(const std::string& topology) {
   const auto deadline = std::chrono::steady_clock::now() + 60s;
   std::shared_ptr<Store> store = launch::connect_store(environment);
   auto state = std::make_unique<State>();
-  state->context = make_context(comm::connect_world(environment, *store, deadline));
+  state->context = make_context(connect_world(environment, *store, deadline));
   state->context->store = std::move(store);
   state->group =
       world_of(*state->context, {environment.tuning_file, topology.empty() ? environment.topology : topology});
@@ -134,16 +128,16 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-GroupState& comm::Access::group(Communicator& communicator) { return communicator.state_->member(); }
-Context& comm::Access::context(Communicator& communicator) { return *communicator.state_->context; }
-std::string comm::Access::last_algorithm(Communicator& communicator) {
+GroupState& Access::group(Communicator& communicator) { return communicator.state_->member(); }
+Context& Access::context(Communicator& communicator) { return *communicator.state_->context; }
+std::string Access::last_algorithm(Communicator& communicator) {
   transport::Channel& channel = group(communicator).channel();
   transport::RankBoard& board = channel.board(channel.rank());
   const uint64_t last = board.started.load(std::memory_order_acquire);
   const auto record = board.records[last % transport::kRecords].read(last);
   return record ? record->algorithm : "";
 }
-Communicator comm::Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
+Communicator Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
   auto state = std::make_unique<Communicator::State>();
   state->context = make_context(std::move(transport));
   state->context->schedules = [schedules = std::move(schedules)](const std::vector<Rank>&) { return schedules; };
@@ -183,7 +177,7 @@ Communicator Communicator::split(int color, int key, std::string_view name) {
   state->context = state_->context;
   if (color >= 0) {
     std::sort(members.begin(), members.end());
-    comm::GroupSettings settings;
+    GroupSettings settings;
     settings.name = name;
     settings.deadline = parent.settings().deadline;
     settings.domain = parent.settings().domain;
@@ -210,7 +204,7 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
   memory->memory =
       state_->context->transport->allocate(key, members, bytes, std::chrono::steady_clock::now() + timeout);
   memory->regions = state_->context->regions;
-  memory->id = comm::mix(group.settings().id, number);
+  memory->id = mix(group.settings().id, number);
   memory->group = group.settings().id;
   memory->self = group.rank();
   memory->bytes = bytes;
@@ -222,11 +216,11 @@ SymmetricMemory Communicator::allocate_symmetric(int64_t bytes, OpOptions option
 
 Communicator Communicator::shrink(std::string_view name, OpOptions options) {
   GroupState& group = state_->member();
-  const comm::GroupSettings& old = group.settings();
+  const GroupSettings& old = group.settings();
   const auto deadline =
       std::chrono::steady_clock::now() + (options.deadline.count() > 0 ? options.deadline : old.deadline);
   transport::Transport& transport = *state_->context->transport;
-  comm::Agreement agreement(group.channel(), [&](Rank rank) {
+  Agreement agreement(group.channel(), [&](Rank rank) {
     return group.channel().board(rank).left.load(std::memory_order_acquire) != 0 ||
            transport.state(old.members[static_cast<size_t>(rank)]) == transport::PeerState::kGone;
   });
@@ -241,12 +235,12 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
     members = agreement.decide(round, true, members, deadline).voters;
     std::string failure;
     try {
-      comm::GroupSettings settings;
+      GroupSettings settings;
       settings.name = name;
-      settings.id = comm::mix(old.id, round);
+      settings.id = mix(old.id, round);
       settings.deadline = old.deadline;
       settings.show_status = old.show_status;
-      settings.domain = std::make_shared<comm::FailureDomain>();
+      settings.domain = std::make_shared<FailureDomain>();
       for (Rank rank : members) settings.members.push_back(old.members[static_cast<size_t>(rank)]);
       settings.schedules = state_->context->schedules(settings.members);
       state->group = std::make_unique<GroupState>(state->context->engine, state->context->regions, std::move(settings));
@@ -254,7 +248,7 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
       failure = error.message();
     }
     // Whoever dies meanwhile: all have the new group, or all try again with those that are left.
-    const comm::Decision made = agreement.decide(round + 1, failure.empty(), members, deadline);
+    const Decision made = agreement.decide(round + 1, failure.empty(), members, deadline);
     if (made.unanimous) return Communicator(std::move(state));
     state->group.reset();
     if (made.voters == members) throw Error(Code::kStorage, "the survivors' group can't be made: " + failure);
@@ -270,8 +264,8 @@ std::vector<AlgorithmUse> Communicator::algorithms_used() const {
 
 std::string Communicator::topology() const {
   const Context& context = *state_->context;
-  if (state_->group == nullptr) return to_text(comm::topology_of({context.transport->rank()}, {}, *context.facts));
-  return to_text(comm::topology_of(state_->group->settings().members, state_->group->hosts(), *context.facts));
+  if (state_->group == nullptr) return to_text(topology_of({context.transport->rank()}, {}, *context.facts));
+  return to_text(topology_of(state_->group->settings().members, state_->group->hosts(), *context.facts));
 }
 
 void Communicator::abort(const std::string& reason) {
@@ -303,56 +297,56 @@ Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<s
   return work;
 }
 
-void Communicator::barrier(OpOptions o) { issue(comm::barrier_call(o), Wait::kHere, {}); }
+void Communicator::barrier(OpOptions o) { issue(barrier_call(o), Wait::kHere, {}); }
 Work Communicator::issue_all_reduce(const Buffer& x, const OpOptions& o, Wait wait) {
-  return issue(comm::all_reduce_call(x, o), wait, {{&x, 1}});
+  return issue(all_reduce_call(x, o), wait, {{&x, 1}});
 }
 Work Communicator::issue_broadcast(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::broadcast_call(x, root, size(), o), wait, {{&x, 1}});
+  return issue(broadcast_call(x, root, size(), o), wait, {{&x, 1}});
 }
 Work Communicator::issue_reduce(const Buffer& x, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::reduce_call(x, root, rank(), size(), o), wait, {{&x, 1}});
+  return issue(reduce_call(x, root, rank(), size(), o), wait, {{&x, 1}});
 }
 Work Communicator::issue_all_gather(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(comm::all_gather_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue(all_gather_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
 }
 Work Communicator::issue_reduce_scatter(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(comm::reduce_scatter_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue(reduce_scatter_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
 }
 Work Communicator::issue_gather(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::gather_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue(gather_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
 }
 Work Communicator::issue_scatter(const Buffer& in, const Buffer& out, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::scatter_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue(scatter_call(in, out, root, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
 }
 Work Communicator::issue_all_to_all(const Buffer& in, const Buffer& out, const OpOptions& o, Wait wait) {
-  return issue(comm::all_to_all_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
+  return issue(all_to_all_call(in, out, rank(), size(), o), wait, {{&in, 1}, {&out, 1}});
 }
 Work Communicator::issue_all_reduce_list(const Buffers& xs, const OpOptions& o, Wait wait) {
-  return issue(comm::all_reduce_list_call(xs, o), wait, {xs});
+  return issue(all_reduce_list_call(xs, o), wait, {xs});
 }
 Work Communicator::issue_broadcast_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::broadcast_list_call(xs, root, rank(), size(), o), wait, {xs});
+  return issue(broadcast_list_call(xs, root, rank(), size(), o), wait, {xs});
 }
 Work Communicator::issue_reduce_list(const Buffers& xs, Rank root, const OpOptions& o, Wait wait) {
-  return issue(comm::reduce_list_call(xs, root, rank(), size(), o), wait, {xs});
+  return issue(reduce_list_call(xs, root, rank(), size(), o), wait, {xs});
 }
 Work Communicator::issue_all_gather_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(comm::all_gather_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue(all_gather_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
 }
 Work Communicator::issue_reduce_scatter_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(comm::reduce_scatter_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue(reduce_scatter_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
 }
 Work Communicator::issue_gather_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                      Wait wait) {
-  return issue(comm::gather_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+  return issue(gather_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
 }
 Work Communicator::issue_scatter_list(const Buffers& ins, const Buffers& outs, Rank root, const OpOptions& o,
                                       Wait wait) {
-  return issue(comm::scatter_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
+  return issue(scatter_list_call(ins, outs, root, rank(), size(), o), wait, {ins, outs});
 }
 Work Communicator::issue_all_to_all_list(const Buffers& ins, const Buffers& outs, const OpOptions& o, Wait wait) {
-  return issue(comm::all_to_all_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
+  return issue(all_to_all_list_call(ins, outs, rank(), size(), o), wait, {ins, outs});
 }
 
 std::vector<int64_t> Communicator::exchange_counts(std::span<const int64_t> sends, OpOptions o) {
@@ -396,8 +390,8 @@ void Communicator::wait(Rank from, int tag, OpOptions o) { run_receive({nullptr,
 
 void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset) {
   GroupState& group = state_->member();
-  comm::check_buffer(x, "copy");
-  comm::check_rank(to, group.size(), "copy: rank");
+  check_buffer(x, "copy");
+  check_rank(to, group.size(), "copy: rank");
   if (memory.state_ == nullptr || memory.state_->group != group.settings().id) {
     throw Error(Code::kBadConfig, "copy: the symmetric memory was not allocated by group \"" + group.settings().name +
                                       "\"\n  fix: copy with the communicator that allocated it");
@@ -426,4 +420,4 @@ Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOp
   return work;
 }
 
-}  // namespace herd
+}  // namespace herd::comm

@@ -27,7 +27,11 @@
 #include "herd/base/ids.h"
 #include "herd/base/reduce_op.h"
 
-namespace herd {
+namespace herd::transport {
+class Transport;
+}
+
+namespace herd::comm {
 
 struct OpOptions {
   ReduceOp op = ReduceOp::kSum;
@@ -84,15 +88,8 @@ class SymmetricMemory {
   std::shared_ptr<State> state_;
 };
 
-namespace transport {
-class Transport;
-}
-namespace comm {
 struct Access;
 struct CollectiveCall;
-struct Context;
-struct PendingOp;
-}  // namespace comm
 
 // Makes buffers of a list of what to_buffer() takes.
 template <typename List>
@@ -333,7 +330,7 @@ class Communicator {
   }
 
  private:
-  friend struct comm::Access;
+  friend struct Access;
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
 
@@ -360,9 +357,13 @@ class Communicator {
   Rank run_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
   Work start_receive(const Buffer& x, Rank from, int tag, const OpOptions&);
   void run_copy(const Buffer& x, const SymmetricMemory& memory, Rank to, int64_t offset);
-  Work issue(comm::CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
+  Work issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held);
 
   std::unique_ptr<State> state_;
 };
 
+}  // namespace herd::comm
+
+namespace herd {
+using comm::AlgorithmUse, comm::Communicator, comm::OpOptions, comm::SymmetricMemory, comm::Work;
 }  // namespace herd

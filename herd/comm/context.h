@@ -16,11 +16,9 @@
 #include "herd/comm/world_facts.h"
 #include "herd/transport/transport.h"
 
-namespace herd {
-class Communicator;
-}
-
 namespace herd::comm {
+
+class Communicator;
 
 struct Context {
   std::shared_ptr<Store> store;  // may be null; outlives the rest

@@ -18,7 +18,7 @@
 #include "herd/transport/local_transport.h"
 #include "herd/transport/process_courier.h"
 
-namespace herd {
+namespace herd::comm {
 namespace {
 
 using Mesh = std::vector<std::vector<int>>;  // [i][j]: rank i's socket to rank j, -1 where there is none
@@ -163,4 +163,4 @@ void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, c
   }
 }
 
-}  // namespace herd
+}  // namespace herd::comm

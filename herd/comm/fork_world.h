@@ -8,7 +8,7 @@
 #include "herd/comm/communicator.h"
 #include "herd/transport/wire.h"
 
-namespace herd {
+namespace herd::comm {
 
 struct RankEnd {
   int pid = 0;
@@ -49,4 +49,8 @@ class ForkWorld {
 // All ranks end well, or the first error is thrown as kBug with the rank's words.
 void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options = {});
 
+}  // namespace herd::comm
+
+namespace herd {
+using comm::each_alone, comm::ForkWorld, comm::RankEnd, comm::run_forked, comm::WorldOptions;
 }  // namespace herd

@@ -15,7 +15,7 @@
 #include "herd/transport/thread_courier.h"
 #include "herd/transport/thread_wire.h"
 
-namespace herd {
+namespace herd::comm {
 namespace {
 
 using transport::ThreadCourier;
@@ -100,4 +100,4 @@ void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, c
   }
 }
 
-}  // namespace herd
+}  // namespace herd::comm

@@ -6,7 +6,7 @@
 
 #include "herd/comm/communicator.h"
 
-namespace herd {
+namespace herd::comm {
 
 // Runs `body` on num_ranks threads, each with the world's Communicator, and waits for all. The first exception (by
 // rank) is thrown again; a rank that throws is gone for its peers.
@@ -14,4 +14,8 @@ namespace herd {
 // other's memory and send each other frames, as in a job on several hosts. Empty: one host.
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of = {});
 
+}  // namespace herd::comm
+
+namespace herd {
+using comm::run_inproc;
 }  // namespace herd

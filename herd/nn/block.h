@@ -14,7 +14,7 @@
 
 #include "herd/nn/parameter_group.h"
 
-namespace herd {
+namespace herd::comm {
 class Communicator;
 }
 
@@ -37,7 +37,7 @@ struct Context {
   // Of blocks that are parts of a layer, whose values are rows: row r of a micro-batch is token r % tokens of its
   // sample r / tokens. A shard of them begins with first_row, and may end with rows that are padding.
   int64_t tokens = 0, first_row = 0;
-  Communicator* tensor = nullptr;  // ranks that compute a loss together
+  comm::Communicator* tensor = nullptr;  // ranks that compute a loss together
 };
 
 class Block {

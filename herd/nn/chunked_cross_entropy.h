@@ -18,7 +18,7 @@ namespace herd::nn {
 
 // Words [first, first + rows of the weights) of `words` are this rank's.
 struct SharedVocabulary {
-  Communicator* ranks = nullptr;  // null: it has all of them
+  comm::Communicator* ranks = nullptr;  // null: it has all of them
   int64_t first = 0, words = 0;
 };
 
