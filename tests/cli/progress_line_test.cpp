@@ -1,0 +1,50 @@
+#include "herd/cli/progress_line.h"
+
+#include <gmock/gmock.h>
+#include <pty.h>
+#include <unistd.h>
+
+#include <string>
+
+namespace herd::cli {
+namespace {
+
+// What is written to stderr while `body` runs and stderr is a terminal.
+template <typename Body>
+std::string shown_at_a_terminal(const Body& body) {
+  int terminal = -1, inside = -1;
+  EXPECT_EQ(openpty(&terminal, &inside, nullptr, nullptr, nullptr), 0);
+  const int before = dup(STDERR_FILENO);
+  dup2(inside, STDERR_FILENO);
+  body();
+  dup2(before, STDERR_FILENO);
+  char text[1024];
+  const ssize_t bytes = read(terminal, text, sizeof text);
+  for (const int fd : {terminal, inside, before}) close(fd);
+  return {text, bytes > 0 ? static_cast<size_t>(bytes) : 0};
+}
+
+TEST(ProgressLine, ShowsShareAndBytesAtATerminal_AndLeavesNothingBehind) {
+  const std::string shown = shown_at_a_terminal([] {
+    ProgressLine line("read", true);
+    line.update(1 << 20, 4 << 20);
+    line.update(2 << 20, 4 << 20);  // too soon after the first
+  });
+  EXPECT_THAT(shown, testing::StartsWith("\r\033[Kread  25 %  1 MiB of 4 MiB  "));
+  EXPECT_THAT(shown, testing::Not(testing::HasSubstr("50 %")));
+  EXPECT_THAT(shown, testing::EndsWith("\r\033[K"));
+}
+
+TEST(ProgressLine, SaysNothing_WhereNobodyAskedOrStderrIsNoTerminal) {
+  EXPECT_EQ(shown_at_a_terminal([] {
+              ProgressLine("read", false).update(1, 2);
+              std::fputs("end", stderr);
+            }),
+            "end");
+  testing::internal::CaptureStderr();
+  ProgressLine("read", true).update(1, 2);
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+}
+
+}  // namespace
+}  // namespace herd::cli
