@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Draws what compare.py measured: rate over message size, a panel per operation, a line per contender.
 
-    python bench/collective_peers/plot.py SAMPLES.jsonl OUT.svg [--ranks 2]
+    python bench/collective_peers/plot.py bench/recorded/collective_peers.jsonl OUT.svg [--ranks 2]
 
 Medians over all runs, wherever the cores were. Both axes are logarithmic.
 """
@@ -21,6 +21,7 @@ WIDTH, HEIGHT, LEFT, TOP, RIGHT, BOTTOM = 340, 230, 46, 30, 12, 34
 
 rates = {}
 with open(args.samples) as f:
+    next(f)  # what bench/page.py says of the samples
     for s in map(json.loads, f):
         if s["ranks"] == args.ranks and s["bytes"] > 0:
             rates.setdefault(s["op"], {}).setdefault(s["peer"], {}).setdefault(s["bytes"], []).append(s["algbw_GBps"])

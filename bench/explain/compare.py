@@ -3,29 +3,31 @@
 
     python bench/explain/compare.py [--build build/release] [--ops all_reduce,...] [--bytes 4KiB,1MiB,64MiB]
         [--ranks 2,4] [--seconds 0.3] [--wire 1gbit] [--per-host 1,2] [--only shm|wire] [--rounds 3]
-        [--out explain.jsonl]
-    python bench/explain/compare.py --rows explain.jsonl,.. [--page docs/guide/benchmarks.md]
+        [--record explain] [--add]
 
 Ranks of one host over shared memory, in ordinary and in symmetric memory; and, as root, two hosts (network namespaces
 joined by a virtual cable that is limited to --wire; none: as fast as the machine copies) of 1 and 2 ranks. Each run is
 one of `herd bench`: first with the algorithm that it chooses on what its job measured when it began, then with each of
-the others that herd considers. JSONL, then a table of medians of all rounds. "of best" is the choice's time over that
-of the fastest, "off" is the prediction for the choice over its time. Status 1 where a choice takes more than 1.25 of
-the fastest, where a run failed, and where there was none. The second form measures nothing: its table is of lines that
-earlier calls wrote, also ones that were ended halfway.
+the others that herd considers. Prints a table of medians of all rounds. "of best" is the choice's time over that of the
+fastest, "off" is the prediction for the choice over its time. Status 1 where a choice takes more than 1.25 of the fastest,
+where a run failed, and where there was none. With --record the samples, one object a run, are kept after each round as
+bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md; with --add those that it holds count,
+too, and --rounds 0 measures nothing.
 """
 import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
-import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parents[1] / "scripts"))
 import two_hosts  # noqa: E402
+
+sys.path.insert(0, str(here.parent))
+import page  # noqa: E402
+import tables  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
@@ -37,25 +39,11 @@ parser.add_argument("--wire", default="1gbit", help="rate of the cable, each way
 parser.add_argument("--per-host", default="1,2", help="ranks of each of the two hosts")
 parser.add_argument("--only", choices=["shm", "wire"])
 parser.add_argument("--rounds", type=int, default=3, help="of all; medians count")
-parser.add_argument("--out", default="explain.jsonl")
-parser.add_argument("--rows", help="files of earlier calls, instead of measuring")
-parser.add_argument("--page", help="a page whose part \"explain\" the table replaces")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
+parser.add_argument("--add", action="store_true", help="to the samples that are kept")
 args = parser.parse_args()
 herd = pathlib.Path(args.build).resolve() / "herd"
 os.environ.update(OMP_NUM_THREADS="1", HERD_TOKEN=os.urandom(16).hex())
-
-
-def size_of(text):
-    number, unit = text[:-3], text[-3:]
-    return int(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
-
-
-def size_text(count):
-    return f"{count >> 20} MiB" if count >= 2**20 else f"{count >> 10} KiB"
-
-
-def us_text(us):
-    return f"{us:.1f} us" if us < 1000 else f"{us / 1e3:.2f} ms"
 
 
 def candidates(op, size, *more):
@@ -122,65 +110,21 @@ def wire():
                     yield from choice_and_others(where, names, run)
 
 
-def recorded():
-    for name in args.rows.split(","):
-        yield from lines_of(pathlib.Path(name).read_text())
-
-
-def line_of(row):
-    return (f"{row['where']:14} {row['op']:15} {row['ranks']:5} {row['memory']:>9} {size_text(row['bytes']):>8}  "
-            f"{row['algorithm']:18} {us_text(row['predicted_us']):>10} {us_text(row['us_median']):>10} "
-            f"{100 * row['off']:+6.0f}%")
-
-
-def median_of(runs):
-    """One row for all runs of the same: the medians of what was predicted, of what was measured, and of how far off."""
-    row = dict(runs[0])
-    for key in ("predicted_us", "us_median"):
-        row[key] = statistics.median(run[key] for run in runs)
-    row["off"] = statistics.median(run["predicted_us"] / run["us_median"] - 1 for run in runs)
-    return row
-
-
-def choice_line(same):
-    """Of all rows of one request: the choice of most rounds beside the fastest."""
-    by_name = {}
-    for row in same:
-        by_name.setdefault(row["algorithm"], []).append(row)
-    chosen = statistics.mode(row["algorithm"] for row in same if row["chosen"])
-    medians = {name: median_of(rows) for name, rows in by_name.items()}
-    best = min(medians.values(), key=lambda row: row["us_median"])
-    over = medians[chosen]["us_median"] / best["us_median"]
-    return over, f"{line_of(medians[chosen])} {best['algorithm']:18} {over:7.2f}{'' if over <= kLimit else ' *'}"
-
-
-kLimit = 1.25  # of the choice over the fastest
-head = (f"{'where':14} {'operation':15} {'ranks':>5} {'memory':>9} {'bytes':>8}  {'algorithm':18} {'predicted':>10} "
-        f"{'measured':>10} {'off':>7}")
-asked = ("where", "op", "ranks", "memory", "bytes", "dtype", "redop", "root", "in_place")
-runs, failed = {}, []  # runs by what was asked
-if not args.rows:
-    print(head)
-with open(os.devnull if args.rows else args.out, "w") as out:
-    sources = [recorded] if args.rows else [] if args.only == "wire" else [shared_memory]
-    if args.only != "shm" and not args.rows:
-        reason = two_hosts.why_not()
-        print(f"two_hosts: skipped: {reason}") if reason else sources.append(wire)
-    for source in sources * (1 if args.rows else args.rounds):
-        for row in source():
-            runs.setdefault(tuple(row[key] for key in asked), []).append(row)
-            print(json.dumps(row), file=out, flush=True)
-            if not args.rows:
-                print(line_of(median_of([row])), flush=True)
-choices = [choice_line(same) for same in runs.values() if any(row["chosen"] for row in same)]
-within = sum(over <= kLimit for over, _ in choices)
-table = [f"{head} {'fastest':18} {'of best':>7}", *(line for _, line in choices),
-         f"{within} of {len(choices)} choices within {kLimit} of the fastest"]
-print("\n".join(table))
-if args.page:
-    page = pathlib.Path(args.page)
-    begin, end = "<!-- explain: written by bench/explain/compare.py -->\n", "<!-- end of explain -->"
-    before, rest = page.read_text().split(begin)
-    page.write_text(before + begin + f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores:\n```\n" + "\n".join(table) +
-                    "\n```\n" + end + rest.split(end)[1])
-sys.exit(0 if choices and not failed and within == len(choices) else 1)
+failed = []
+sources = [] if args.only == "wire" else [shared_memory]
+if args.only != "shm":
+    reason = two_hosts.why_not()
+    print(f"two_hosts: skipped: {reason}") if reason else sources.append(wire)
+samples = page.recorded(args.record) if args.add else []
+for _ in range(args.rounds):
+    for source in sources:
+        for sample in source():
+            samples.append(sample)
+            print(json.dumps(sample), file=sys.stderr, flush=True)
+    if args.record:
+        page.record(args.record, "explain", samples)
+overs = [over for over, _ in tables.choices(samples)]
+within = sum(over <= tables.WITHIN for over in overs)
+print(tables.markdown(*tables.explain(samples)))
+print(f"{within} of {len(overs)} choices within {tables.WITHIN} of the fastest")
+sys.exit(0 if overs and not failed and within == len(overs) else 1)

@@ -2,13 +2,13 @@
 """Does a rank hold what was predicted? A GPT of 162 M parameters, a few steps of every ZeRO stage and recompute mode.
 
     python bench/memory_table/memory_table.py [--build build/release] [--ranks 2,4] [--steps 3] [--precision fp32]
-        [--recompute none,full,sqrt] [--zero 0,1,2,3] [--batch 2] [--out memory_table.jsonl] [--add]
+        [--recompute none,full,sqrt] [--zero 0,1,2,3] [--batch 2] [--record memory_table] [--add]
 
 Each run is `herd train` with --batch sequences a rank in one micro-batch, one thread a rank. Predicted and measured peaks
 of rank 0's device come from its metrics.jsonl, the largest of all steps; times are the median of the steps after the
-first. Every run goes to --out as one JSON object a line; with --add the lines that it holds count too, so that a long
-table can be made in short sittings. The table goes to standard output; the exit status is 1 where a peak is more than 3 %
-off its prediction.
+first. The table goes to standard output; the exit status is 1 where a peak is more than 3 % off its prediction. With
+--record the samples, one object a run, are kept as bench/recorded/NAME.jsonl, and the table is written into
+docs/guide/benchmarks.md; with --add those that it holds count, too, so that a long table can be made in short sittings.
 """
 import argparse
 import json
@@ -19,6 +19,10 @@ import sys
 import tempfile
 
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+import page  # noqa: E402
+import tables  # noqa: E402
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--ranks", default="2,4")
@@ -27,8 +31,8 @@ parser.add_argument("--recompute", default="none,full,sqrt")
 parser.add_argument("--precision", default="fp32")
 parser.add_argument("--steps", type=int, default=3)
 parser.add_argument("--batch", type=int, default=2)
-parser.add_argument("--out", default="memory_table.jsonl")
-parser.add_argument("--add", action="store_true")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
+parser.add_argument("--add", action="store_true", help="to the samples that are kept")
 args = parser.parse_args()
 MODEL = f"{here}/../../share/herd/models/gpt-162m.toml"
 
@@ -50,27 +54,16 @@ def run(ranks, zero, recompute, folder):
             "measured_ms": statistics.median(row["step_ms"] for row in steps[1:])}
 
 
-rows = []
-if args.add and os.path.exists(args.out):
-    rows = [json.loads(line) for line in open(args.out)]
+rows = page.recorded(args.record) if args.add else []
 done = {(row["ranks"], row["zero"], row["recompute"], row["precision"], row["batch"]) for row in rows}
-with open(args.out, "a" if args.add else "w") as out:
-    for ranks in map(int, args.ranks.split(",")):
-        for zero in map(int, args.zero.split(",")):
-            for recompute in args.recompute.split(","):
-                if (ranks, zero, recompute, args.precision, args.batch) in done:
-                    continue
-                with tempfile.TemporaryDirectory(prefix="herd_memory_table.") as folder:
-                    rows.append(run(ranks, zero, recompute, folder))
-                print(json.dumps(rows[-1]), file=out, flush=True)
-
-print("| ranks | zero | recompute | predicted peak | measured peak | of it | predicted step | measured step | of it |\n"
-      "|---|---|---|---|---|---|---|---|---|")
-off = 0
-for row in rows:
-    memory, time = row["measured_bytes"] / row["predicted_bytes"], row["measured_ms"] / row["predicted_ms"]
-    off += abs(memory - 1) > 0.03
-    print(f"| {row['ranks']} | {row['zero']} | {row['recompute']} | {row['predicted_bytes'] / 2**20:.0f} MiB "
-          f"| {row['measured_bytes'] / 2**20:.0f} MiB | {100 * memory:.1f} % | {row['predicted_ms'] / 1e3:.2f} s "
-          f"| {row['measured_ms'] / 1e3:.2f} s | {100 * time:.0f} % |")
-sys.exit(1 if off else 0)
+for ranks in map(int, args.ranks.split(",")):
+    for zero in map(int, args.zero.split(",")):
+        for recompute in args.recompute.split(","):
+            if (ranks, zero, recompute, args.precision, args.batch) in done:
+                continue
+            with tempfile.TemporaryDirectory(prefix="herd_memory_table.") as folder:
+                rows.append(run(ranks, zero, recompute, folder))
+            if args.record:
+                page.record(args.record, "memory_table", rows)
+print(tables.markdown(*tables.memory_table(rows)))
+sys.exit(1 if any(abs(row["measured_bytes"] / row["predicted_bytes"] - 1) > 0.03 for row in rows) else 0)

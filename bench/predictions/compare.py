@@ -2,13 +2,15 @@
 """Does a step take what was predicted? Many short runs of `herd train`, each with its own calibration.
 
     python bench/predictions/compare.py [--build build/release] [--ranks 2] [--rounds 2] [--steps 8] [--only NAME,NAME]
-        [--layers 4 --width 512 --vocab 16384 --context 256 --batch 2] [--out predictions.jsonl] [--add]
+        [--layers 4 --width 512 --vocab 16384 --context 256 --batch 2] [--record predictions]
+        [--add]
 
 Contenders take turns, each once a round: two runs of one rank side by side (alone), data parallel, ZeRO-1 to 3, full and
 selective recompute (the latter with dropout), bf16, frozen (the embeddings and half of the blocks), four micro-batches.
-A run's step is the median of those after the first. Each run goes to --out as a JSON object: contender, predicted_ms, ms;
-with --add the runs that the file holds count too. The table goes to standard output: over the runs the middle, and the
-smallest and largest.
+A run's step is the median of those after the first. The table goes to standard output: over the runs the middle, and the
+smallest and largest. With --record the samples, one object a run (contender, predicted_ms, ms), are kept as
+bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md; with --add those that it holds count,
+too.
 """
 import argparse
 import json
@@ -18,11 +20,16 @@ import subprocess
 import sys
 import tempfile
 
+here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+import page  # noqa: E402
+import tables  # noqa: E402
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--only", default="", help="contenders, with commas between; default: all")
-parser.add_argument("--out", default="predictions.jsonl")
-parser.add_argument("--add", action="store_true", help="to the runs that --out holds")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
+parser.add_argument("--add", action="store_true", help="to the samples that are kept")
 for name, value in (("ranks", 2), ("rounds", 2), ("steps", 8), ("layers", 4), ("width", 512), ("vocab", 16384),
                     ("context", 256), ("batch", 2)):
     parser.add_argument(f"--{name}", type=int, default=value)
@@ -46,7 +53,7 @@ if args.only:
     contenders = {name: contenders[name] for name in args.only.split(",")}
 
 
-MODEL = f"{os.path.dirname(os.path.abspath(__file__))}/../../share/herd/models/gpt-162m.toml"
+MODEL = f"{here}/../../share/herd/models/gpt-162m.toml"
 SETTINGS = [f"model.layers={args.layers}", f"model.width={args.width}", f"model.heads={args.width // 64}",
             f"model.context={args.context}", f"model.vocab={args.vocab}", f"train.micro_batch={args.batch}",
             f"train.steps={args.steps}", "train.eval_every=0", "train.threads=1", "checkpoint.every=-1",
@@ -72,23 +79,10 @@ def run(contender, overrides):
                    "ms": [row["step_ms"] for row in steps[1:]]}
 
 
-rows = []
-if args.add and os.path.exists(args.out):
-    with open(args.out) as lines:
-        rows = [row for row in map(json.loads, lines) if row["ranks"] == args.ranks]
-with open(args.out, "a" if args.add else "w") as out:
-    for _ in range(args.rounds):
-        for contender, overrides in contenders.items():
-            for row in run(contender, overrides):
-                rows.append(row)
-                print(json.dumps(row), file=out, flush=True)
-
-
-def spread(values, unit):
-    return f"{statistics.median(values):{unit}} ({min(values):{unit}} to {max(values):{unit}})"
-
-
-print("| | runs | of predicted |\n|---|---|---|")
-for contender in dict.fromkeys(row["contender"] for row in rows):
-    shares = [statistics.median(row["ms"]) / row["predicted_ms"] for row in rows if row["contender"] == contender]
-    print(f"| {contender} | {len(shares)} | {spread(shares, '.0%')} |")
+rows = [row for row in page.recorded(args.record) if row["ranks"] == args.ranks] if args.add else []
+for _ in range(args.rounds):
+    for contender, overrides in contenders.items():
+        rows += run(contender, overrides)
+        if args.record:
+            page.record(args.record, "predictions", rows)
+print(tables.markdown(*tables.predictions(rows)))

@@ -2,7 +2,7 @@
 """What does training together cost, and how do others fare? A GPT of 162 M parameters, fused AdamW, one thread a rank.
 
     python bench/training_peers/compare.py [--build build/release] [--python .venv/bin/python] [--ranks 2] [--steps 8]
-        [--only NAME,NAME] [--out training_peers.jsonl] [--add] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
+        [--only NAME,NAME] [--record training_peers] [--add] [--layers 12 --width 768 --vocab 50257 --context 256 --batch 2]
 
 Contenders of one sitting all run at once, but take turns: each makes a step while the others are stopped (SIGSTOP), so
 that what else the machine does meets all alike, and every step has a neighbour of each other contender. A turn lasts from
@@ -31,9 +31,10 @@ tp, tp sequence  layers that two ranks share, --batch on both together: half of 
 The first two turns are left out: memory is read in them, the sum of the PSS of a contender's processes at its highest.
 Ranks that work together wait for the slower one at every step, runs side by side do not: hence also the ratio to the
 slower of the floor's runs, step by step. A sitting needs the memory of all its contenders at once; with --only the named
-ones make a sitting. Each goes to --out, one JSON object a line and contender: ranks, sitting, contender, ms (of each step
-a list with the time of each run), predicted_ms (herd train's), pss_gib. With --add the file's sittings count, too, and
---steps 0 adds none. The table of all of them goes to standard output.
+ones make a sitting. The table goes to standard output. With --record the samples, one object a sitting and contender
+(ranks, sitting, contender, ms: of each step a list with the time of each run, predicted_ms: herd train's, pss_gib), are
+kept as bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md; with --add those that it holds
+count, too, and --steps 0 adds none.
 """
 import argparse
 import json
@@ -62,13 +63,17 @@ PIPELINES = [["pp 1f1b", "torch pp_1f1b", "pp zero_bubble_v", "torch pp_zero_bub
              ["pp zero_bubble_h1", *(f"pp {order} unclipped" for order in ORDERS)]]
 
 here = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.dirname(here))
+import page  # noqa: E402
+import tables  # noqa: E402
+
 parser = argparse.ArgumentParser(description=__doc__.replace("SITTINGS", "\n".join(f"    {', '.join(s)}" for s in SITTINGS)),
                                  formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--python", default=sys.executable, help="a Python with torch")
-parser.add_argument("--out", default="training_peers.jsonl")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 parser.add_argument("--only", default="", help="one sitting of these, with commas between; default: all sittings")
-parser.add_argument("--add", action="store_true", help="to the sittings that --out holds")
+parser.add_argument("--add", action="store_true", help="to the sittings that are kept")
 for name, value in (("ranks", 2), ("steps", 8), ("layers", 12), ("width", 768), ("vocab", 50257), ("context", 256),
                     ("batch", 2), ("micro-batches", 8)):
     parser.add_argument(f"--{name}", type=int, default=value)
@@ -260,44 +265,13 @@ def sit(names, sitting):
         for run in (run for contender in contenders for run in contender.runs if run.process.poll() is None):
             run.signal(signal.SIGKILL)
     return [{"ranks": args.ranks, "sitting": sitting, "contender": c.name, "ms": [[round(ms, 1) for ms in step] for step in c.steps[WARM_UP:]],
-             "pss_gib": round(c.pss / 2**30, 3), **({"predicted_ms": c.predicted_ms()} if c.predicted_ms() else {})} for c in contenders]
+             "pss_gib": round(c.pss / 2**30, 3), "batch": args.batch, "context": args.context,
+             "micro_batches": args.micro_batches, **({"predicted_ms": c.predicted_ms()} if c.predicted_ms() else {})} for c in contenders]
 
 
-rows = []
-if args.add and os.path.exists(args.out):
-    rows = [row for row in map(json.loads, open(args.out)) if row["ranks"] == args.ranks]
-with open(args.out, "a" if args.add else "w") as out:
-    for names in [] if args.steps == 0 else [args.only.split(",")] if args.only else SITTINGS:
-        for row in sit(names, max((row["sitting"] for row in rows), default=-1) + 1):
-            rows.append(row)
-            print(json.dumps(row), file=out, flush=True)
-
-
-def batches_of(name):
-    """Of --batch sequences, in a step of all ranks together."""
-    if "pp " in name or "pp_" in name:
-        return args.micro_batches
-    return 1 if name in ("one rank", "torch eager") or name.startswith(("tp", "torch tp")) else args.ranks
-
-
-def table_row(name, floor, of):
-    """The sittings `of` the contender beside its floor, which has the same numbers of sittings."""
-    steps = [step for row in of for step in row["ms"]]
-    floor_steps = [step for row in floor for step in row["ms"]]
-    median = statistics.median(statistics.mean(step) for step in steps)
-    over = [statistics.median(kind(step) / kind(other) for step, other in zip(steps, floor_steps)) for kind in (statistics.mean, max)]
-    predicted = [100 * statistics.median(map(statistics.mean, row["ms"])) / row["predicted_ms"] for row in of if "predicted_ms" in row]
-    print(f"| {name} | {floor[0]['contender']} | {len(steps)} | {median:.0f} | {min(map(statistics.mean, steps)):.0f} "
-          f"| {1e3 * batches_of(name) * args.batch * args.context / median:.0f} "
-          f"| {over[0]:.3f} | {over[1]:.3f} | {', '.join(f'{p:.0f}' for p in predicted)} | {max(row['pss_gib'] for row in of):.2f} |")
-
-
-print(f"| {args.ranks} ranks | beside | steps | median ms | min ms | tokens/s | over it | over its slower run | % of predicted | peak PSS GiB |\n"
-      "|---|---|---|---|---|---|---|---|---|---|")
-floor_of = {sitting: next(row for row in rows if row["sitting"] == sitting) for sitting in {row["sitting"] for row in rows}}
-order = [name for sitting in SITTINGS + PIPELINES for name in sitting]
-for floor_name in sorted({row["contender"] for row in floor_of.values()}, key=order.index):
-    sittings = [s for s, floor in floor_of.items() if floor["contender"] == floor_name]
-    for name in dict.fromkeys(row["contender"] for row in rows if row["sitting"] in sittings):
-        of = [row for row in rows if row["sitting"] in sittings and row["contender"] == name]
-        table_row(name, [floor_of[row["sitting"]] for row in of], of)
+rows = [row for row in page.recorded(args.record) if row["ranks"] == args.ranks] if args.add else []
+for names in [] if args.steps == 0 else [args.only.split(",")] if args.only else SITTINGS:
+    rows += sit(names, max((row["sitting"] for row in rows), default=-1) + 1)
+    if args.record:
+        page.record(args.record, "training_peers", rows)
+print(tables.markdown(*tables.training_peers(rows)))

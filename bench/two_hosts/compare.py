@@ -2,14 +2,15 @@
 """All-reduce of fp32 sums between two hosts (network namespaces joined by a virtual cable), herd against its peers.
 
     python bench/two_hosts/compare.py [--build build/release] [--python PYTHON] [--rate 1gbit] [--ranks 1]
-        [--bytes 4KiB,64KiB,1MiB,16MiB,64MiB] [--rounds 5] [--peers raw,gloo,mpi,ucx] [--each] [--out two_hosts.jsonl]
+        [--bytes 4KiB,64KiB,1MiB,16MiB,64MiB] [--rounds 5] [--peers raw,gloo,mpi,ucx] [--each] [--record NAME]
 
 --ranks counts per host. In each round each contender runs once per size, in turn, so that whatever else the machine
 does hits all alike. raw: two plain TCP connections, as many bytes each way at the same time as an all-reduce of two
 ranks sends; ucx: ucx_perftest's one-way bandwidth of messages of that size. With --ranks 2 herd also runs a flat ring in
 block and in cyclic order; with --each by each algorithm that it considers, and a line a size says how long its choice
-takes beside the fastest. Needs root. JSONL, one object a size and contender, then a table of medians in us with herd's
-ratio to each peer (above 1: herd is faster).
+takes beside the fastest. Needs root. Prints a table of medians in us with herd's ratio to each peer (above 1: herd is
+faster). With --record its samples, one object a size and contender, are kept as bench/recorded/NAME.jsonl, and the table
+is written into docs/guide/benchmarks.md.
 """
 import argparse
 import json
@@ -21,11 +22,14 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
 
 here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parents[1] / "scripts"))
 import two_hosts  # noqa: E402
+
+sys.path.insert(0, str(here.parent))
+import page  # noqa: E402
+import tables  # noqa: E402
 
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
@@ -38,8 +42,7 @@ parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--budget", type=float, default=2**27, help="bytes per run and size; sets the iterations")
 parser.add_argument("--peers", default="raw,gloo,mpi,ucx")
 parser.add_argument("--each", action="store_true", help="herd also by each algorithm that it considers")
-parser.add_argument("--out", default="two_hosts.jsonl")
-parser.add_argument("--page", help="a page whose part of this name the table replaces")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 build = pathlib.Path(args.build).resolve()
 scratch = pathlib.Path(tempfile.mkdtemp(prefix="herd-bench-"))
@@ -147,33 +150,13 @@ with two_hosts.TwoHosts(rate=None if args.rate == "none" else args.rate) as host
 shutil.rmtree(scratch)
 
 medians = {key: statistics.median(values) for key, values in times.items() if values}
-with open(args.out, "w") as out:
-    for (size, name), median in medians.items():
-        print(json.dumps({"op": "all_reduce", "hosts": 2, "ranks": 2 * args.ranks, "bytes": size, "peer": name,
-                          "rate": args.rate, "us_min": round(min(times[size, name]), 3),
-                          "us_median": round(median, 3), "algbw_GBps": round(size / median / 1e3, 4)}), file=out)
-limit = "no limit" if args.rate == "none" else args.rate
-table = [f"2 hosts x {args.ranks}, {limit}, us".ljust(28) + "".join(name.rjust(24) for name in contenders)]
-for size in sizes:
-    row = f"{size} bytes".ljust(28)
-    for name in contenders:
-        text = "-"
-        if (size, name) in medians:
-            text = f"{medians[size, name]:.1f}"
-            if name != "herd":
-                text += f" ({medians[size, name] / medians[size, 'herd']:.2f})"
-        row += text.rjust(24)
-    table.append(row)
+samples = [{"op": "all_reduce", "hosts": 2, "ranks": 2 * args.ranks, "bytes": size, "peer": name, "each": name in each,
+            "rate": args.rate, "us_min": round(min(times[size, name]), 3), "us_median": round(median, 3),
+            "algbw_GBps": round(size / median / 1e3, 4)} for (size, name), median in medians.items()]
+print(tables.markdown(*tables.two_hosts(samples)))
 for size in sizes if each else []:
     fastest = min(each, key=lambda name: medians[size, name])
-    table.append(f"{size} bytes: the choice takes {medians[size, 'herd'] / medians[size, fastest]:.2f} of the fastest of "
-                 f"{len(each)} algorithms ({fastest.split(', ')[1]}, {medians[size, fastest]:.1f} us)")
-print("\n".join(table))
-if args.page:
-    page = pathlib.Path(args.page)
-    name = f"two_hosts {args.ranks} {args.rate}"
-    text = page.read_text()
-    begin, end = f"<!-- {name}: written by bench/two_hosts/compare.py -->\n", f"<!-- end of {name} -->"
-    head, rest = text.split(begin)
-    page.write_text(head + begin + f"{time.strftime('%Y-%m-%d')}, {os.cpu_count()} cores:\n```\n" + "\n".join(table) +
-                    "\n```\n" + end + rest.split(end)[1])
+    print(f"{size} bytes: the choice takes {medians[size, 'herd'] / medians[size, fastest]:.2f} of the fastest of "
+          f"{len(each)} algorithms ({fastest.split(', ')[1]}, {medians[size, fastest]:.1f} us)")
+if args.record:
+    page.record(args.record, "two_hosts", samples)

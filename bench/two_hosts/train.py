@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """Training of a 162 M GPT on two hosts (network namespaces joined by a virtual cable), layout beside layout.
 
-    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--out train.jsonl]
+    python bench/two_hosts/train.py [--build build/release] [--rate 100mbit] [--steps 3] [--ranks 2] [--record NAME]
         [--layouts "mesh.pp=2;mesh.pp=1"] [--keep DIR]
 
 Each layout is one run of `herd train`, --ranks on each host, one thread each; the ranks of a host are neighbours, so
 that a pipeline's stages are on different hosts and what is data parallel stays within one. Prints of each the median
 step, what was predicted before the first, how many times as long as the first layout it took, and of the time that
 collectives inside the layers of rank 0 were on their way, how much its compute lane worked meanwhile (tensor parallel;
-from trace.json, which --keep DIR keeps). Needs root.
+from trace.json, which --keep DIR keeps). Needs root. With --record its samples, one object a layout, are kept as
+bench/recorded/NAME.jsonl, and the table is written into docs/guide/benchmarks.md.
 
     --ranks 1 --rate 1600mbit --layouts "mesh.tp=2 model.context=512 train.batch=8 strategy.sequence_parallel=false;.."
 """
@@ -16,7 +17,6 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -25,6 +25,10 @@ here = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(here.parents[1] / "scripts"))
 import two_hosts  # noqa: E402
 
+sys.path.insert(0, str(here.parent))
+import page  # noqa: E402
+import tables  # noqa: E402
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--rate", default="100mbit", help="of the cable, each way, as tc writes it")
@@ -32,7 +36,7 @@ parser.add_argument("--steps", type=int, default=3, help="after the first, which
 parser.add_argument("--layouts", default="mesh.pp=2;mesh.pp=1", help="overrides of each, with spaces, separated by ;")
 parser.add_argument("--ranks", type=int, default=2, help="of each host")
 parser.add_argument("--keep", help="a folder for what the runs write")
-parser.add_argument("--out", default="train.jsonl")
+parser.add_argument("--record", metavar="NAME", help="keep the samples as those of this table of the page")
 args = parser.parse_args()
 herd = str(pathlib.Path(args.build).resolve() / "herd")
 scratch = pathlib.Path(args.keep or tempfile.mkdtemp(prefix="herd-bench-")).resolve()
@@ -75,15 +79,13 @@ def hidden(name):
     return both / on_their_way if on_their_way else None
 
 
-with two_hosts.TwoHosts(args.rate) as hosts, open(args.out, "w") as out:
-    print("| layout | steps | median ms | predicted ms | % of predicted | beside the first | hidden |\n|---|---|---|---|---|---|---|")
-    first = None
+samples = []
+with two_hosts.TwoHosts(args.rate) as hosts:
     for number, layout in enumerate(args.layouts.split(";")):
         rows = steps_of(hosts, f"layout{number}", layout)[1:]
-        ms, predicted = statistics.median(row["step_ms"] for row in rows), rows[-1]["predicted_step_ms"]
-        first = first or ms
-        share = hidden(f"layout{number}")
-        print(json.dumps({"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
-                          "predicted_ms": predicted, "hidden": share}), file=out, flush=True)
-        print(f"| {layout} | {len(rows)} | {ms:.0f} | {predicted:.0f} | {100 * ms / predicted:.0f} | {ms / first:.2f} | "
-              + (f"{100 * share:.0f} % |" if share is not None else "|"), flush=True)
+        samples.append({"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
+                        "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": hidden(f"layout{number}")})
+        print(json.dumps(samples[-1]), file=sys.stderr, flush=True)
+print(tables.markdown(*tables.two_hosts_train(samples)))
+if args.record:
+    page.record(args.record, "two_hosts_train", samples)
