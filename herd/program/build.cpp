@@ -39,25 +39,25 @@ class PlainStep {
     const int64_t element = size_of(model_.compute);
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       const int64_t elements = model_.group_elements(g);
-      step.values[weight(g)] = {elements * element, Tier::kDevice, true, -1};
+      step.values[weight(g)] = {.bytes = elements * element, .persistent = true};
       if (frozen(g)) continue;
-      step.values[gradient(g)] = {elements * size_of(model_.gradient), Tier::kDevice, false, -1};
-      step.values[state(g)] = {elements * state_bytes_per_parameter(run_), Tier::kDevice, true, -1};
+      step.values[gradient(g)] = {.bytes = elements * size_of(model_.gradient)};
+      step.values[state(g)] = {.bytes = elements * state_bytes_per_parameter(run_), .persistent = true};
     }
     for (int b = 0; b < step.num_blocks; ++b) {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
-      step.values[activation(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
-      if (b > first_) step.values[activation_gradient(b, 0)] = {block.input_bytes, Tier::kDevice, false, -1};
+      step.values[activation(b, 0)] = {.bytes = block.input_bytes};
+      if (b > first_) step.values[activation_gradient(b, 0)] = {.bytes = block.input_bytes};
       if (b >= first_ && b + 1 < step.num_blocks)
-        step.values[graph(b, 0)] = {block.graph_bytes, Tier::kDevice, false, -1};
+        step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
         step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;
       if (b >= first_ && block.backward.scratch_bytes > 0)
         step.scratch[{OpKind::kBackward, b}] = block.backward.scratch_bytes;
     }
-    step.values[target(0)] = {model_.target_bytes, Tier::kDevice, false, -1};
-    step.values[loss(0)] = {16, Tier::kHost, true, -1};  // sum and count, for whoever reports them
+    step.values[target(0)] = {.bytes = model_.target_bytes};
+    step.values[loss(0)] = {.bytes = 16, .persistent = true};  // sum and count, for whoever reports them
   }
 
   std::vector<Value> weights(int block) const {

@@ -1,6 +1,7 @@
 #include "herd/program/collective_message.h"
 
 #include <algorithm>
+#include <bit>
 
 namespace herd::program {
 
@@ -16,8 +17,9 @@ bool is_collective(const Op& op) {
 }
 
 int shard_axis(const Program& step) {
-  for (const Op& op : step.ops) {
-    if (op.kind == OpKind::kReduceScatter && op.writes.at(0).kind == ValueKind::kGradient) return op.axis;
+  for (const auto& [value, info] : step.values) {
+    const bool parameters = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient;
+    if (parameters && value.placement.shard != 0) return std::countr_zero(value.placement.shard);
   }
   return kNoAxis;
 }

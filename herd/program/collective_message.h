@@ -9,7 +9,10 @@ namespace herd::program {
 // reduction adds to in its shards is no part of it.
 int64_t message_bytes(const Program& step, const Op& op);
 
-inline bool is_whole(const Value& value, ValueKind kind) { return value.kind == kind && value.form == Form::kWhole; }
+// A value of this kind that is whole along every axis, on the device.
+inline bool is_whole(const Value& value, ValueKind kind) {
+  return value.kind == kind && value.placement.is_whole() && value.tier == Tier::kDevice;
+}
 
 // What a block hands on, or its gradient.
 inline bool is_activation(const Value& value) {

@@ -22,7 +22,7 @@ Peak standing(const Program& step, Tier tier) {
   };
   std::map<int, Slot> slots;
   for (const auto& [value, info] : step.values) {
-    if (info.tier != tier) continue;
+    if (value.tier != tier) continue;
     if (info.slot >= 0) {
       Slot& slot = slots[info.slot];
       slot = {std::max(slot.bytes, info.bytes), value.kind, slot.pooled || info.pooled};
@@ -38,7 +38,7 @@ Peak standing(const Program& step, Tier tier) {
 
 const ValueInfo* own_memory(const Program& step, const Value& value, Tier tier) {
   const auto info = step.values.find(value);
-  if (info == step.values.end() || info->second.tier != tier || info->second.persistent || info->second.slot >= 0)
+  if (info == step.values.end() || value.tier != tier || info->second.persistent || info->second.slot >= 0)
     return nullptr;
   return &info->second;
 }

@@ -13,9 +13,11 @@
 // An activation is one tensor, keyed by its producer: x0 are the tokens, x<b+1> is what block b gives. Any later block
 // may read it; the gradients of its readers add up as those of weights do.
 //
-// Along the axis `tensor` a value is whole (all ranks have the same), a shard (ranks have parts of its rows) or partial
-// (what ranks have sums up to it). Collectives alone change that: all-reduce partial -> whole, reduce-scatter partial
-// -> shard, all-gather shard -> whole.
+// A value is one buffer of a rank: what of (kind, index, micro-batch), how it lies on each axis of the mesh
+// (placement.h), and in which tier of memory. Collectives alone change the placement, along their axis: all-reduce
+// partial -> whole, reduce-scatter partial -> shard, all-gather shard -> whole. Fetch and evict alone change the tier.
+// A gradient is summed where it lies: which contributions it has is no part of its placement, and the verifier follows
+// it. What the model itself cuts (weights of tensor-parallel blocks) is a group of the rank's own.
 //
 // Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
 // groups (norm, clip, step, fetch, evict) and collectives leave both -1: their values say of what. A loss that ranks of
@@ -30,6 +32,7 @@
 #include <utility>
 #include <vector>
 
+#include "herd/program/placement.h"
 #include "herd/topology/mesh.h"
 
 namespace herd::program {
@@ -42,9 +45,9 @@ enum class OpKind : uint8_t {
   kBackward,   // weights, graph<b>.m, dx<b+1>.m [, x<b>.m] [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m,
                // pending<b>.m
   kBackwardWeight,  // pending<b>.m [, gradient so far] -> gradient: what a backward of inputs alone has left over
-  kAllGather,       // over an axis: w.shard -> w.whole, x.shard -> x
-  kAllReduce,       // sums over an axis: g.whole -> g.whole, g.shard -> g.shard among copies, norms, x.partial -> x
-  kReduceScatter,   // sums over an axis: g.whole [, g.shard so far] -> g.shard, x.partial -> x.shard
+  kAllGather,       // over an axis: w.shard -> w, x.shard -> x
+  kAllReduce,       // sums over an axis: g -> g, g.shard -> g.shard among copies, norms, x.partial -> x
+  kReduceScatter,   // sums over an axis: g [, g.shard so far] -> g.shard, x.partial -> x.shard
   kNorm,            // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
   kClip,            // norms -> factor (run-time choices are buffers that ops read)
   kStep,            // gradient, state, [factor] -> weight, state
@@ -74,7 +77,7 @@ enum class ValueKind : uint8_t {
   kState,               // s<group>: optimizer moments
   kActivation,          // x<block>.<micro-batch>: what the block before gives
   kActivationGradient,  // dx<block>.<micro-batch>
-  kGraph,               // graph<block>.<micro-batch>: what backward needs; of form shard, what it needs beside inputs
+  kGraph,               // graph<block>.<micro-batch>: what backward needs; a shard of it, what it needs beside inputs
                         // that it reads again
   kLoss,                // loss.<micro-batch>: (sum, count)
   kNorm,                // norm<group>: partial sum of squares
@@ -83,15 +86,14 @@ enum class ValueKind : uint8_t {
   kPending,             // pending<block>.<micro-batch>: what the gradients of a block's weights are made of
 };
 
-// Where or how a value is held: "w7.whole". Activations are whole where nothing is said: "x3.0", "x3.0.shard".
-enum class Form : uint8_t { kNone, kWhole, kShard, kHost, kPartial };
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
 struct Value {
   ValueKind kind = ValueKind::kActivation;
   int index = 0;         // group or block
   int micro_batch = -1;  // -1 = none
-  Form form = Form::kNone;
+  Placement placement = {};
+  Tier tier = Tier::kDevice;
   auto operator<=>(const Value&) const = default;
 };
 
@@ -109,7 +111,6 @@ struct Op {
 
 struct ValueInfo {
   int64_t bytes = 0;
-  Tier tier = Tier::kDevice;
   bool persistent = false;  // lives from step to step
   int slot = -1;            // buffer that lives as long as the run, set by slots.h (of what is received a place alone);
                             // -1 = its own memory, taken by the op that writes it first and given back by its release

@@ -12,11 +12,11 @@ constexpr std::string_view kOps[] = {
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
-constexpr std::string_view kForms[] = {"", ".whole", ".shard", ".host", ".partial"};
 
 struct ValueSpelling {
   std::string_view prefix, plural;
   bool indexed, per_micro_batch;
+  Tier tier = Tier::kDevice;  // which names leave out
 };
 constexpr ValueSpelling kValues[] = {
     {"w", "weights", true, false},
@@ -25,9 +25,9 @@ constexpr ValueSpelling kValues[] = {
     {"x", "activations", true, true},
     {"dx", "activation gradients", true, true},
     {"graph", "graphs", true, true},
-    {"loss", "losses", false, true},
-    {"norm", "norms", true, false},
-    {"factor", "factors", false, false},
+    {"loss", "losses", false, true, Tier::kHost},
+    {"norm", "norms", true, false, Tier::kHost},
+    {"factor", "factors", false, false, Tier::kHost},
     {"target", "targets", false, true},
     {"pending", "pending gradients", true, true},
 };
@@ -49,6 +49,27 @@ std::optional<int> take_number(std::string_view& text) {
   return number;
 }
 
+Tier usual_tier(ValueKind kind) { return kValues[static_cast<size_t>(kind)].tier; }
+
+// Takes ".name" or ".name(axis)" off the front of text; nothing if it begins otherwise.
+struct Suffix {
+  std::string_view name, axis;
+};
+std::optional<Suffix> take_suffix(std::string_view& text) {
+  if (text.empty() || text[0] != '.') return std::nullopt;
+  const size_t end = text.find_first_of(".(", 1);
+  Suffix out{text.substr(1, end == std::string_view::npos ? end : end - 1), {}};
+  size_t taken = std::min(end, text.size());
+  if (end != std::string_view::npos && text[end] == '(') {
+    const size_t close = text.find(')', end);
+    if (close == std::string_view::npos) return std::nullopt;
+    out.axis = text.substr(end + 1, close - end - 1);
+    taken = close + 1;
+  }
+  text.remove_prefix(taken);
+  return out;
+}
+
 void append(std::string& out, const std::string& word) { out += (out.empty() ? "" : " ") + word; }
 
 }  // namespace
@@ -58,12 +79,16 @@ std::string_view lane_name(Lane lane) { return kLanes[static_cast<size_t>(lane)]
 std::string_view tier_name(Tier tier) { return kTiers[static_cast<size_t>(tier)]; }
 std::string_view kind_name(ValueKind kind) { return kValues[static_cast<size_t>(kind)].plural; }
 
-std::string value_name(const Value& value) {
+std::string value_name(const Mesh& mesh, const Value& value) {
   const ValueSpelling& spelling = kValues[static_cast<size_t>(value.kind)];
   std::string text(spelling.prefix);
   if (spelling.indexed) text += std::to_string(value.index);
   if (value.micro_batch >= 0) text += "." + std::to_string(value.micro_batch);
-  return text + std::string(kForms[static_cast<size_t>(value.form)]);
+  for (int axis = 0; axis < kMostAxes; ++axis) {
+    if (value.placement.is_shard(axis)) text += ".shard(" + axis_name(mesh, axis) + ")";
+    if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
+  }
+  return value.tier == usual_tier(value.kind) ? text : text + "." + std::string(tier_name(value.tier));
 }
 
 std::string axis_name(const Mesh& mesh, int axis) {
@@ -75,7 +100,7 @@ std::optional<OpKind> parse_op_kind(std::string_view text) { return find<OpKind>
 std::optional<Lane> parse_lane(std::string_view text) { return find<Lane>(kLanes, text); }
 std::optional<Tier> parse_tier(std::string_view text) { return find<Tier>(kTiers, text); }
 
-std::optional<Value> parse_value(std::string_view text) {
+std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
   std::string_view rest = text;
   size_t letters = 0;
   while (letters < rest.size() && rest[letters] >= 'a' && rest[letters] <= 'z') ++letters;
@@ -101,10 +126,22 @@ std::optional<Value> parse_value(std::string_view text) {
     if (!micro_batch) return std::nullopt;
     value.micro_batch = *micro_batch;
   }
-  const auto form = find<Form>(kForms, rest);
-  if (!form) return std::nullopt;
-  value.form = *form;
-  if (value_name(value) != text) return std::nullopt;  // leading zeros
+  value.tier = usual_tier(value.kind);
+  while (!rest.empty()) {
+    const auto suffix = take_suffix(rest);
+    if (!suffix) return std::nullopt;
+    if (suffix->name == "shard" || suffix->name == "partial") {
+      const int axis = mesh.find(suffix->axis);
+      if (axis == kNoAxis || axis >= kMostAxes) return std::nullopt;
+      value.placement =
+          suffix->name == "shard" ? value.placement.shard_on(axis) : value.placement.partial_on(axis);
+    } else if (const auto tier = parse_tier(suffix->name)) {
+      value.tier = *tier;
+    } else {
+      return std::nullopt;
+    }
+  }
+  if (value_name(mesh, value) != text) return std::nullopt;  // leading zeros, axes in another order
   return value;
 }
 
@@ -113,12 +150,11 @@ std::string subject(const Program& step, const Op& op) {
   if (op.block >= 0) append(out, "block" + std::to_string(op.block));
   if (op.micro_batch >= 0) append(out, "mb" + std::to_string(op.micro_batch));
   if (op.kind == OpKind::kRelease || op.kind == OpKind::kFetch || op.kind == OpKind::kEvict) {
-    for (const Value& value : op.writes) append(out, value_name(value));
-  } else if (op.block < 0) {  // the groups, without their form: "w7"
-    for (Value value : op.writes) {
+    for (const Value& value : op.writes) append(out, value_name(step.mesh, value));
+  } else if (op.block < 0) {  // the groups, wherever and however they lie: "w7"
+    for (const Value& value : op.writes) {
       if (value.kind == ValueKind::kState) continue;
-      value.form = Form::kNone;
-      append(out, value_name(value));
+      append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, {}, usual_tier(value.kind)}));
     }
   }
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
@@ -143,18 +179,34 @@ std::string rank_name(const Program& step) {
   return "rank " + std::to_string(step.rank) + (place.empty() ? "" : " (" + place + ")");
 }
 
-Value weight(int group, Form form) { return {ValueKind::kWeight, group, -1, form}; }
-Value gradient(int group, Form form) { return {ValueKind::kGradient, group, -1, form}; }
-Value state(int group, Form form) { return {ValueKind::kState, group, -1, form}; }
-Value activation(int block, int micro_batch) { return {ValueKind::kActivation, block, micro_batch, Form::kNone}; }
-Value activation_gradient(int block, int micro_batch) {
-  return {ValueKind::kActivationGradient, block, micro_batch, Form::kNone};
+namespace {
+Value value_of(ValueKind kind, int index, int micro_batch, Placement placement = kWhole) {
+  return {kind, index, micro_batch, placement, usual_tier(kind)};
 }
-Value graph(int block, int micro_batch) { return {ValueKind::kGraph, block, micro_batch, Form::kNone}; }
-Value pending(int block, int micro_batch) { return {ValueKind::kPending, block, micro_batch, Form::kNone}; }
-Value target(int micro_batch) { return {ValueKind::kTarget, 0, micro_batch, Form::kNone}; }
-Value loss(int micro_batch) { return {ValueKind::kLoss, 0, micro_batch, Form::kNone}; }
-Value norm(int group) { return {ValueKind::kNorm, group, -1, Form::kNone}; }
-Value factor() { return {ValueKind::kFactor, 0, -1, Form::kNone}; }
+}  // namespace
+
+Value weight(int group, Placement placement) { return value_of(ValueKind::kWeight, group, -1, placement); }
+Value gradient(int group, Placement placement) { return value_of(ValueKind::kGradient, group, -1, placement); }
+Value state(int group, Placement placement) { return value_of(ValueKind::kState, group, -1, placement); }
+Value activation(int block, int micro_batch) { return value_of(ValueKind::kActivation, block, micro_batch); }
+Value activation_gradient(int block, int micro_batch) {
+  return value_of(ValueKind::kActivationGradient, block, micro_batch);
+}
+Value graph(int block, int micro_batch) { return value_of(ValueKind::kGraph, block, micro_batch); }
+Value pending(int block, int micro_batch) { return value_of(ValueKind::kPending, block, micro_batch); }
+Value target(int micro_batch) { return value_of(ValueKind::kTarget, 0, micro_batch); }
+Value loss(int micro_batch) { return value_of(ValueKind::kLoss, 0, micro_batch); }
+Value norm(int group) { return value_of(ValueKind::kNorm, group, -1); }
+Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
+
+Value placed(Value value, Placement placement) {
+  value.placement = placement;
+  return value;
+}
+
+Value in_tier(Value value, Tier tier) {
+  value.tier = tier;
+  return value;
+}
 
 }  // namespace herd::program

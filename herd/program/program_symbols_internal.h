@@ -64,6 +64,6 @@ class Model {
 std::vector<Symbol> run_local(const Model& model, OpContext& context);
 
 // Collectives: `contexts` of all ranks of the axis, in its order. Returns what each writes.
-std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts);
+std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts);
 
 }  // namespace herd::program

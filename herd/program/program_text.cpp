@@ -12,7 +12,7 @@
 namespace herd::program {
 namespace {
 
-constexpr std::string_view kTitle = "herd program 3";
+constexpr std::string_view kTitle = "herd program 4";
 constexpr int kLargest = 1 << 20;  // of counts and indices in a file
 
 using Row = std::vector<std::string>;
@@ -24,9 +24,9 @@ std::string table_text(const std::vector<Row>& rows) {  // the first names the c
   return draw::text_table(table);
 }
 
-std::string values_text(const std::vector<Value>& values) {
+std::string values_text(const Mesh& mesh, const std::vector<Value>& values) {
   std::string out;
-  for (const Value& value : values) out += (out.empty() ? "" : " ") + value_name(value);
+  for (const Value& value : values) out += (out.empty() ? "" : " ") + value_name(mesh, value);
   return out.empty() ? "-" : out;
 }
 
@@ -76,7 +76,7 @@ class Parser {
     step_.data = named_axis(field("data"));
     step_.tensor = named_axis(field("tensor"));
     groups(field("groups"));
-    section({"value", "bytes", "tier", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
+    section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
     section({"op", "of", "lane", "reads", "writes"}, [&](const auto& cells) { op_row(cells); });
     if (!text_.empty()) refuse("is after the end: the ops are the last section");
@@ -112,7 +112,7 @@ class Parser {
     return value;
   }
   Value value(std::string_view text) const {
-    const auto parsed = parse_value(text);
+    const auto parsed = parse_value(step_.mesh, text);
     if (!parsed) refuse("must name a value where \"" + std::string(text.substr(0, 40)) + "\" stands");
     return *parsed;
   }
@@ -127,6 +127,8 @@ class Parser {
     const auto words = words_of(text);
     if (words.empty()) refuse("must hold the number of ranks");
     step_.mesh.world_size = static_cast<int>(number(words[0], kLargest));
+    if (words.size() > 1 + static_cast<size_t>(kMostAxes))
+      refuse("must hold at most " + std::to_string(kMostAxes) + " axes");
     for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
   }
   int named_axis(std::string_view text) const {
@@ -199,13 +201,11 @@ class Parser {
   void value_row(const std::vector<std::string_view>& cells) {
     ValueInfo info;
     info.bytes = number(cells[1], int64_t{1} << 50);
-    const auto tier = parse_tier(cells[2]);
-    if (!tier || (cells[3] != "yes" && cells[3] != "no" && cells[3] != "pooled"))
-      refuse("must be \"name bytes tier yes|no|pooled slot\"");
-    info.tier = *tier;
-    info.persistent = cells[3] == "yes";
-    info.pooled = cells[3] == "pooled";
-    info.slot = cells[4] == "-" ? -1 : static_cast<int>(number(cells[4], kLargest));
+    if (cells[2] != "yes" && cells[2] != "no" && cells[2] != "pooled")
+      refuse("must be \"name bytes yes|no|pooled slot\"");
+    info.persistent = cells[2] == "yes";
+    info.pooled = cells[2] == "pooled";
+    info.slot = cells[3] == "-" ? -1 : static_cast<int>(number(cells[3], kLargest));
     if (!step_.values.emplace(value(cells[0]), info).second) refuse("declares a value twice");
   }
   void scratch_row(const std::vector<std::string_view>& cells) {
@@ -260,9 +260,9 @@ std::string to_text(const Program& step, const TextOptions& options) {
   }
   if (step.block_groups.empty()) out += " -";
 
-  std::vector<Row> values = {{"value", "bytes", "tier", "persistent", "slot"}};
+  std::vector<Row> values = {{"value", "bytes", "persistent", "slot"}};
   for (const auto& [value, info] : step.values) {
-    values.push_back({value_name(value), std::to_string(info.bytes), std::string(tier_name(info.tier)),
+    values.push_back({value_name(step.mesh, value), std::to_string(info.bytes),
                       info.persistent ? "yes"
                       : info.pooled   ? "pooled"
                                       : "no",
@@ -276,7 +276,7 @@ std::string to_text(const Program& step, const TextOptions& options) {
   for (const Op& op : step.ops) {
     const std::string of = subject(step, op);
     ops.push_back({std::string(op_name(op.kind)), of.empty() ? "-" : of, std::string(lane_name(op.lane)),
-                   values_text(op.reads), values_text(op.writes)});
+                   values_text(step.mesh, op.reads), values_text(step.mesh, op.writes)});
   }
   if (options.dependencies) {
     const auto waits = dependencies(step);

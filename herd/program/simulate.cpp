@@ -258,7 +258,7 @@ class Simulator {
       if (taken != step.scratch.end()) scratch += taken->second;
       for (const Value& value : op.writes) {
         const ValueInfo& info = step.values.at(value);
-        if (info.persistent || info.slot >= 0 || info.tier != Tier::kDevice) continue;
+        if (info.persistent || info.slot >= 0 || value.tier != Tier::kDevice) continue;
         if (what == 1 && live.insert(value).second) by_kind[value.kind] += info.bytes;
         if (what == 0 && live.erase(value) > 0) by_kind[value.kind] -= info.bytes;
       }

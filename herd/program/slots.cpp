@@ -7,6 +7,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/pool.h"
+#include "herd/program/program_names.h"
 
 namespace herd::program {
 namespace {
@@ -70,14 +71,14 @@ class Assignment {
     give_pool(ValueKind::kActivationGradient, rules.receive_buffers);
     for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight}) give_staging(kind);
     for (auto& [value, info] : step_.values) {
-      if (value.form == Form::kShard && on_device(value)) place_shard(value, info);
+      if (value.placement.shard != 0 && on_device(value)) place_shard(value, info);
     }
   }
 
  private:
   bool on_device(const Value& value) const {
     const auto info = step_.values.find(value);
-    return info != step_.values.end() && info->second.tier == Tier::kDevice &&
+    return info != step_.values.end() && value.tier == Tier::kDevice &&
            (info->second.persistent || lifetimes_.contains(value));
   }
   bool pooled(const Value& value) const {
@@ -87,7 +88,7 @@ class Assignment {
 
   void give_own() {
     for (auto& [value, info] : step_.values) {
-      if (value.kind == ValueKind::kGradient && value.form != Form::kShard && on_device(value) && !pooled(value))
+      if (is_whole(value, ValueKind::kGradient) && on_device(value) && !pooled(value))
         info.slot = next_slot_++;
     }
   }
@@ -122,7 +123,7 @@ class Assignment {
     std::vector<int64_t> bytes;
     std::vector<PoolUse> uses;
     for (const auto& [value, info] : step_.values) {
-      if (value.kind != kind || info.tier != Tier::kHost || !info.pooled || !lifetimes_.contains(value)) continue;
+      if (value.kind != kind || value.tier != Tier::kHost || !info.pooled || !lifetimes_.contains(value)) continue;
       for (const Interval& life : lifetimes_.at(value))
         uses.push_back({static_cast<int>(items.size()), 0, 0, life.begin, life.end});
       items.push_back(value);
@@ -134,8 +135,7 @@ class Assignment {
   }
 
   void place_shard(const Value& value, ValueInfo& info) {
-    Value whole = value;
-    whole.form = Form::kWhole;
+    const Value whole = placed(value, kWhole);
     const bool beside = on_device(whole) && !pooled(whole);
     if (value.kind == ValueKind::kGradient && !info.persistent) {
       info.slot = beside ? step_.values.at(whole).slot : next_slot_++;

@@ -4,7 +4,7 @@
 //   received          (activations and their gradients) a slot of their pool, so that a receive waits for a place and
 //                     none is posted long before its message can be sent; their memory is their own
 //   gradient          a slot of its own; one that is pooled, a slot of the gradients' pool
-//   gathered weights  (form whole, not persistent) a slot of the weights' pool
+//   gathered weights  (whole, not persistent) a slot of the weights' pool
 //   shard             the slot of its whole where the whole has one of its own: it lies at its place in it. The same
 //                     for persistent weights that are kept whole and as a shard
 // Threads: pure.

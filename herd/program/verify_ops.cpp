@@ -58,6 +58,7 @@ class LocalOp {
   }
 
  private:
+  std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }
   void wrong(const std::string& text) { c_.wrong.push_back(text); }
   Atom here(int block, int part = 0) const { return {block, c_.op.micro_batch, c_.data_rank, part}; }
 
@@ -69,16 +70,16 @@ class LocalOp {
     if (c_.op.kind == OpKind::kBackwardWeight) return {{ValueKind::kPending, block}};
     if (c_.op.kind == OpKind::kBackward) {
       out = {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
-      const auto without_inputs = [&](const Value& value) { return value == graph_without_inputs(block); };
+      // A shard of a graph: backward reads what it is a function of beside it.
+      const auto without_inputs = [&](const Value& value) {
+        return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor);
+      };
       if (std::none_of(c_.op.reads.begin(), c_.op.reads.end(), without_inputs)) return out;
     }
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
     return out;
   }
-
-  // Of the form shard: backward reads what it is a function of beside it.
-  Value graph_without_inputs(int block) const { return {ValueKind::kGraph, block, c_.op.micro_batch, Form::kShard}; }
 
   // Gradients of an activation come from all that read it; all else is of one block.
   std::set<Atom> expected_of(const Value& value) const {
@@ -98,13 +99,13 @@ class LocalOp {
     const bool shard = model_.split_of(c_.op.block) == spec::Split::kSequence;
     const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor) : 1;
     if (symbol.partial)
-      wrong("reads " + value_name(value) + ", which is partial");
+      wrong("reads " + name(value) + ", which is partial");
     else if (symbol.shards != shards || (shard && symbol.shard != c_.tensor_rank))
-      wrong("reads " + value_name(value) + ", which is shard " + std::to_string(symbol.shard) + " of " +
+      wrong("reads " + name(value) + ", which is shard " + std::to_string(symbol.shard) + " of " +
             std::to_string(symbol.shards) + ", where it needs " +
             (shard ? "its own shard of " + std::to_string(shards) : std::string("the whole")));
   }
-  Symbol placed(Symbol symbol) const {
+  Symbol as_split(Symbol symbol) const {
     const spec::Split split = model_.split_of(c_.op.block);
     if (split == spec::Split::kSequence) {
       symbol.shard = c_.tensor_rank;
@@ -147,18 +148,18 @@ class LocalOp {
       if (kind == ValueKind::kWeight) {
         weights.insert(symbol.index);
         if (symbol.version != model_.version(symbol.index, c_.step)) {
-          wrong("runs on " + value_name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
+          wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(c_.step));
         }
-        if (symbol.shards != 1 || op.reads[i].form != Form::kWhole)
-          wrong("needs whole weights, not " + value_name(op.reads[i]));
+        if (symbol.shards != 1 || !is_whole(op.reads[i], kind))
+          wrong("needs whole weights, not " + name(op.reads[i]));
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
         others.insert({kind, op.reads[i].index});
         check_placement(op.reads[i], symbol);
         if (symbol.atoms != expected_of(op.reads[i]) || symbol.version != c_.step) {
-          wrong("reads " + value_name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
+          wrong("reads " + name(op.reads[i]) + ", which holds that of " + blocks_text(symbol.atoms) + ", step " +
                 std::to_string(symbol.version));
         }
       }
@@ -176,7 +177,7 @@ class LocalOp {
       switch (value.kind) {
         case ValueKind::kActivation:
           out.push_back(loads ? made(value.kind, 0, true)
-                              : placed(made(value.kind, op.block + 1, op.kind == OpKind::kForward)));
+                              : as_split(made(value.kind, op.block + 1, op.kind == OpKind::kForward)));
           break;
         case ValueKind::kTarget:
           out.push_back(made(value.kind, -1, loads));
@@ -195,7 +196,7 @@ class LocalOp {
           break;
         case ValueKind::kGradient:
           out.push_back(added_gradient(value, groups, differentiates));
-          if (!added.insert(value.index).second) wrong("writes " + value_name(value) + " twice");
+          if (!added.insert(value.index).second) wrong("writes " + name(value) + " twice");
           break;
         default:
           out.push_back(made(value.kind, op.block, false));
@@ -218,9 +219,9 @@ class LocalOp {
 
   Symbol added_activation(const Value& value, bool fits) {
     const std::vector<int>& inputs = model_.inputs_of(c_.op.block);
-    Symbol symbol = placed(made(value.kind, c_.op.block, fits));
+    Symbol symbol = as_split(made(value.kind, c_.op.block, fits));
     if (std::find(inputs.begin(), inputs.end(), value.index) == inputs.end())
-      wrong("writes " + value_name(value) + ", which is no gradient of what its block reads");
+      wrong("writes " + name(value) + ", which is no gradient of what its block reads");
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       if (c_.op.reads[i] != value) continue;
       const Symbol& held = c_.reads[i];
@@ -228,11 +229,11 @@ class LocalOp {
       if (held.version != c_.step || held.shards != symbol.shards || held.shard != symbol.shard ||
           held.partial != symbol.partial ||
           !std::includes(readers.begin(), readers.end(), held.atoms.begin(), held.atoms.end()))
-        wrong("adds to " + value_name(value) + ", which holds " + blocks_text(held.atoms) + " of step " +
+        wrong("adds to " + name(value) + ", which holds " + blocks_text(held.atoms) + " of step " +
               std::to_string(held.version));
       for (const Atom& atom : held.atoms) {
         if (!symbol.atoms.insert(atom).second)
-          wrong("adds " + blocks_text({atom}) + " to " + value_name(value) + " twice");
+          wrong("adds " + blocks_text({atom}) + " to " + name(value) + " twice");
       }
     }
     return symbol;
@@ -241,34 +242,34 @@ class LocalOp {
   Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
     const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end() &&
                           !model_.expected().frozen.contains(value.index);
-    if (!fits || !of_block || value.form != Form::kWhole)
-      wrong("writes " + value_name(value) + ", which is no gradient of its block");
+    if (!fits || !of_block || !is_whole(value, ValueKind::kGradient))
+      wrong("writes " + name(value) + ", which is no gradient of its block");
     Symbol symbol{.kind = ValueKind::kGradient, .index = value.index, .version = c_.step};
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       if (c_.op.reads[i] != value) continue;
       if (c_.reads[i].index != value.index || c_.reads[i].version != c_.step || c_.reads[i].shards != 1) {
-        wrong("adds to another gradient than " + value_name(value) + " of step " + std::to_string(c_.step));
+        wrong("adds to another gradient than " + name(value) + " of step " + std::to_string(c_.step));
       }
       symbol.atoms = c_.reads[i].atoms;
     }
     const bool part = model_.split_of(c_.op.block) == spec::Split::kSequence || model_.is_copied(value.index);
     const Atom own = here(c_.op.block, part ? c_.tensor_rank : 0);
-    if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + value_name(value) + " twice");
+    if (!symbol.atoms.insert(own).second) wrong("adds " + blocks_text({own}) + " to " + name(value) + " twice");
     return symbol;
   }
 
   void check_complete(const Value& value, const Symbol& symbol) {
     if (symbol.version != c_.step)
-      wrong("reads " + value_name(value) + " of step " + std::to_string(symbol.version) + " in step " +
+      wrong("reads " + name(value) + " of step " + std::to_string(symbol.version) + " in step " +
             std::to_string(c_.step));
     const std::set<Atom> all = model_.contributions(symbol.index, c_.rank);
     const std::set<Atom> missing = minus(all, symbol.atoms), surplus = minus(symbol.atoms, all);
     if (!missing.empty()) {
-      wrong("reads " + value_name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
+      wrong("reads " + name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
             std::to_string(all.size()) + " contributions: without " + blocks_text(missing));
     }
     if (!surplus.empty())
-      wrong("reads " + value_name(value) + " with what does not belong to it: " + blocks_text(surplus));
+      wrong("reads " + name(value) + " with what does not belong to it: " + blocks_text(surplus));
   }
 
   // One norm per gradient, or one of all of them.
@@ -276,7 +277,7 @@ class LocalOp {
     std::vector<Symbol> out;
     for (const Value& value : c_.op.writes) {
       out.push_back({.kind = ValueKind::kNorm, .index = value.index, .version = c_.step});
-      if (value.kind != ValueKind::kNorm) wrong("makes norms, not " + value_name(value));
+      if (value.kind != ValueKind::kNorm) wrong("makes norms, not " + name(value));
     }
     if (out.size() != 1 && out.size() != c_.op.reads.size()) {
       wrong("must write one norm per gradient, or one of all");
@@ -284,12 +285,12 @@ class LocalOp {
     }
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       if (c_.op.reads[i].kind != ValueKind::kGradient)
-        wrong("makes norms of gradients, not of " + value_name(c_.op.reads[i]));
+        wrong("makes norms of gradients, not of " + name(c_.op.reads[i]));
       check_complete(c_.op.reads[i], c_.reads[i]);
       const int part = model_.part_of(c_.reads[i].index, c_.rank);
       const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards, part};
       if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
-        wrong("counts " + value_name(c_.op.reads[i]) + " twice");
+        wrong("counts " + name(c_.op.reads[i]) + " twice");
     }
     return out;
   }
@@ -340,22 +341,22 @@ class LocalOp {
     if (gradient == nullptr) return std::vector<Symbol>(c_.op.writes.size());
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
       const Symbol& symbol = c_.reads[i];
-      const std::string name = value_name(c_.op.reads[i]);
+      const std::string read = name(c_.op.reads[i]);
       if (symbol.version != c_.step)
-        wrong("reads " + name + " of version " + std::to_string(symbol.version) + " in step " +
+        wrong("reads " + read + " of version " + std::to_string(symbol.version) + " in step " +
               std::to_string(c_.step));
       if (symbol.kind != ValueKind::kFactor && symbol.index != gradient->index)
-        wrong("mixes " + name + " with the gradient of group " + std::to_string(gradient->index));
+        wrong("mixes " + read + " with the gradient of group " + std::to_string(gradient->index));
       const bool cut_alike = symbol.kind == ValueKind::kWeight || symbol.kind == ValueKind::kState;
       if (cut_alike && (symbol.shard != gradient->shard || symbol.shards != gradient->shards))
-        wrong("cuts " + name + " other than its gradient");
+        wrong("cuts " + read + " other than its gradient");
     }
     std::vector<Symbol> out;
     std::multiset<ValueKind> kinds;
     for (const Value& value : c_.op.writes) {
       kinds.insert(value.kind);
       if (value.index != gradient->index)
-        wrong("writes " + value_name(value) + " with the gradient of group " + std::to_string(gradient->index));
+        wrong("writes " + name(value) + " with the gradient of group " + std::to_string(gradient->index));
       out.push_back({value.kind, gradient->index, c_.step + 1, gradient->shard, gradient->shards});
     }
     if (kinds != std::multiset<ValueKind>{ValueKind::kWeight, ValueKind::kState})
@@ -367,8 +368,12 @@ class LocalOp {
     std::vector<Symbol> out(c_.op.writes.size());
     if (c_.op.reads.size() != c_.op.writes.size()) wrong("must copy each value it reads to one that it writes");
     for (size_t i = 0; i < std::min(out.size(), c_.reads.size()); ++i) {
-      if (c_.op.reads[i].kind != c_.op.writes[i].kind)
-        wrong("copies " + value_name(c_.op.reads[i]) + " to " + value_name(c_.op.writes[i]));
+      const Value &from = c_.op.reads[i], &to = c_.op.writes[i];
+      const bool in = c_.op.kind == OpKind::kFetch;
+      const bool moves = in ? to.tier == Tier::kDevice && from.tier != Tier::kDevice
+                            : from.tier == Tier::kDevice && to.tier != Tier::kDevice;
+      if (in_tier(from, to.tier) != to || !moves)
+        wrong("copies " + name(c_.op.reads[i]) + " to " + name(c_.op.writes[i]));
       out[i] = c_.reads[i];
     }
     return out;
@@ -389,7 +394,7 @@ std::vector<Symbol> run_local(const Model& model, OpContext& context) { return L
 namespace {
 
 // partial -> whole, partial -> shard, shard -> whole.
-std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& contexts) {
+std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
@@ -400,9 +405,11 @@ std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& context
     return out;
   }
   const Value &from = op.reads[0], &to = op.writes[0];
-  const std::string name = value_name(from);
-  if (to.kind != from.kind || to.index != from.index || to.micro_batch != from.micro_batch)
-    wrong.push_back("turns " + name + " into " + value_name(to));
+  const std::string name = value_name(mesh, from);
+  const Placement becomes =
+      scatter ? from.placement.shard_on(op.axis) : from.placement.whole_on(op.axis);
+  const bool fits = gather ? from.placement.is_shard(op.axis) : from.placement.is_partial(op.axis);
+  if (!fits || to != placed(from, becomes)) wrong.push_back("turns " + name + " into " + value_name(mesh, to));
   const Symbol& first = contexts[0].reads[0];
   std::map<Atom, int> terms;  // without their part -> how many ranks have one
   for (int q = 0; q < n; ++q) {
@@ -432,17 +439,11 @@ std::vector<std::vector<Symbol>> run_activations(std::vector<OpContext>& context
 
 }  // namespace
 
-std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts) {
+std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
-  if (!op.reads.empty() && is_activation(op.reads[0])) return run_activations(contexts);
+  if (!op.reads.empty() && is_activation(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
-  // What each kind turns into what; of an all-reduce whole into whole, or shard into shard among copies of it.
-  const Form from_form = gather             ? Form::kShard
-                         : scatter          ? Form::kWhole
-                         : op.reads.empty() ? Form::kNone
-                                            : op.reads[0].form;
-  const Form to_form = gather ? Form::kWhole : scatter ? Form::kShard : from_form;
   auto& wrong = contexts[0].wrong;
   std::vector<std::vector<Symbol>> out(contexts.size(), std::vector<Symbol>(op.writes.size()));
   // A reduce-scatter may add to what its shards hold: then it reads them too, after the whole gradients.
@@ -455,15 +456,17 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
   }
   for (size_t i = 0; i < op.writes.size(); ++i) {
     const Value &from = op.reads[i], &to = op.writes[i];
-    const std::string name = value_name(from);
+    const std::string name = value_name(mesh, from);
     const bool norms = from.kind == ValueKind::kNorm;
-    const bool fits = gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient;
-    if (!fits || to.kind != from.kind || to.index != from.index)
-      wrong.push_back("turns " + name + " into " + value_name(to));
+    const bool kind_fits = gather ? from.kind == ValueKind::kWeight : norms || from.kind == ValueKind::kGradient;
+    // A gradient or norm is summed where it lies, among ranks that have the same part of it.
+    const Placement becomes = gather    ? from.placement.whole_on(op.axis)
+                              : scatter ? from.placement.shard_on(op.axis)
+                                        : from.placement;
+    if (!kind_fits || from.placement.is_shard(op.axis) != gather || to != placed(from, becomes))
+      wrong.push_back("turns " + name + " into " + value_name(mesh, to));
     const Symbol& first = contexts[0].reads[i];
     Symbol sum = first;
-    if (!norms && (from.form != from_form || to.form != to_form))
-      wrong.push_back("turns " + name + " into " + value_name(to));
     for (int q = 0; q < n; ++q) {
       const Symbol& symbol = contexts[static_cast<size_t>(q)].reads[i];
       if (symbol.index != first.index || symbol.version != first.version) {
@@ -495,7 +498,7 @@ std::vector<std::vector<Symbol>> run_collective(std::vector<OpContext>& contexts
         const Symbol& so_far = own.reads[op.writes.size() + i];
         if (so_far.version != result.version || so_far.shard != result.shard || so_far.shards != result.shards ||
             so_far.index != result.index) {
-          wrong.push_back("adds " + cut(result) + " of " + name + " to another: " + value_name(to) + " holds " +
+          wrong.push_back("adds " + cut(result) + " of " + name + " to another: " + value_name(mesh, to) + " holds " +
                           cut(so_far) + " of step " + std::to_string(so_far.version));
         }
         for (const Atom& atom : so_far.atoms) {

@@ -76,7 +76,7 @@ class Machine {
         for (const auto* side : {&p.ops[i].reads, &p.ops[i].writes}) {
           for (const Value& value : *side) {
             if (!p.values.contains(value))
-              find(rank, static_cast<int>(i), "names " + value_name(value) + ", which is not declared");
+              find(rank, static_cast<int>(i), "names " + name(value) + ", which is not declared");
           }
         }
       }
@@ -98,10 +98,30 @@ class Machine {
       const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
       if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
-      if (value.form != Form::kWhole) symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
+      if (value.placement == kWhole.shard_on(axis))
+        symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);
+      else if (!value.placement.is_whole())
+        find(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
       state.memory[value] = {symbol, true};  // whatever came before the first step has been read
     }
     ranks_.push_back(std::move(state));
+  }
+
+  std::string name(const Value& value) const { return value_name(model_.expected().mesh, value); }
+
+  // Whether a value is what its name says. Of graphs the name alone says what is left out.
+  void check_name(int rank, int position, const Value& value, const Symbol& symbol) {
+    const bool cut = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ||
+                     value.kind == ValueKind::kState || is_activation(value);
+    if (!cut) return;
+    const Mesh& mesh = model_.expected().mesh;
+    int shards = 1;
+    for (int axis = 0; axis < static_cast<int>(mesh.axes.size()); ++axis)
+      shards *= value.placement.is_shard(axis) ? mesh.size(axis) : 1;
+    if (shards != symbol.shards || (value.placement.partial != 0) != symbol.partial)
+      find_at(rank, position,
+              "writes " + name(value) + ", but what it makes is " +
+                  (symbol.partial ? std::string("partial") : "1 of " + std::to_string(symbol.shards) + " shards"));
   }
 
   bool ready(const RankState& state, int position) const {
@@ -218,7 +238,7 @@ class Machine {
     for (const std::string& text : context.wrong) find_at(ends.first, send->second, text);
     const Value& from = context.op.reads[0];
     const Value& to = ranks_[static_cast<size_t>(ends.second)].op(receive->second).writes[0];
-    if (from != to) find_at(ends.second, receive->second, "takes " + value_name(from) + " for " + value_name(to));
+    if (from != to) find_at(ends.second, receive->second, "takes " + name(from) + " for " + name(to));
     write(ends.second, receive->second, context.reads);
     const int sent = send->second, received = receive->second;
     sends_.erase(send);
@@ -247,7 +267,7 @@ class Machine {
         return true;
       }
     }
-    const auto results = run_collective(contexts);
+    const auto results = run_collective(model_.expected().mesh, contexts);
     for (size_t q = 0; q < members.size(); ++q) {
       for (const std::string& text : contexts[q].wrong) find_at(members[q], all.at(members[q]), text);
       write(members[q], all.at(members[q]), results[q]);
@@ -266,12 +286,12 @@ class Machine {
     for (const Value& value : context.op.reads) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end()) {
-        context.wrong.push_back("reads " + value_name(value) + ", which holds nothing");
+        context.wrong.push_back("reads " + name(value) + ", which holds nothing");
         context.reads.push_back({.kind = value.kind, .index = value.index, .version = context.step});
         continue;
       }
       if (cell->second.symbol.kind != value.kind)
-        context.wrong.push_back("reads " + value_name(value) + ", which holds one of " +
+        context.wrong.push_back("reads " + name(value) + ", which holds one of " +
                                 std::string(kind_name(cell->second.symbol.kind)));
       cell->second.read = true;
       context.reads.push_back(cell->second.symbol);
@@ -289,23 +309,22 @@ class Machine {
     const Op& op = state.op(position);
     for (size_t i = 0; i < op.writes.size() && i < results.size(); ++i) {
       const Value& value = op.writes[i];
+      check_name(rank, position, value, results[i]);
       const auto old = state.memory.find(value);
       if (old != state.memory.end() && !old->second.read && must_be_read(rank, value)) {
-        find_at(rank, position, "overwrites " + value_name(value) + ", which nobody has read");
+        find_at(rank, position, "overwrites " + name(value) + ", which nobody has read");
       }
       const int slot = state.step->values.at(value).slot;
       for (auto other = state.memory.begin(); slot >= 0 && other != state.memory.end();) {
         const bool in_slot = other->first != value && state.step->values.at(other->first).slot == slot;
-        Value same = other->first;
-        same.form = value.form;
-        if (in_slot && same == value) {
-          // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other form.
+        if (in_slot && placed(other->first, value.placement) == value) {
+          // The shard lies in the whole: a gather completes the whole around it, any other write spoils the other.
           if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
           ++other;
         } else if (in_slot) {
           find_at(rank, position,
-                  "writes " + value_name(value) + " to slot " + std::to_string(slot) + " while it holds " +
-                      value_name(other->first));
+                  "writes " + name(value) + " to slot " + std::to_string(slot) + " while it holds " +
+                      name(other->first));
           other = state.memory.erase(other);
         } else {
           ++other;
@@ -320,11 +339,11 @@ class Machine {
     for (const Value& value : state.op(position).writes) {
       const auto cell = state.memory.find(value);
       if (cell == state.memory.end()) {
-        find_at(rank, position, "releases " + value_name(value) + ", which holds nothing");
+        find_at(rank, position, "releases " + name(value) + ", which holds nothing");
         continue;
       }
       if (!cell->second.read && must_be_read(rank, value))
-        find_at(rank, position, "releases " + value_name(value) + ", which nobody has read");
+        find_at(rank, position, "releases " + name(value) + ", which nobody has read");
       state.memory.erase(cell);
     }
   }
@@ -350,12 +369,12 @@ class Machine {
     for (const auto& [value, cell] : state.memory) {
       const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
       if (!state.step->values.at(value).persistent) {
-        if (model_.expected().proof.released) find(rank, -1, value_name(value) + " is never released");
+        if (model_.expected().proof.released) find(rank, -1, name(value) + " is never released");
       } else if (kept) {
         ++(value.kind == ValueKind::kWeight ? weights : states)[value.index];
         if (cell.symbol.version != model_.version(value.index, kSteps))
           find(rank, -1,
-               value_name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
+               name(value) + " is at version " + std::to_string(cell.symbol.version) + " after " +
                    std::to_string(kSteps) + " steps");
       }
     }

@@ -17,7 +17,6 @@
 namespace herd::runtime {
 namespace {
 
-using program::Form;
 using program::Value;
 using program::ValueKind;
 
@@ -36,17 +35,14 @@ program::Program whole_step(const Groups& groups) {
   program::Program step;
   for (int g = 0; g < static_cast<int>(groups.size()); ++g) {
     const nn::ParameterGroup& group = *groups[static_cast<size_t>(g)];
-    step.values[program::weight(g)] = {bytes_of(group, ValueKind::kWeight), program::Tier::kDevice, true, -1};
+    step.values[program::weight(g)] = {.bytes = bytes_of(group, ValueKind::kWeight), .persistent = true};
     if (!group.frozen())
-      step.values[program::gradient(g)] = {bytes_of(group, ValueKind::kGradient), program::Tier::kDevice, false, g};
+      step.values[program::gradient(g)] = {.bytes = bytes_of(group, ValueKind::kGradient), .slot = g};
   }
   return step;
 }
 
-Value whole_of(Value value) {
-  value.form = Form::kWhole;
-  return value;
-}
+bool on_host(const Value& value, ValueKind kind) { return value.kind == kind && value.tier == program::Tier::kHost; }
 
 }  // namespace
 
@@ -64,6 +60,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
                  group->name() + " has another dtype than the first group");
   const int axis = program::shard_axis(step);
   shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
+  shard_placement_ = program::kWhole.shard_on(axis);
   lay_out(step, ValueKind::kWeight, weights_);
   lay_out(step, ValueKind::kGradient, gradients_);
   std::optional<Communicator> alike = ranks_of_equal_size(comm);
@@ -88,23 +85,23 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
     const int64_t line = kLineBytes / element_of(group(g), ValueKind::kWeight);
     const int64_t updates = !holds(g) || group(g).frozen() ? 0
-                            : cut(g)                       ? memory(program::weight(g, Form::kShard)).numel()
+                            : cut(g)                       ? memory(program::weight(g, shard_placement_)).numel()
                                                            : group(g).elements();
     state_offsets_.push_back(state_offsets_.back() + (updates + line - 1) / line * line);
   }
   find_copies(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  const bool on_host = std::any_of(step.values.begin(), step.values.end(), [](const auto& entry) {
-    return entry.first.kind == ValueKind::kState && entry.second.tier == program::Tier::kHost;
+  const bool states_on_host = std::any_of(step.values.begin(), step.values.end(), [](const auto& entry) {
+    return on_host(entry.first, ValueKind::kState);
   });
   const auto zeros = [&](at::ScalarType type) {
-    return on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
+    return states_on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
   };
   for (const at::ScalarType type : states) states_.push_back(zeros(type));
   for (int g = 0; g < num_groups(); ++g) refresh_host(g);
   const at::ScalarType type = groups_.front()->dtype();
   if (type == at::kFloat) return;
-  exact_ = zeros(type == at::kBFloat16 && !on_host ? at::kShort : at::kFloat);
+  exact_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
     if (holds(g) && !group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
   }
@@ -127,18 +124,18 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   };
   std::map<int, int64_t> pool;  // slot -> bytes
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind || value.form != Form::kWhole) continue;
+    if (!is_whole(value, kind)) continue;
     const int64_t bytes = bytes_of(group(value.index), kind);
     HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
-               program::value_name(value) + " of the program has no room for " + group(value.index).name());
+               program::value_name(step.mesh, value) + " of the program has no room for " + group(value.index).name());
     if (info.pooled)
       pool[info.slot] = std::max(pool[info.slot], info.bytes);
     else
       region.places[value] = {take(info.bytes), info.bytes / element};
   }
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind || value.form != Form::kShard) continue;
-    const auto whole = region.places.find(whole_of(value));
+    if (value.kind != kind || value.placement.shard == 0 || value.tier != program::Tier::kDevice) continue;
+    const auto whole = region.places.find(placed(value, program::kWhole));
     const bool inside = whole != region.places.end() && step.values.at(whole->first).slot == info.slot;
     const int64_t elements = info.bytes / element;
     region.places[value] = {inside ? whole->second.first + shard_ * elements : take(info.bytes), elements};
@@ -157,7 +154,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
   const int64_t element = element_of(*groups_.front(), kind);
   std::map<int, int64_t> staging, begin;  // slot -> bytes, first element
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind || value.form != Form::kHost) continue;
+    if (!on_host(value, kind)) continue;
     if (info.persistent) {
       region.places[value] = {region.elements, info.bytes / element};
       region.elements += info.bytes / element;
@@ -170,14 +167,14 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
     region.elements += bytes / element;
   }
   for (const auto& [value, info] : step.values) {
-    if (value.kind == kind && value.form == Form::kHost && !info.persistent)
+    if (on_host(value, kind) && !info.persistent)
       region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
   region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
 }
 
 void FlatParameters::refresh_host(int index) {
-  const Value kept{ValueKind::kWeight, index, -1, Form::kHost};
+  const Value kept = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
   if (host_weights_.places.contains(kept) && holds(index)) stepped_weights(index).copy_(own_weights(index));
 }
 
@@ -248,7 +245,7 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
-  const bool weights = value.kind == ValueKind::kWeight, host = value.form == Form::kHost;
+  const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
   const Region& region = host ? (weights ? host_weights_ : host_gradients_) : weights ? weights_ : gradients_;
   const auto place = region.places.find(value);
   if (place == region.places.end()) return {};
@@ -263,12 +260,14 @@ at::Tensor FlatParameters::gradient_range(int first, int last) const {
 
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || cut(group); }
 
-bool FlatParameters::cut(int group) const { return weights_.places.contains(program::weight(group, Form::kShard)); }
+bool FlatParameters::cut(int group) const {
+  return sharded() && weights_.places.contains(program::weight(group, shard_placement_));
+}
 
 Part FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
   if (!cut(index)) return {0, all};
-  const int64_t size = memory(program::weight(index, Form::kShard)).numel();
+  const int64_t size = memory(program::weight(index, shard_placement_)).numel();
   const int64_t begin = std::min(all, shard_ * size);
   return {begin, std::min(size, all - begin)};
 }
@@ -282,14 +281,16 @@ Part FlatParameters::saved_part(int index) const {
   return {begin + offset, std::min(size, all - offset)};
 }
 
+Value FlatParameters::own_value(ValueKind kind, int group) const {
+  return {kind, group, -1, cut(group) ? shard_placement_ : program::kWhole};
+}
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
-  const Value value{kind, group, -1, cut(group) ? Form::kShard : Form::kWhole};
-  return memory(value).narrow(0, 0, part(group).count);
+  return memory(own_value(kind, group)).narrow(0, 0, part(group).count);
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::stepped(ValueKind kind, int group) const {
-  const at::Tensor host = memory({kind, group, -1, Form::kHost});
+  const at::Tensor host = memory(in_tier(own_value(kind, group), program::Tier::kHost));
   return host.defined() ? host.narrow(0, 0, part(group).count) : own(kind, group);
 }
 at::Tensor FlatParameters::stepped_weights(int group) const { return stepped(ValueKind::kWeight, group); }

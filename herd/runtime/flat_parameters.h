@@ -62,6 +62,7 @@ class FlatParameters {
 
   bool holds(int group) const;  // its weights, whole or a shard
   bool sharded() const { return shards_ > 1; }
+  program::Placement shard_placement() const { return shard_placement_; }  // of what is cut; whole if nothing is
   bool keeps_whole(int group) const;  // weights, from step to step
   // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
   // shard, or all of it. Such a one has weights alone. REQUIRES holds(group), as all that follow.
@@ -104,6 +105,7 @@ class FlatParameters {
   void allocate(Region& region, program::ValueKind kind, bool symmetric, Communicator& comm);
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_copies(Communicator& comm);
+  program::Value own_value(program::ValueKind kind, int group) const;
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor stepped(program::ValueKind kind, int group) const;
   void lay_out_host(const program::Program& step, program::ValueKind kind, Region& region);
@@ -111,6 +113,7 @@ class FlatParameters {
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;
+  program::Placement shard_placement_;
   std::vector<std::pair<int, int>>
       copies_;                     // by group: of the ranks that hold the same part this is which, of how many
   std::vector<bool> keeps_whole_;  // by group

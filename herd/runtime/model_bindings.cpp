@@ -148,7 +148,7 @@ at::Tensor ModelBindings::empty(const program::Value& value) const {
   const at::Tensor& inputs_BT = input_.micro_batches.at(value.micro_batch).inputs_BT;
   std::vector<int64_t> sizes = {inputs_BT.size(0), inputs_BT.size(1), options_.width};
   if (groups_.tensor_ranks() > 1) sizes = {rows(value.micro_batch), options_.width};
-  if (value.form == program::Form::kShard) sizes[0] = shard_rows(value.micro_batch);
+  if (value.placement.shard != 0) sizes[0] = shard_rows(value.micro_batch);
   return at::empty(sizes, parameters_.weights().scalar_type());
 }
 
@@ -164,7 +164,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
   const auto is_shard_of_rows = [](const program::Value& value) {
-    return program::is_activation(value) && value.form == program::Form::kShard;
+    return program::is_activation(value) && value.placement.shard != 0;
   };
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
@@ -189,7 +189,7 @@ ModelBindings::Held ModelBindings::graph_of(const Op& op, int64_t step) {
   Held held{.graph = {}, .inputs = indices_in_order(op.reads)};
   nn::Tuple x = inputs(op);
   const auto without_inputs = [](const program::Value& value) {
-    return value.kind == ValueKind::kGraph && value.form == program::Form::kShard;
+    return value.kind == ValueKind::kGraph && value.placement.shard != 0;
   };
   if (std::any_of(op.writes.begin(), op.writes.end(), without_inputs)) {
     const at::Tensor whole = x.at(0);
@@ -340,7 +340,7 @@ EventPtr ModelBindings::reduce(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
-                            : op.writes[0].form == program::Form::kShard ? reduce_shards(op, comm)
+                            : op.writes[0].placement.shard != 0 ? reduce_shards(op, comm)
                                                                          : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works));
 }
@@ -410,7 +410,7 @@ EventPtr ModelBindings::send(const Op& op) {
   const program::Value& value = op.reads[0];
   Communicator& comm = groups_.messages(op.axis);
   const at::Tensor tensor = find(value);
-  HERD_CHECK(tensor.defined(), program::value_name(value) + " is sent, but holds no tensor");
+  HERD_CHECK(tensor.defined(), "what is sent holds no tensor");  // the executor names the op
   return std::make_shared<WorksEvent>(
       std::vector<Work>{comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)})});
 }

@@ -25,7 +25,7 @@ void WholeWeights::refresh() {
     }
     parameters_.refresh_host(group);
     if (gather_ == nullptr || !parameters_.keeps_whole(group) || frozen) continue;
-    gather_->all_gather(parameters_.memory(program::weight(group, program::Form::kShard)),
+    gather_->all_gather(parameters_.memory(program::weight(group, parameters_.shard_placement())),
                         parameters_.memory(program::weight(group)), {.name = "weights"});
   }
 }

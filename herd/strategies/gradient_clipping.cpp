@@ -42,13 +42,13 @@ program::Program GradientClipping::rewrite(program::Program step) const {
       const Value norm = program::norm(value.index);
       ops.push_back({.kind = OpKind::kNorm, .lane = op->lane, .reads = {value}, .writes = {norm}});
       clip.reads.push_back(norm);
-      step.values[norm] = {8, step.values.at(value).tier, false, -1};
+      step.values[norm] = {.bytes = 8};
     }
   }
   if (one_sum) {
     ops.push_back(all);
     clip.reads = all.writes;
-    step.values[program::norm(0)] = {8, program::Tier::kHost, false, -1};
+    step.values[program::norm(0)] = {.bytes = 8};
   }
   for (const int axis : {axes_.shards, axes_.tensor, axes_.stages}) {
     if (axis == kNoAxis || clip.reads.empty()) continue;
@@ -58,7 +58,7 @@ program::Program GradientClipping::rewrite(program::Program step) const {
                    .writes = clip.reads,
                    .axis = axis});
   }
-  step.values[program::factor()] = {8, program::Tier::kHost, false, -1};
+  step.values[program::factor()] = {.bytes = 8};
   ops.push_back(clip);
   for (auto op = first_step; op != step.ops.end(); ++op) {
     ops.push_back(*op);

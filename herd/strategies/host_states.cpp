@@ -7,7 +7,6 @@
 
 namespace herd::strategies {
 
-using program::Form;
 using program::Lane;
 using program::Op;
 using program::OpKind;
@@ -16,10 +15,7 @@ using program::ValueKind;
 
 namespace {
 
-Value on_host(Value value) {
-  value.form = Form::kHost;
-  return value;
-}
+Value on_host(const Value& value) { return in_tier(value, program::Tier::kHost); }
 
 Op copy(OpKind kind, Lane lane, const Value& from, const Value& to) {
   return {.kind = kind, .lane = lane, .reads = {from}, .writes = {to}};
@@ -36,29 +32,27 @@ program::Program HostStates::rewrite(program::Program step) const {
       ops.push_back(std::move(op));
       continue;
     }
-    Value gradient, weight;
+    Value gradient, weight, state;
     std::vector<Value> reads;
     for (const Value& value : op.reads) {
       if (value.kind == ValueKind::kGradient) gradient = value;
       if (value.kind == ValueKind::kWeight) weight = value;
-      if (value.kind != ValueKind::kWeight || keeps_weights_)
-        reads.push_back(value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ? on_host(value)
-                                                                                               : value);
+      if (value.kind == ValueKind::kState) state = value;
+      if (value.kind != ValueKind::kWeight || keeps_weights_) reads.push_back(on_host(value));
     }
     for (const Value& value : {gradient, weight}) {
       program::ValueInfo info = step.values.at(value);
-      info.tier = program::Tier::kHost;
       info.persistent = value == weight && keeps_weights_;
       info.pooled = !info.persistent;
       step.values[on_host(value)] = info;
     }
-    step.values.at(program::state(gradient.index)).tier = program::Tier::kHost;
+    auto states = step.values.extract(state);
+    states.key() = on_host(state);
+    step.values.insert(std::move(states));
     ops.push_back(copy(OpKind::kEvict, Lane::kCopyOut, gradient, on_host(gradient)));
     op.lane = Lane::kHost;
     op.reads = std::move(reads);
-    for (Value& value : op.writes) {
-      if (value.kind == ValueKind::kWeight) value = on_host(value);
-    }
+    for (Value& value : op.writes) value = on_host(value);
     ops.push_back(std::move(op));
     ops.push_back(copy(OpKind::kFetch, Lane::kCopyIn, on_host(weight), weight));
   }

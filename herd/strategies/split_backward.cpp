@@ -59,7 +59,7 @@ program::Program SplitBackward::rewrite(program::Program step) const {
     }
     step.scratch[{op.kind, op.block}] = scratch_bytes_[static_cast<size_t>(op.block)];
     step.scratch[{OpKind::kBackwardWeight, op.block}] = late_scratch_bytes_[static_cast<size_t>(op.block)];
-    step.values[pending] = {pending_bytes_[static_cast<size_t>(op.block)], program::Tier::kDevice, false, -1};
+    step.values[pending] = {.bytes = pending_bytes_[static_cast<size_t>(op.block)]};
     op.writes.push_back(pending);
     ops.push_back(std::move(op));
     ops.push_back(std::move(weights));

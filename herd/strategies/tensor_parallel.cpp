@@ -9,11 +9,13 @@
 
 namespace herd::strategies {
 
-using program::Form;
 using program::is_pass;
+using program::kWhole;
 using program::Lane;
 using program::Op;
 using program::OpKind;
+using program::placed;
+using program::Placement;
 using program::Program;
 using program::Value;
 using program::ValueKind;
@@ -26,17 +28,14 @@ bool is_shared(const Value& value) {
   return (value.kind == ValueKind::kActivation && value.index > 0) || value.kind == ValueKind::kActivationGradient;
 }
 
-Value in_form(Value value, Form form) {
-  value.form = form;
-  return value;
-}
-
 class Writer {
  public:
   Writer(Program step, int axis, bool sequence, int64_t rows, const std::vector<std::vector<int>>& inputs)
       : step_(std::move(step)),
         axis_(axis),
-        rest_(sequence ? Form::kShard : Form::kNone),
+        shard_(kWhole.shard_on(axis)),
+        partial_(kWhole.partial_on(axis)),
+        rest_(sequence ? shard_ : kWhole),
         rows_(rows),
         inputs_(inputs) {}
 
@@ -57,7 +56,7 @@ class Writer {
   void uncut(Op op) {
     for (auto* side : {&op.reads, &op.writes}) {
       for (Value& value : *side) {
-        if (is_shared(value)) value = declared(in_form(value, rest_));
+        if (is_shared(value)) value = declared(placed(value, rest_));
       }
     }
     ops_.push_back(std::move(op));
@@ -71,7 +70,7 @@ class Writer {
       for (Value& value : *side) {
         if (value.kind != ValueKind::kGraph) continue;
         has_graph = true;
-        const Value less = in_form(value, Form::kShard);
+        const Value less = placed(value, shard_);
         if (const auto info = step_.values.extract(value); !info.empty()) step_.values[less] = info.mapped();
         value = less;
       }
@@ -84,21 +83,21 @@ class Writer {
     if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) keep_less(op);
     std::vector<Value> sums;
     for (const Value& value : op.reads) {
-      if (is_shared(value) && rest_ == Form::kShard)
-        collective(OpKind::kAllGather, declared(in_form(value, Form::kShard)), declared(value));
+      if (is_shared(value) && rest_ == shard_)
+        collective(OpKind::kAllGather, declared(placed(value, shard_)), declared(value));
     }
     for (Value& value : op.writes) {
       if (!is_shared(value)) continue;
       HERD_CHECK(std::find(op.reads.begin(), op.reads.end(), value) == op.reads.end(),
-                 "a cut block adds to " + program::value_name(value));
+                 "a cut block adds to " + program::value_name(step_.mesh, value));
       sums.push_back(value);
-      value = declared(in_form(value, Form::kPartial));
+      value = declared(placed(value, partial_));
     }
     if (op.kind == OpKind::kLoss) op.axis = axis_;
     ops_.push_back(std::move(op));
     for (const Value& value : sums) {
-      collective(rest_ == Form::kShard ? OpKind::kReduceScatter : OpKind::kAllReduce, in_form(value, Form::kPartial),
-                 declared(in_form(value, rest_)));
+      collective(rest_ == shard_ ? OpKind::kReduceScatter : OpKind::kAllReduce, placed(value, partial_),
+                 declared(placed(value, rest_)));
     }
   }
 
@@ -109,15 +108,15 @@ class Writer {
   // Shards are alike, so the last ones may hold padding, and wholes that shards become or come from are as long as
   // they.
   Value declared(const Value& value) {
-    if (value.form == Form::kNone && rest_ == Form::kNone) return value;
-    program::ValueInfo info = step_.values.at(in_form(value, Form::kNone));
-    if (wholes_.insert(in_form(value, Form::kNone)).second && rest_ == Form::kShard) {
+    if (value.placement.is_whole() && rest_.is_whole()) return value;
+    program::ValueInfo info = step_.values.at(placed(value, kWhole));
+    if (wholes_.insert(placed(value, kWhole)).second && rest_ == shard_) {
       const int64_t ranks = step_.mesh.size(axis_);
       info.bytes = info.bytes / rows_ * ((rows_ + ranks - 1) / ranks) * ranks;
-      step_.values.at(in_form(value, Form::kNone)) = info;
+      step_.values.at(placed(value, kWhole)) = info;
     }
-    if (value.form == Form::kShard) info.bytes /= step_.mesh.size(axis_);
-    if (value.form != Form::kNone) step_.values[value] = info;
+    if (value.placement == shard_) info.bytes /= step_.mesh.size(axis_);
+    if (!value.placement.is_whole()) step_.values[value] = info;
     return value;
   }
 
@@ -132,7 +131,8 @@ class Writer {
 
   Program step_;
   const int axis_;
-  const Form rest_;
+  const Placement shard_, partial_;
+  const Placement rest_;  // of what lies between cut blocks
   const int64_t rows_;
   const std::vector<std::vector<int>>& inputs_;
   std::set<Value> wholes_;  // whose bytes are those of all shards

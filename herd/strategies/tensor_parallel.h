@@ -7,7 +7,7 @@
 //   gathered
 //     before the cut block reads it: 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes. A gathered input is in
 //     the block's graph, T*h*e bytes; or its shard stays, 1/t of that, and it is gathered again before backward, which
-//     then reads it beside a graph of form shard: 2 gathers a layer more.
+//     then reads it beside a shard of the graph: 2 gathers a layer more.
 //   The loss of a vocabulary that is cut is computed by all ranks of the axis together.
 //   Gradients of weights that are whole are partial sums where blocks work on shards of rows, and those of keys and
 //   values that several ranks hold, each for its own query heads: shared_groups.h sums them.

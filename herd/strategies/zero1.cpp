@@ -8,7 +8,7 @@
 
 namespace herd::strategies {
 
-using program::Form;
+using program::kWhole;
 using program::Op;
 using program::OpKind;
 using program::Value;
@@ -16,9 +16,9 @@ using program::ValueKind;
 
 namespace {
 
-void to_shard(std::vector<Value>& values, ValueKind kind) {
+void place(std::vector<Value>& values, ValueKind kind, program::Placement placement) {
   for (Value& value : values) {
-    if (is_whole(value, kind)) value.form = Form::kShard;
+    if (is_whole(value, kind)) value.placement = placement;
   }
 }
 
@@ -33,6 +33,7 @@ std::string Zero1::name() const { return "zero1"; }
 
 program::Program Zero1::rewrite(program::Program step) const {
   const int ranks = step.mesh.size(axis_);
+  const program::Placement shards = kWhole.shard_on(axis_);
   std::map<int, int64_t> whole;  // group -> bytes of its weights, before padding
   for (const auto& [value, info] : step.values) {
     const bool trained = step.values.contains(program::gradient(value.index));
@@ -48,32 +49,34 @@ program::Program Zero1::rewrite(program::Program step) const {
       program::ValueInfo& info = step.values.at(value);
       const int64_t part_bytes = of_shard(info.bytes);
       info.bytes = part_bytes * ranks;
-      Value part = value;
-      part.form = Form::kShard;
-      step.values[part] = info;
-      step.values[part].bytes = part_bytes;
+      program::ValueInfo part = info;
+      part.bytes = part_bytes;
+      step.values[placed(value, shards)] = part;
     }
-    program::ValueInfo& states = step.values.at(program::state(group));
-    states.bytes = of_shard(states.bytes);
+    auto states = step.values.extract(program::state(group));
+    states.key().placement = shards;
+    states.mapped().bytes = of_shard(states.mapped().bytes);
+    step.values.insert(std::move(states));
   }
   std::vector<Op> ops;
   for (Op& op : step.ops) {
     if (sums_gradients(op, axis_)) {
       op.kind = OpKind::kReduceScatter;
-      to_shard(op.writes, ValueKind::kGradient);
+      place(op.writes, ValueKind::kGradient, shards);
     }
     const bool steps = op.kind == OpKind::kStep;
     if (steps) {
-      to_shard(op.reads, ValueKind::kGradient);
-      to_shard(op.reads, ValueKind::kWeight);
-      to_shard(op.writes, ValueKind::kWeight);
+      for (const ValueKind kind : {ValueKind::kGradient, ValueKind::kWeight, ValueKind::kState}) {
+        place(op.reads, kind, shards);
+        place(op.writes, kind, shards);
+      }
     }
     const int group = steps ? op.reads[0].index : -1;
     ops.push_back(std::move(op));
     if (!steps) continue;
     ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
-                   .reads = {program::weight(group, Form::kShard)},
+                   .reads = {program::weight(group, shards)},
                    .writes = {program::weight(group)},
                    .axis = axis_});
   }

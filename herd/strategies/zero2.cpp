@@ -9,7 +9,6 @@
 
 namespace herd::strategies {
 
-using program::Form;
 using program::Op;
 using program::OpKind;
 using program::Value;
@@ -58,7 +57,7 @@ program::Program Zero2::rewrite(program::Program step) const {
       for (const Value& value : complete) {
         if (held.contains(value.index) != adds) continue;
         reduce.reads.push_back(value);
-        reduce.writes.push_back(program::gradient(value.index, Form::kShard));
+        reduce.writes.push_back(program::gradient(value.index, program::kWhole.shard_on(axis_)));
       }
       if (reduce.reads.empty()) continue;
       if (adds) reduce.reads.insert(reduce.reads.end(), reduce.writes.begin(), reduce.writes.end());

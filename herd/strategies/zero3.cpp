@@ -10,7 +10,6 @@
 
 namespace herd::strategies {
 
-using program::Form;
 using program::Op;
 using program::OpKind;
 using program::Value;
@@ -68,10 +67,11 @@ program::Program Zero3::rewrite(program::Program step) const {
       step.ops, layers_, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
   const std::set<int> kept = kept_whole(gathers, whole_);
   const int ranks = step.mesh.size(axis_);
+  const program::Placement shard_of_axis = program::kWhole.shard_on(axis_);
   std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
   for (auto& [value, info] : step.values) {
     if (!is_whole_weight(value) || kept.contains(value.index)) continue;
-    const Value shard = program::weight(value.index, Form::kShard);
+    const Value shard = program::weight(value.index, shard_of_axis);
     if (!step.values.contains(shard)) {
       shards[shard] = info;
       shards[shard].bytes = spec::shard_bytes(info.bytes, ranks);
@@ -88,7 +88,7 @@ program::Program Zero3::rewrite(program::Program step) const {
     if (kept.contains(value.index)) return;
     ops.push_back({.kind = OpKind::kAllGather,
                    .lane = program::Lane::kGather,
-                   .reads = {program::weight(value.index, Form::kShard)},
+                   .reads = {program::weight(value.index, shard_of_axis)},
                    .writes = {value},
                    .axis = axis_});
   };

@@ -34,16 +34,7 @@ Op make(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> wri
           .micro_batch = mb};
 }
 
-Value reformed(Value value, Form form) {
-  value.form = form;
-  return value;
-}
-
-void to_form(std::vector<Value>& values, ValueKind kind, Form form) {
-  for (Value& value : values) {
-    if (value.kind == kind) value.form = form;
-  }
-}
+Value on_host(const Value& value) { return in_tier(value, Tier::kHost); }
 
 void zero(Program& step, int stage, int axis) {
   step = strategies::Zero1(axis).rewrite(std::move(step));
@@ -52,7 +43,7 @@ void zero(Program& step, int stage, int axis) {
 }
 
 // The update runs on the host: gradient out, states and master weights stay there, new weights back.
-void offload(Program& step, Form form) {
+void offload(Program& step, Placement placement) {
   Ops ops, steps;  // every gradient leaves before the first step, so that clipping finds its place between
   for (Op op : step.ops) {
     if (op.kind != OpKind::kStep) {
@@ -60,20 +51,18 @@ void offload(Program& step, Form form) {
       continue;
     }
     const int g = op.reads[0].index;
-    for (const Value& value : {gradient(g), weight(g)}) {
-      ValueInfo info = step.values.at(reformed(value, form));
-      info.tier = Tier::kHost;
-      step.values[reformed(value, Form::kHost)] = info;
-    }
-    step.values[state(g)].tier = Tier::kHost;
-    ops.push_back(make(OpKind::kEvict, Lane::kCopyOut, {gradient(g, form)}, {gradient(g, Form::kHost)}));
+    const Value gradients = gradient(g, placement), weights = weight(g, placement);
+    for (const Value& value : {gradients, weights}) step.values[on_host(value)] = step.values.at(value);
+    auto states = step.values.extract(state(g, placement));
+    states.key() = on_host(states.key());
+    step.values.insert(std::move(states));
+    ops.push_back(make(OpKind::kEvict, Lane::kCopyOut, {gradients}, {on_host(gradients)}));
     op.lane = Lane::kHost;
     for (auto* side : {&op.reads, &op.writes}) {
-      to_form(*side, ValueKind::kGradient, Form::kHost);
-      to_form(*side, ValueKind::kWeight, Form::kHost);
+      for (Value& value : *side) value = on_host(value);
     }
     steps.push_back(op);
-    steps.push_back(make(OpKind::kFetch, Lane::kCopyIn, {weight(g, Form::kHost)}, {weight(g, form)}));
+    steps.push_back(make(OpKind::kFetch, Lane::kCopyIn, {on_host(weights)}, {weights}));
   }
   ops.insert(ops.end(), steps.begin(), steps.end());
   step.ops = std::move(ops);
@@ -123,7 +112,7 @@ Compiled compile(const Combination& c) {
     if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);
     if (layout.tied != kNoAxis) step = strategies::SharedGroups(layout.tied, stages.shared).rewrite(std::move(step));
-    if (c.offload) offload(step, zero_stage > 0 ? Form::kShard : Form::kWhole);
+    if (c.offload) offload(step, kWhole.shard_on(shards));
     step = strategies::GradientClipping({shards, layout.stage}, stages.counted).rewrite(std::move(step));
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }

@@ -121,7 +121,7 @@ class Schedules {
           return ended(state, from, position / size(to) * size(from) + i);
       }
     }
-    ADD_FAILURE() << value_name(value) << " is sent by nobody";
+    ADD_FAILURE() << value_name(steps_[to].mesh, value) << " is sent by nobody";
     return true;
   }
 
@@ -141,7 +141,7 @@ class Schedules {
     }
     for (const auto& [value, is_held] : holds) {
       const ValueInfo& info = step.values.at(value);
-      if (is_held && info.tier == Tier::kDevice && !info.persistent && info.slot < 0) bytes += info.bytes;
+      if (is_held && value.tier == Tier::kDevice && !info.persistent && info.slot < 0) bytes += info.bytes;
     }
     return bytes;
   }
@@ -179,7 +179,7 @@ int64_t by_definition(const Program& step) {
   };
   const auto own = [&](const Value& value) {
     const ValueInfo& info = step.values.at(value);
-    return info.tier == Tier::kDevice && !info.persistent && info.slot < 0;
+    return value.tier == Tier::kDevice && !info.persistent && info.slot < 0;
   };
   int64_t most = 0;
   for (size_t i = n; i < 2 * n; ++i) {
@@ -217,7 +217,7 @@ Program random_program(uint32_t seed) {
   const auto draw = [&](int below) { return static_cast<int>(random() % static_cast<uint32_t>(below)); };
   const Lane lanes[] = {Lane::kCompute, Lane::kGather, Lane::kReduce};
   Program step;
-  for (int v = 0; v < 4; ++v) step.values[activation(v, 0)] = {int64_t{1} << v, Tier::kDevice, false, -1};
+  for (int v = 0; v < 4; ++v) step.values[activation(v, 0)] = {.bytes = int64_t{1} << v};
   for (int block = 0; block < 4; ++block) {
     if (draw(2) == 0) step.scratch[{OpKind::kForward, block}] = int64_t{16} << block;
   }
@@ -295,8 +295,8 @@ std::vector<Program> two_stages(int micro_batches) {
     // Of what is received places alone.
     for (Program& step : steps) {
       const bool first = step.rank == 0;
-      step.values[x] = {10, Tier::kDevice, false, first ? -1 : 0};
-      step.values[dx] = {10, Tier::kDevice, false, first ? 0 : -1};
+      step.values[x] = {.bytes = 10, .slot = first ? -1 : 0};
+      step.values[dx] = {.bytes = 10, .slot = first ? 0 : -1};
     }
   }
   for (Program& step : steps) step = add_releases(step);
@@ -339,9 +339,9 @@ TEST(MemoryBound, OfPipelinesIsNeverExceeded) {
 Program many_gathers(int groups) {
   Program step;
   for (int g = 0; g < groups; ++g) {
-    step.values[weight(g)] = {100, Tier::kDevice, false, -1};
-    step.values[weight(g, Form::kShard)] = {1, Tier::kDevice, true, -1};
-    step.ops.push_back(written(OpKind::kAllGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
+    step.values[weight(g)] = {.bytes = 100};
+    step.values[weight(g, kWhole.shard_on(0))] = {.bytes = 1, .persistent = true};
+    step.ops.push_back(written(OpKind::kAllGather, Lane::kGather, {weight(g, kWhole.shard_on(0))}, {weight(g)}));
     step.ops.push_back(written(OpKind::kForward, Lane::kCompute, {weight(g)}, {}));
     step.ops.back().block = g;
   }

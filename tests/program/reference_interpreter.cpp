@@ -7,6 +7,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/op_dependencies.h"
+#include "herd/program/program_names.h"
 
 namespace herd::program::testing {
 namespace {
@@ -41,11 +42,9 @@ struct Rank {
   }
   // A shard in the slot of its whole is a part of the same numbers.
   bool inside(const Value& value) const {
-    Value whole = value;
-    whole.form = Form::kWhole;
-    const auto info = step->values.find(whole);
+    const auto info = step->values.find(placed(value, kWhole));
     const int slot = step->values.at(value).slot;
-    return value.form == Form::kShard && slot >= 0 && info != step->values.end() && info->second.slot == slot;
+    return value.placement.shard != 0 && slot >= 0 && info != step->values.end() && info->second.slot == slot;
   }
   static Numbers part(const Numbers& whole, int index, int count) {
     const size_t size = whole.size() / static_cast<size_t>(count);
@@ -94,7 +93,7 @@ class Interpreter {
         Numbers whole(kElements);
         for (size_t i = 0; i < kElements; ++i)
           whole[i] = mix(static_cast<uint64_t>(value.kind) * 100 + static_cast<uint64_t>(value.index), i);
-        const bool sharded = shard_axis != kNoAxis && value.form != Form::kWhole;
+        const bool sharded = shard_axis != kNoAxis && !value.placement.is_whole();
         rank.set(value, sharded ? Rank::part(whole, rank.coordinate(shard_axis), program.mesh.size(shard_axis)) : whole,
                  shard_axis);
       }

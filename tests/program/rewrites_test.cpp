@@ -18,12 +18,14 @@ Op op(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> write
   return {.kind = kind, .lane = lane, .reads = std::move(reads), .writes = std::move(writes)};
 }
 
+constexpr Placement kShard = kWhole.shard_on(0);
+
 Program gather_before_use() {  // two weights, each gathered, used once
   Program step;
   for (int g = 0; g < 2; ++g) {
-    step.values[weight(g)] = {100, Tier::kDevice, false, -1};
-    step.values[weight(g, Form::kShard)] = {50, Tier::kDevice, true, -1};
-    step.ops.push_back(op(OpKind::kAllGather, Lane::kGather, {weight(g, Form::kShard)}, {weight(g)}));
+    step.values[weight(g)] = {.bytes = 100};
+    step.values[weight(g, kShard)] = {.bytes = 50, .persistent = true};
+    step.ops.push_back(op(OpKind::kAllGather, Lane::kGather, {weight(g, kShard)}, {weight(g)}));
     step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {weight(g)}, {}));
     step.ops.back().block = g;
   }
@@ -31,14 +33,43 @@ Program gather_before_use() {  // two weights, each gathered, used once
 }
 
 TEST(Names, OfEveryValueComeBack) {
-  for (const Value& value : {weight(7), weight(7, Form::kShard), gradient(0, Form::kHost), state(12), activation(3, 0),
-                             activation_gradient(4, 11), graph(0, 2), target(5), loss(0), norm(3), factor()}) {
-    EXPECT_EQ(parse_value(value_name(value)), value) << value_name(value);
+  const Mesh mesh = {.world_size = 8, .axes = {{"dp", {{4, 2}}}, {"pp{0,3}", {{1, 4}}, {0, 3}}}};
+  const std::vector<std::pair<Value, std::string>> names = {
+      {weight(7), "w7"},
+      {weight(7, kShard), "w7.shard(dp)"},
+      {placed(activation(3, 0), kWhole.partial_on(1)), "x3.0.partial(pp{0,3})"},
+      {placed(activation(3, 0), kShard.partial_on(1)), "x3.0.shard(dp).partial(pp{0,3})"},
+      {placed(activation(3, 0), kShard.shard_on(1)), "x3.0.shard(dp).shard(pp{0,3})"},
+      {in_tier(gradient(0), Tier::kHost), "g0.host"},
+      {in_tier(weight(0, kShard), Tier::kNvme), "w0.shard(dp).nvme"},
+      {state(12), "s12"},
+      {activation_gradient(4, 11), "dx4.11"},
+      {graph(0, 2), "graph0.2"},
+      {pending(1, 2), "pending1.2"},
+      {target(5), "target.5"},
+      {loss(0), "loss.0"},
+      {in_tier(loss(0), Tier::kDevice), "loss.0.device"},
+      {norm(3), "norm3"},
+      {factor(), "factor"}};
+  for (const auto& [value, name] : names) {
+    EXPECT_EQ(value_name(mesh, value), name);
+    EXPECT_EQ(parse_value(mesh, name), value) << name;
   }
   for (const char* wrong :
-       {"", "w", "w7.half", "w07.whole", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1"}) {
-    EXPECT_EQ(parse_value(wrong), std::nullopt) << wrong;
+       {"", "w", "w7.half", "w07", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1", "w7.shard",
+        "w7.shard(tp)", "w7.shard(dp", "w7.shard(dp).shard(dp)", "x3.0.partial(pp{0,3}).shard(dp)", "w7.host.shard(dp)",
+        "w7.device", "w7.", "w7.shard()"}) {
+    EXPECT_EQ(parse_value(mesh, wrong), std::nullopt) << wrong;
   }
+}
+
+TEST(Placements, ChangeAlongOneAxis_AndAnAxisOfOneRankCutsNothing) {
+  const Placement both = kWhole.shard_on(2).partial_on(5);
+  EXPECT_TRUE(both.is_shard(2) && both.is_partial(5) && !both.is_shard(5) && !both.is_partial(2));
+  EXPECT_EQ(both.whole_on(5), kWhole.shard_on(2));
+  EXPECT_EQ(both.shard_on(5), kWhole.shard_on(2).shard_on(5));
+  EXPECT_EQ(both.partial_on(2), kWhole.partial_on(2).partial_on(5));
+  EXPECT_TRUE(kWhole.shard_on(kNoAxis).is_whole() && !both.is_whole());
 }
 
 TEST(Dependencies, AreTheHazards_AcrossTheEndOfTheLoop_AndWithinALane) {
@@ -75,7 +106,7 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
   std::set<int> gathered, gradients;
   for (const auto& [value, info] : step.values) {
     if (value.kind == ValueKind::kWeight && !info.persistent) gathered.insert(info.slot);
-    if (value.kind == ValueKind::kGradient && value.form == Form::kWhole) gradients.insert(info.slot);
+    if (value.kind == ValueKind::kGradient && value.placement.is_whole()) gradients.insert(info.slot);
   }
   EXPECT_EQ(gathered.size(), 3u);  // two that blocks take in turn, one for embedding and loss block, which are smaller
   EXPECT_FALSE(gathered.contains(-1));
@@ -83,7 +114,7 @@ TEST(Slots, CycleThroughThePoolOfGatherBuffers) {
   std::set<int> whole;
   const Compiled zero1 = compile({.layers = 4, .dp = 2, .zero = 1});
   for (const auto& [value, info] : zero1.programs[0].values) {
-    if (value.kind == ValueKind::kGradient && value.form == Form::kWhole) whole.insert(info.slot);
+    if (value.kind == ValueKind::kGradient && value.placement.is_whole()) whole.insert(info.slot);
   }
   EXPECT_EQ(whole.size(), 6u);
 }
@@ -124,7 +155,7 @@ TEST(Text, NamesLineAndRule_WhenItIsNoProgram) {
     return std::string("parsed");
   };
   EXPECT_EQ(refusal(good), "parsed");
-  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 3\""));
+  EXPECT_THAT(refusal(""), ::testing::HasSubstr("line 1 must be \"herd program 4\""));
   EXPECT_THAT(refusal(good.substr(0, 60)), ::testing::HasSubstr("line "));
   const auto replaced = [&](const std::string& from, const std::string& to) {
     std::string text = good;

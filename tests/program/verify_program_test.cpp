@@ -4,7 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <functional>
+#include <map>
 #include <random>
 
 #include "herd/program/program_names.h"
@@ -73,7 +76,7 @@ TEST(Verify, TheNumbersAreThoseOfOneRank_WhateverTheCombination) {
       if (plain.persistent.empty()) plain = result;
       for (const auto& [value, numbers] : plain.persistent[0]) {
         if (value.kind != ValueKind::kWeight) continue;
-        EXPECT_EQ(result.persistent[0].at(value), numbers) << untied.text() << " " << value_name(value);
+        EXPECT_EQ(result.persistent[0].at(value), numbers) << untied.text() << " " << value_name(compiled.programs[0].mesh, value);
       }
     }
   }
@@ -118,7 +121,7 @@ Mutation mutate(const Compiled& compiled, std::mt19937_64& random) {
       }
       if (others.empty()) break;
       const Value other = others[below(others.size())];
-      out.text = "retarget " + value_name(value) + " of " + of + " to " + value_name(other);
+      out.text = "retarget " + value_name(step.mesh, value) + " of " + of + " to " + value_name(step.mesh, other);
       value = other;
       break;
     }
@@ -165,6 +168,41 @@ std::string first_finding(std::vector<Program> programs, const Expectation& expe
   return findings.empty() ? "" : to_string({findings[0]}, programs);
 }
 
+// The programs with values called otherwise, everywhere.
+std::vector<Program> renamed(std::vector<Program> programs, const std::function<Value(Value)>& name) {
+  for (Program& program : programs) {
+    std::map<Value, ValueInfo> values;
+    for (const auto& [value, info] : program.values) values[name(value)] = info;
+    program.values = std::move(values);
+    for (Op& op : program.ops) {
+      for (auto* side : {&op.reads, &op.writes}) std::transform(side->begin(), side->end(), side->begin(), name);
+    }
+  }
+  return programs;
+}
+
+TEST(Verify, FindsNamesThatDoNotSayHowValuesLie) {
+  using ::testing::HasSubstr;
+  const Compiled compiled = compile({.dp = 2, .pp = 2, .zero = 2});
+  const int dp = compiled.expected.data, pp = compiled.expected.stage_axis;
+  const auto along = [&](const std::function<Placement(Placement)>& change, ValueKind kind) {
+    return first_finding(renamed(compiled.programs,
+                                 [&](Value value) {
+                                   if (value.kind == kind) value.placement = change(value.placement);
+                                   return value;
+                                 }),
+                         compiled.expected);
+  };
+  const auto other_axis = [&](Placement p) { return p.is_shard(dp) ? kWhole.shard_on(pp) : p; };
+  EXPECT_THAT(along(other_axis, ValueKind::kState), HasSubstr("keeps s0.shard(pp), where shards are cut along dp"));
+  EXPECT_THAT(along(other_axis, ValueKind::kWeight), HasSubstr("keeps w0.shard(pp), where shards are cut along dp"));
+  EXPECT_THAT(along(other_axis, ValueKind::kGradient), HasSubstr("turns g"));
+  const auto both_axes = [&](Placement p) { return p.is_shard(dp) ? p.shard_on(pp) : p; };
+  EXPECT_THAT(along(both_axes, ValueKind::kGradient), HasSubstr("turns g"));
+  const auto partial = [&](Placement p) { return p.partial_on(dp); };
+  EXPECT_THAT(along(partial, ValueKind::kActivation), HasSubstr("writes x0.0.partial(dp), but what it makes is"));
+}
+
 TEST(Verify, SaysInWordsWhatIsWrong) {
   const Compiled compiled = compile({.micro_batches = 2, .dp = 2});
   const auto broken = [&](int rank, OpKind kind, auto change) {
@@ -178,7 +216,7 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
   using ::testing::HasSubstr;
   EXPECT_THAT(broken(1, OpKind::kAllReduce, drop), HasSubstr("meets another collective on rank"));
   EXPECT_THAT(broken(0, OpKind::kLoad, drop), HasSubstr("reads x0.0, which holds nothing"));
-  EXPECT_THAT(broken(0, OpKind::kStep, drop), HasSubstr("runs on w0.whole of version 0 in step 1"));
+  EXPECT_THAT(broken(0, OpKind::kStep, drop), HasSubstr("runs on w0 of version 0 in step 1"));
   EXPECT_THAT(broken(1, OpKind::kClip, [](auto&, auto op) { op->reads.pop_back(); }),
               HasSubstr("has not seen the whole norm of group 3"));
   EXPECT_THAT(broken(0, OpKind::kRelease, drop), HasSubstr("never released"));
@@ -196,7 +234,7 @@ TEST(Verify, SaysInWordsWhatIsWrong) {
       for (Value& value : *side) {
         if (value.kind != ValueKind::kState) continue;
         Value whole = value;
-        whole.form = Form::kWhole;
+        whole.placement = kWhole;
         if (auto moved = program.values.extract(value)) {
           moved.key() = whole;
           program.values.insert(std::move(moved));

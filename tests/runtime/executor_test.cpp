@@ -18,8 +18,8 @@ namespace {
 
 using namespace program;
 
-Value weight(int g) { return {ValueKind::kWeight, g, -1, Form::kWhole}; }
-Value gradient(int g) { return {ValueKind::kGradient, g, -1, Form::kWhole}; }
+Value weight(int g) { return {ValueKind::kWeight, g}; }
+Value gradient(int g) { return {ValueKind::kGradient, g}; }
 Value activation(int b) { return {ValueKind::kActivation, b, 0}; }
 
 // Two blocks, one micro-batch, data parallel: forward 0, 1, backward 1, reduce 1, backward 0, reduce 0, step 0, 1.

@@ -62,7 +62,7 @@ TEST(PassesOver, TakeWhatOtherBlocksWouldHaveGivenFromNobody) {
         EXPECT_THAT((std::vector{0, 2, 4}), testing::Contains(op.block));
       }
       for (const program::Value& value : op.reads)
-        EXPECT_TRUE(written.contains(value)) << describe(passes, op) << " reads " << value_name(value);
+        EXPECT_TRUE(written.contains(value)) << describe(passes, op) << " reads " << value_name(passes.mesh, value);
       written.insert(op.writes.begin(), op.writes.end());
     }
     EXPECT_EQ(received, 4) << "x2, x4, dx3 and dx1";

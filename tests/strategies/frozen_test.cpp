@@ -13,7 +13,8 @@
 namespace herd::strategies {
 namespace {
 
-using program::Form;
+constexpr program::Placement kShard = program::kWhole.shard_on(0);  // along dp, the mesh's first axis
+
 using program::Op;
 using program::OpKind;
 using program::Program;
@@ -71,8 +72,8 @@ TEST(Frozen, HasWeightsAlone_AndBlocksBelowWhatIsTrainedAreRunForwardOnly) {
   EXPECT_EQ(stepped, trained);
   EXPECT_EQ(backward, std::set<int>{3});
   EXPECT_EQ(graphs, std::set<int>{3});
-  EXPECT_TRUE(step.values.contains(program::weight(1, Form::kShard))) << "ZeRO-3 cuts frozen weights, too";
-  EXPECT_FALSE(steps_of(frozen_run("h.1.*", 2), 2)[0].values.contains(program::weight(2, Form::kShard)));
+  EXPECT_TRUE(step.values.contains(program::weight(1, kShard))) << "ZeRO-3 cuts frozen weights, too";
+  EXPECT_FALSE(steps_of(frozen_run("h.1.*", 2), 2)[0].values.contains(program::weight(2, kShard)));
 }
 
 std::string finding(const std::vector<Program>& steps, const spec::RunFile& run) {
@@ -88,10 +89,10 @@ TEST(FrozenMutants, AreFound) {
   auto mutants = steps;  // a step of what is trained writes a frozen shard instead
   for (Program& step : mutants) {
     for (Op& op : step.ops) {
-      if (op.kind == OpKind::kStep && op.reads[0].index == 1) op.writes[0] = program::weight(2, Form::kShard);
+      if (op.kind == OpKind::kStep && op.reads[0].index == 1) op.writes[0] = program::weight(2, kShard);
     }
   }
-  EXPECT_THAT(finding(mutants, run), HasSubstr("writes w2.shard with the gradient of group 1"));
+  EXPECT_THAT(finding(mutants, run), HasSubstr("writes w2.shard(dp) with the gradient of group 1"));
   mutants = steps;  // its backward leaves a gradient
   for (Program& step : mutants) {
     step.values[program::gradient(2)] = step.values.at(program::gradient(1));
@@ -106,9 +107,9 @@ TEST(FrozenMutants, AreFound) {
       return op.kind == OpKind::kAllGather && op.writes[0] == program::weight(2);
     }));
   }
-  EXPECT_THAT(finding(mutants, run), HasSubstr("w2.whole, which holds nothing"));
+  EXPECT_THAT(finding(mutants, run), HasSubstr("w2, which holds nothing"));
   mutants = steps;  // it has a state, which nobody needs
-  for (Program& step : mutants) step.values[program::state(2)] = step.values.at(program::state(1));
+  for (Program& step : mutants) step.values[program::state(2)] = step.values.at(program::state(1, kShard));
   EXPECT_THAT(finding(mutants, run), HasSubstr("keeps a state of frozen group 2"));
 }
 

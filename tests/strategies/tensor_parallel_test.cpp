@@ -16,7 +16,6 @@
 namespace herd::strategies {
 namespace {
 
-using program::Form;
 using program::Lane;
 using program::Op;
 using program::OpKind;
@@ -318,6 +317,16 @@ TEST_P(Broken, IsFound) {
     }
     return changed;
   };
+  const auto placed_along_another = [&](std::vector<Op>& ops, size_t i) {  // in name alone
+    if (!of_activations(ops[i])) return false;
+    for (auto* side : {&ops[i].reads, &ops[i].writes}) {
+      for (Value& value : *side) {
+        if (value.placement.is_shard(tp)) value.placement = value.placement.whole_on(tp).shard_on(dp);
+        if (value.placement.is_partial(tp)) value.placement = value.placement.whole_on(tp).partial_on(dp);
+      }
+    }
+    return true;
+  };
   const bool sequence = std::get<0>(GetParam()) != Between::kWholes;
   const int gathered = std::get<0>(GetParam()) == Between::kRowsGatheredAgain ? 8 : 0;  // blocks and micro-batches
   EXPECT_EQ(expect_found("backward without its input", true, stale), gathered);
@@ -328,6 +337,7 @@ TEST_P(Broken, IsFound) {
   EXPECT_GE(expect_found("over another axis", true, other_axis), 20);
   EXPECT_GE(expect_found("over another axis on one rank", false, other_axis), 20);
   EXPECT_GE(expect_found("another kind", true, other_kind), 20);
+  EXPECT_GE(expect_found("placed along another axis", true, placed_along_another), 20);
   EXPECT_GE(expect_found("a sum of a sum", true, again), sequence ? 0 : 10);
   EXPECT_GE(expect_found("gradients of norms are not summed", true, unsummed), 1);
   EXPECT_EQ(expect_found("each rank has a loss of its own", true, alone), 2);

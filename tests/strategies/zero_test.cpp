@@ -17,7 +17,6 @@
 namespace herd::strategies {
 namespace {
 
-using program::Form;
 using program::Op;
 using program::OpKind;
 using program::Program;
@@ -136,7 +135,7 @@ TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
           for (const Op& op : steps[0].ops) {
             if (op.kind != OpKind::kAllReduce || op.axis != steps[0].mesh.find("dp")) continue;
             for (const Value& value : op.writes) {
-              EXPECT_EQ(value.form, Form::kShard);
+              EXPECT_NE(value.placement.shard, 0u);
               ++among_copies;
             }
           }
@@ -335,7 +334,7 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
   EXPECT_EQ(finding(steps, shape), "");  // one buffer serves all, one after the other
   for (Program& step : steps)
     for (int g = 0; g < 5; ++g)
-      step.values.at(program::gradient(g, Form::kShard)).slot = step.values.at(program::gradient(4)).slot;
+      step.values.at(program::gradient(g, program::kWhole.shard_on(program::shard_axis(step)))).slot = step.values.at(program::gradient(4)).slot;
   EXPECT_NE(finding(steps, shape), "");
 }
 
