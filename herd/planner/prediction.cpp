@@ -164,8 +164,8 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     out.peak_at = describe(step, at);
   }
   out.device_bound = static_cast<double>(peak_bound(step, Tier::kDevice, programs).bytes);
-  out.host = tier_bytes(in_order_peak(step, Tier::kHost));
-  out.nvme = tier_bytes(in_order_peak(step, Tier::kNvme));
+  out.host = tier_bytes(peak_bound(step, Tier::kHost, programs));
+  out.nvme = tier_bytes(peak_bound(step, Tier::kNvme, programs));
   out.compute_us = arithmetic_us(step, model, machine, out.flops);
   add_traffic(step, out.sent);
   add_inner_traffic(step, model, out.sent);

@@ -158,7 +158,8 @@ class RangeMaximum {
   std::vector<std::vector<int64_t>> of_;
 };
 
-// Scratch of ops that may run beside an op of another lane: at most one per lane, so the largest of each.
+// Scratch of ops that may run beside an op of another lane: at most one per lane, so the largest of each. Operations
+// that a lane only starts have none.
 class ScratchBeside {
  public:
   ScratchBeside(const Program& step, const OpOrder& order, Tier tier) : order_(order) {
@@ -221,8 +222,9 @@ Peak in_order_peak(const Program& step, Tier tier) {
 
 Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others) {
   const size_t n = step.ops.size();
-  const OpOrder order(step, kRepetitions, others);
   const Lives lives = lives_of(step, tier);
+  if (lives.of.empty() && tier != Tier::kDevice) return standing(step, tier);  // scratch is of the device
+  const OpOrder order(step, kRepetitions, others);
   const std::vector<int64_t> held = held_beside(order, lives);
   const ScratchBeside scratch_beside(step, order, tier);
   const Peak base = standing(step, tier);

@@ -27,6 +27,13 @@ Place place_of(const Program& step, const Value& value) {
 
 }  // namespace
 
+bool starts_only(Lane lane) {
+  return lane == Lane::kGather || lane == Lane::kReduce || lane == Lane::kActivations || lane == Lane::kPeerIn ||
+         lane == Lane::kPeerOut;
+}
+
+bool is_completion(const Op& op) { return op.kind == OpKind::kRelease && starts_only(op.lane); }
+
 std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   const int n = static_cast<int>(step.ops.size());
   std::vector<std::vector<Dependency>> out(step.ops.size());
@@ -34,9 +41,14 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   for (int position = 0; position < 2 * n; ++position) {
     const Op& op = step.ops[static_cast<size_t>(position % n)];
     std::map<Lane, int> latest;  // of each lane
+    std::set<int> waits;  // what is listed
     const auto wait_for = [&](int before) {
-      const Lane lane = step.ops[static_cast<size_t>(before % n)].lane;
-      const auto [at, fresh] = latest.try_emplace(lane, before);
+      const Op& other = step.ops[static_cast<size_t>(before % n)];
+      if (is_completion(other)) {
+        waits.insert(before);
+        return;
+      }
+      const auto [at, fresh] = latest.try_emplace(other.lane, before);
       if (!fresh) at->second = std::max(at->second, before);
     };
     std::set<Place> reads, writes;
@@ -53,9 +65,9 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     for (const Place& place : reads) accesses[place].reads.push_back(position);
     for (const Place& place : writes) accesses[place] = {position, {}};
     if (position < n) continue;
-    for (const auto& [lane, before] : latest) {
+    for (const auto& [lane, before] : latest) waits.insert(before);
+    for (const int before : waits)
       out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
-    }
   }
   return out;
 }

@@ -2,7 +2,10 @@
 // listed. Two ops are ordered if one writes what the other reads or writes, and nothing between them orders them
 // already. Two of one lane too: an op may only start an operation (a collective), and the next one on its lane may not
 // touch what that is at work on. Whoever runs the ops of a lane from end to end has nothing to wait for there. Values
-// in one slot are one thing: writing the second waits for the last reader of the first. Threads: pure.
+// in one slot are one thing: writing the second waits for the last reader of the first.
+// Operations of lanes that only start them may be under way together, so a release there is no job of its lane, which
+// would hold back the next operation until this one is over: it is a completion, and takes effect as soon as all that
+// it waits for is over. Threads: pure.
 #pragma once
 
 #include <vector>
@@ -17,8 +20,15 @@ struct Dependency {
   bool operator==(const Dependency&) const = default;
 };
 
+// Whether ops of the lane only start operations that end later: collectives and messages.
+bool starts_only(Lane lane);
+
+// A release on such a lane.
+bool is_completion(const Op& op);
+
 // Per op, at most one dependency per lane: the latest, which implies the earlier ones, since lanes end in order too.
-// In the first step those of distance 1 are met from the start.
+// Completions are no part of that order, so each is listed. In the first step those of distance 1 are met from the
+// start.
 std::vector<std::vector<Dependency>> dependencies(const Program& step);
 
 }  // namespace herd::program

@@ -15,11 +15,28 @@ struct OpOfRank {
   size_t rank = kNone, op = 0;
 };
 
+// Adds what an op waits for, through completions to what these wait for.
+void add_waits(const Program& step, const std::vector<std::vector<Dependency>>& waits, size_t op,
+               std::vector<size_t>& out) {
+  const size_t n = step.ops.size(), begin = op - op % n;
+  for (const Dependency& d : waits[op % n]) {
+    const size_t back = static_cast<size_t>(d.distance) * n;
+    if (begin < back) continue;
+    const size_t other = begin - back + static_cast<size_t>(d.op);
+    if (is_completion(step.ops[static_cast<size_t>(d.op)]))
+      add_waits(step, waits, other, out);
+    else
+      out.push_back(other);
+  }
+}
+
 // The lanes of one program: its ops by lane, through all repetitions.
 std::vector<std::vector<size_t>> lanes_of(const Program& step, int repetitions) {
   std::map<Lane, std::vector<size_t>> ops;
   const size_t n = step.ops.size();
-  for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) ops[step.ops[i % n].lane].push_back(i);
+  for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) {
+    if (!is_completion(step.ops[i % n])) ops[step.ops[i % n].lane].push_back(i);
+  }
   std::vector<std::vector<size_t>> out;
   for (auto& [lane, all] : ops) out.push_back(std::move(all));
   return out;
@@ -63,13 +80,14 @@ class Clocks {
       rank.over.resize(rank.lanes.size(), 0);
       rank.done.resize(ops, false);
       rank.sends.resize(step->ops.size());
-      rank.clocks.resize(ops * first.num_lanes(), 0);
+      rank.starts.resize(ops * first.num_lanes(), 0);
+      rank.ends.resize(ops * first.num_lanes(), 0);
     }
     match_messages();
     run();
   }
 
-  std::vector<int32_t> of_first() { return std::move(ranks_[0].clocks); }
+  std::vector<int32_t> of_first() { return std::move(ranks_[0].starts); }
 
  private:
   struct Rank {
@@ -79,7 +97,7 @@ class Clocks {
     std::vector<size_t> over = {};     // by lane: how many ops have their clock
     std::vector<bool> done = {};       // by op: it has its clock
     std::vector<OpOfRank> sends = {};  // by op of one repetition: what a receive receives
-    std::vector<int32_t> clocks = {};
+    std::vector<int32_t> starts = {}, ends = {};  // by op, then by lane of the first rank: what is over by then
   };
 
   // The k-th message from one rank to another is the k-th that the other receives from it, in the same repetition.
@@ -106,7 +124,9 @@ class Clocks {
   // Lanes go on in turn, each as far as what its next op waits for has a clock.
   void run() {
     size_t left = 0;
-    for (const Rank& rank : ranks_) left += rank.done.size();
+    for (const Rank& rank : ranks_) {
+      for (const auto& lane : rank.lanes) left += lane.size();
+    }
     while (left > 0) {
       const size_t before = left;
       for (size_t r = 0; r < ranks_.size(); ++r) {
@@ -118,25 +138,31 @@ class Clocks {
     }
   }
 
-  // Gives the lane's next op its clock, unless that has to wait for another's.
+  // Gives the lane's next op its clocks, unless that has to wait for another's.
   bool give_next(size_t r, size_t lane) {
     Rank& rank = ranks_[r];
     const size_t at = rank.over[lane];
     if (at == rank.lanes[lane].size()) return false;
-    const size_t op = rank.lanes[lane][at], n = rank.step->ops.size(), begin = op - op % n;
+    const size_t op = rank.lanes[lane][at];
     std::vector<size_t> waits;
-    if (at > 0) waits.push_back(rank.lanes[lane][at - 1]);
-    for (const Dependency& d : rank.waits[op % n]) {
-      const size_t back = static_cast<size_t>(d.distance) * n;
-      if (begin >= back) waits.push_back(begin - back + static_cast<size_t>(d.op));
-    }
+    add_waits(*rank.step, rank.waits, op, waits);
     for (const size_t other : waits) {
       if (!rank.done[other]) return false;
     }
-    if (const OpOfRank send = sent_to({r, op}); send.rank != kNone && !ranks_[send.rank].done[send.op]) return false;
-    for (const size_t other : waits) {
-      add(op, r, {r, other});
-      add(op, r, sent_to({r, other}));
+    const OpOfRank send = sent_to({r, op});
+    if (send.rank != kNone && !ranks_[send.rank].done[send.op]) return false;
+
+    for (const size_t other : waits) merge(rank.starts, op, rank.ends, other);
+    if (at > 0) {
+      const bool under_way = starts_only(rank.step->ops[op % rank.step->ops.size()].lane);  // it may be, the one before
+      merge(rank.starts, op, under_way ? rank.starts : rank.ends, rank.lanes[lane][at - 1]);
+      merge(rank.ends, op, rank.ends, rank.lanes[lane][at - 1]);  // lanes end in order
+    }
+    merge(rank.ends, op, rank.starts, op);
+    if (send.rank != kNone) merge(rank.ends, op, ranks_[send.rank].ends, send.op);
+    if (r == 0) {
+      int32_t& own = rank.ends[op * first_.num_lanes() + first_.lane(op)];
+      own = std::max(own, first_.place(op) + 1);
     }
     rank.done[op] = true;
     ++rank.over[lane];
@@ -151,16 +177,11 @@ class Clocks {
     return {send.rank, op.op / n * ranks_[send.rank].step->ops.size() + send.op};
   }
 
-  // To the clock of an op of rank r: another that is over, and what was over when that started.
-  void add(size_t op, size_t r, OpOfRank over) {
-    if (over.rank == kNone) return;
+  // What the clock of `other` says is over, `op` has behind it too.
+  void merge(std::vector<int32_t>& clocks, size_t op, const std::vector<int32_t>& others, size_t other) const {
     const size_t lanes = first_.num_lanes();
-    int32_t* clock = ranks_[r].clocks.data() + op * lanes;
-    const int32_t* theirs = ranks_[over.rank].clocks.data() + over.op * lanes;
-    for (size_t lane = 0; lane < lanes; ++lane) clock[lane] = std::max(clock[lane], theirs[lane]);
-    if (over.rank > 0) return;
-    int32_t& own = clock[first_.lane(over.op)];
-    own = std::max(own, first_.place(over.op) + 1);
+    for (size_t lane = 0; lane < lanes; ++lane)
+      clocks[op * lanes + lane] = std::max(clocks[op * lanes + lane], others[other * lanes + lane]);
   }
 
   const OpOrder& first_;
@@ -171,7 +192,7 @@ class Clocks {
 
 OpOrder::OpOrder(const Program& step, int repetitions, std::span<const Program> others)
     : ops_of_(lanes_of(step, repetitions)),
-      lane_of_(step.ops.size()),
+      lane_of_(step.ops.size(), kNoLane),
       place_(step.ops.size() * static_cast<size_t>(repetitions)) {
   for (size_t lane = 0; lane < ops_of_.size(); ++lane) {
     for (size_t place = 0; place < ops_of_[lane].size(); ++place) {
@@ -180,10 +201,25 @@ OpOrder::OpOrder(const Program& step, int repetitions, std::span<const Program> 
       place_[op] = static_cast<int32_t>(place);
     }
   }
+  waits_.resize(place_.size());
+  const auto waits = dependencies(step);
+  for (size_t op = 0; op < waits_.size(); ++op) {
+    if (is_completion(op)) add_waits(step, waits, op, waits_[op]);
+  }
   clocks_ = Clocks(*this, with_peers(step, others), repetitions).of_first();
 }
 
+bool OpOrder::before(size_t earlier, size_t later) const {
+  if (!is_completion(earlier)) return over_at(later, lane(earlier)) > place(earlier);
+  return std::all_of(waits_[earlier].begin(), waits_[earlier].end(), [&](size_t one) { return before(one, later); });
+}
+
 int32_t OpOrder::first_after(size_t op, size_t lane) const {
+  if (is_completion(op)) {
+    int32_t last = 0;
+    for (const size_t one : waits_[op]) last = std::max(last, first_after(one, lane));
+    return last;
+  }
   const auto after = std::partition_point(ops_of_[lane].begin(), ops_of_[lane].end(),
                                           [&](size_t other) { return !before(op, other); });
   return static_cast<int32_t>(after - ops_of_[lane].begin());

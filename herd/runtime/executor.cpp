@@ -8,6 +8,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/program/program_names.h"
+#include "herd/runtime/completion_internal.h"
 
 namespace herd::runtime {
 namespace {
@@ -89,17 +90,21 @@ struct Executor::State {
     std::shared_ptr<std::atomic<double>> begin_us;  // of that run; its lane may still be about to write it
   };
   struct Queue {
-    std::unique_ptr<Lane> lane;
+    std::unique_ptr<Lane> lane;  // null for completions
     std::vector<int> ops;
     size_t next = 0;
   };
+  using QueueName = std::pair<program::Lane, bool>;  // of the ops of a lane, or of its completions
+  static constexpr QueueName kCompute = {program::Lane::kCompute, false};
 
   program::Program program;
   OpListener listener;
   std::mutex own_mutex;
   std::optional<Error> own_error;  // the first that an op of this rank threw
   std::vector<Slot> slots;
-  std::map<program::Lane, Queue> queues;
+  std::map<QueueName, Queue> queues;
+  std::mutex completions_mutex;
+  std::vector<std::shared_ptr<Completion>> completions;  // that may not have taken effect yet
   Clock::time_point origin = Clock::now();
   int64_t runs = 0;
   double waited_us = 0;
@@ -126,7 +131,26 @@ struct Executor::State {
     return events;
   }
 
+  // Lets every release take effect that can.
+  void complete() {
+    const std::lock_guard lock(completions_mutex);
+    std::erase_if(completions, [](const auto& completion) { return completion->done(); });
+  }
+
+  void hand_over_completion(int index, Queue& queue, int64_t step) {
+    Slot& slot = slots[index];
+    const program::Op& op = program.ops[index];
+    Job job = [&slot, &op, step]() -> EventPtr { return slot.binding(op, step); };
+    const auto completion = std::make_shared<Completion>(events_before(slot), std::move(job));
+    slot.event = completion;
+    slot.handed_over = runs;
+    queue.next++;
+    const std::lock_guard lock(completions_mutex);
+    if (!completion->done()) completions.push_back(completion);
+  }
+
   void hand_over(int index, Queue& queue, int64_t step) {
+    if (!queue.lane) return hand_over_completion(index, queue, step);
     Slot& slot = slots[index];
     const program::Op& op = program.ops[index];
     const std::string where = place_of(program, op, step);
@@ -137,6 +161,7 @@ struct Executor::State {
       const double begun = now_us();
       begin->store(begun);
       if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
+      complete();
       listener.began(where);
       try {
         const EventPtr rest = slot.binding(op, step);
@@ -176,8 +201,8 @@ struct Executor::State {
   void advance_others(int64_t step) {
     for (bool moved = true; moved;) {
       moved = false;
-      for (auto& [lane, queue] : queues) {
-        if (lane == program::Lane::kCompute) continue;
+      for (auto& [name, queue] : queues) {
+        if (name == kCompute) continue;
         while (queue.next < queue.ops.size() && submittable(slots[queue.ops[queue.next]])) {
           hand_over(queue.ops[queue.next], queue, step);
           moved = true;
@@ -187,6 +212,13 @@ struct Executor::State {
   }
 
   void run(int64_t step);
+
+  void drain() {
+    for (auto& [name, queue] : queues) {
+      if (queue.lane) queue.lane->drain();
+    }
+    complete();
+  }
 
   double now_us() const { return microseconds(Clock::now() - origin); }
 };
@@ -203,15 +235,14 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
     HERD_CHECK(binding != bindings.end(), "no binding for " + herd::program::describe(state_->program, ops[i]));
     state_->slots[i].after = after[i];
     state_->slots[i].binding = binding->second;
-    auto& queue = state_->queues[ops[i].lane];
-    if (!queue.lane) queue.lane = lanes(ops[i].lane);
+    const bool completion = program::is_completion(ops[i]);
+    auto& queue = state_->queues[{ops[i].lane, completion}];
+    if (!queue.lane && !completion) queue.lane = lanes(ops[i].lane);
     queue.ops.push_back(static_cast<int>(i));
   }
 }
 
-Executor::~Executor() {
-  for (auto& [lane, queue] : state_->queues) queue.lane->drain();
-}
+Executor::~Executor() { state_->drain(); }
 
 void Executor::run(int64_t step) {
   try {
@@ -227,7 +258,7 @@ void Executor::State::run(int64_t step) {
   for (auto& [lane, queue] : s.queues) queue.next = 0;
   s.waited_us = 0;
   s.advance_others(step);
-  if (auto compute = s.queues.find(program::Lane::kCompute); compute != s.queues.end()) {
+  if (auto compute = s.queues.find(kCompute); compute != s.queues.end()) {
     State::Queue& queue = compute->second;
     while (queue.next < queue.ops.size()) {
       const int index = queue.ops[queue.next];
@@ -245,7 +276,7 @@ void Executor::State::run(int64_t step) {
 }
 
 void Executor::drain() {
-  for (auto& [lane, queue] : state_->queues) queue.lane->drain();
+  state_->drain();
   state_->throw_first_failure();
 }
 
@@ -254,10 +285,13 @@ double Executor::waited_us() const { return state_->waited_us; }
 
 std::vector<OpTime> Executor::times() const {
   std::vector<OpTime> times;
-  for (size_t i = 0; i < state_->slots.size(); ++i)
-    if (const State::Slot& slot = state_->slots[i]; slot.event && slot.event->done())
-      times.push_back(
-          {static_cast<int>(i), slot.begin_us->load(), microseconds(slot.event->ended_at() - state_->origin)});
+  for (size_t i = 0; i < state_->slots.size(); ++i) {
+    const State::Slot& slot = state_->slots[i];
+    if (!slot.event || !slot.event->done()) continue;
+    const double end_us = microseconds(slot.event->ended_at() - state_->origin);
+    const bool completion = program::is_completion(state_->program.ops[i]);
+    times.push_back({static_cast<int>(i), completion ? end_us : slot.begin_us->load(), end_us});
+  }
   return times;
 }
 

@@ -2,6 +2,8 @@
 // (program/op_dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its
 // binding.
 //
+// A release among operations that a lane only starts is no job of the lane (program::is_completion): it takes effect as
+// soon as what it waits for is over, and no op starts before the releases that can take effect have.
 // Lanes advance at the boundaries of compute ops: an op is handed to its lane as soon as everything it depends on has
 // been handed to one. On return from run() every op of the step has been handed over and the compute lane is done;
 // other lanes may still work, and hazards carry over into the next step.

@@ -28,13 +28,18 @@ uint64_t mix_all(uint64_t seed, const Numbers& numbers) {
 struct Rank {
   const Program* step;
   std::vector<std::vector<Dependency>> waits;
-  std::map<Lane, std::vector<int>> lanes;
-  std::map<Lane, size_t> heads;
+  std::map<int, std::vector<int>> lanes;  // completions are each on one of their own
+  std::map<int, size_t> heads;
   std::vector<bool> done;
   std::map<std::pair<int, Value>, std::optional<Numbers>> memory;  // by slot, or by value
   std::map<Value, int> shard;                                      // of g.shard and the like: which part it is
 
   const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
+  int lane(int position) const {
+    constexpr int kLanes = 256;
+    return is_completion(op(position)) ? kLanes + position % static_cast<int>(step->ops.size())
+                                       : static_cast<int>(op(position).lane);
+  }
   std::set<Value> live;
   std::optional<Numbers>& at(const Value& value) {
     const int slot = step->values.at(value).slot;
@@ -86,7 +91,7 @@ class Interpreter {
                 .live = {}};
       const int total = steps * static_cast<int>(program.ops.size());
       rank.done.assign(static_cast<size_t>(total), false);
-      for (int p = 0; p < total; ++p) rank.lanes[rank.op(p).lane].push_back(p);
+      for (int p = 0; p < total; ++p) rank.lanes[rank.lane(p)].push_back(p);
       for (const auto& [lane, positions] : rank.lanes) rank.heads[lane] = 0;
       for (const auto& [value, info] : program.values) {
         if (!info.persistent || (value.kind != ValueKind::kWeight && value.kind != ValueKind::kState)) continue;
@@ -103,7 +108,7 @@ class Interpreter {
 
   Result run() {
     while (failure_.empty()) {
-      std::vector<std::pair<int, Lane>> heads;
+      std::vector<std::pair<int, int>> heads;
       for (int r = 0; r < static_cast<int>(ranks_.size()); ++r) {
         for (const auto& [lane, positions] : ranks_[static_cast<size_t>(r)].lanes) heads.emplace_back(r, lane);
       }
@@ -137,7 +142,7 @@ class Interpreter {
     return held.value_or(Numbers(1));
   }
 
-  bool try_run(int r, Lane lane) {
+  bool try_run(int r, int lane) {
     Rank& rank = ranks_[static_cast<size_t>(r)];
     const auto& positions = rank.lanes[lane];
     if (rank.heads[lane] >= positions.size()) return false;
@@ -167,7 +172,7 @@ class Interpreter {
 
   void finish(Rank& rank, int position) {
     rank.done[static_cast<size_t>(position)] = true;
-    ++rank.heads[rank.op(position).lane];
+    ++rank.heads[rank.lane(position)];
   }
 
   bool meet(int r, int position) {

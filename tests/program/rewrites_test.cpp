@@ -75,9 +75,9 @@ TEST(Placements, ChangeAlongOneAxis_AndAnAxisOfOneRankCutsNothing) {
 TEST(Dependencies, AreTheHazards_AcrossTheEndOfTheLoop_AndWithinALane) {
   const auto waits = dependencies(gather_before_use());
   using Waits = std::vector<Dependency>;
-  EXPECT_EQ(waits[0], (Waits{{1, 1}, {0, 1}}));  // may not overwrite w0 before the last step has used it
+  EXPECT_EQ(waits[0], (Waits{{0, 1}, {1, 1}}));  // may not overwrite w0 before the last step has used it
   EXPECT_EQ(waits[1], (Waits{{0, 0}}));
-  EXPECT_EQ(waits[2], (Waits{{3, 1}, {2, 1}}));
+  EXPECT_EQ(waits[2], (Waits{{2, 1}, {3, 1}}));
   EXPECT_EQ(waits[3], (Waits{{2, 0}}));
 }
 
@@ -86,8 +86,26 @@ TEST(Dependencies, HoldBetweenValuesOfOneSlot) {
   step.values[weight(0)].slot = step.values[weight(1)].slot = 4;
   const auto waits = dependencies(step);
   using Waits = std::vector<Dependency>;
-  EXPECT_EQ(waits[0], (Waits{{3, 1}, {2, 1}}));  // w1 of the step before stands in the slot
-  EXPECT_EQ(waits[2], (Waits{{1, 0}, {0, 0}}));
+  EXPECT_EQ(waits[0], (Waits{{2, 1}, {3, 1}}));  // w1 of the step before stands in the slot
+  EXPECT_EQ(waits[2], (Waits{{0, 0}, {1, 0}}));
+}
+
+// The step that writes them again waits for both releases: neither is over because the other is.
+TEST(Dependencies, ListEveryRelease_AmongOperationsThatALaneOnlyStarts) {
+  Program step;
+  const Value a = activation(0, 0), b = activation(1, 0);
+  for (const Value& value : {a, b}) step.values[value] = {.bytes = 8};
+  step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {}, {a, b}));
+  step.ops.push_back(op(OpKind::kSend, Lane::kPeerOut, {a}, {}));
+  step.ops.push_back(op(OpKind::kSend, Lane::kPeerOut, {b}, {}));
+  step = add_releases(std::move(step));
+  ASSERT_EQ(step.ops.size(), 5u);
+  EXPECT_TRUE(is_completion(step.ops[2]) && is_completion(step.ops[4]));
+  using Waits = std::vector<Dependency>;
+  EXPECT_EQ(dependencies(step)[0], (Waits{{2, 1}, {4, 1}}));
+  for (Op& one : step.ops) one.lane = Lane::kCompute;
+  EXPECT_FALSE(is_completion(step.ops[2]));
+  EXPECT_EQ(dependencies(step)[0], (Waits{{4, 1}}));
 }
 
 TEST(Lifetimes, EndAfterTheLastReadBeforeTheNextWrite) {

@@ -140,6 +140,70 @@ TEST(Executor, WaitsForTheEndOfAnOperationOfTheSameLane_WhereBothTouchOneValue) 
   }
 }
 
+// Two reduces on groups of their own, each released when it is over. The first is slow: the second must not wait for its
+// release, nor may the release of the second wait for the first lane job, and the buffer of the first is not written
+// again before its release.
+TEST(Executor, StartsTheNextOperation_BeforeTheReleaseOfTheOneBefore) {
+  Program p;
+  auto add = [&](OpKind kind, herd::program::Lane lane, std::vector<Value> reads, std::vector<Value> writes) {
+    Op op;
+    op.kind = kind, op.lane = lane, op.reads = reads, op.writes = writes;
+    p.ops.push_back(op);
+  };
+  using L = herd::program::Lane;
+  for (const int g : {0, 1}) {
+    add(OpKind::kLoad, L::kCompute, {}, {gradient(g)});
+    add(OpKind::kAllReduce, L::kReduce, {gradient(g)}, {weight(g)});
+    add(OpKind::kRelease, L::kReduce, {}, {gradient(g)});
+  }
+  std::mutex mutex;
+  std::vector<std::string> seen;
+  const auto note = [&](const std::string& what, const Op& op) {
+    const std::lock_guard lock(mutex);
+    const Value& value = op.kind == OpKind::kAllReduce ? op.reads[0] : op.writes[0];
+    seen.push_back(what + std::to_string(value.index));
+  };
+  std::promise<void> second_started;
+  const auto started = second_started.get_future().share();
+  std::map<int, std::unique_ptr<Lane>> networks;
+  for (const int g : {0, 1}) networks[g] = thread_lane("network" + std::to_string(g));
+  BindingTable table;
+  table[OpKind::kLoad] = [&](const Op& op, int64_t) -> EventPtr {
+    note("load", op);
+    return nullptr;
+  };
+  table[OpKind::kAllReduce] = [&](const Op& op, int64_t step) -> EventPtr {
+    const int g = op.reads[0].index;
+    note("start", op);
+    if (g == 1 && step == 0) second_started.set_value();
+    return networks[g]->submit({}, [&, g, op]() -> EventPtr {
+      EXPECT_EQ(started.wait_for(std::chrono::seconds(60)), std::future_status::ready) << "it waits for the first";
+      if (g == 0) std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      note("end", op);
+      return nullptr;
+    });
+  };
+  table[OpKind::kRelease] = [&](const Op& op, int64_t) -> EventPtr {
+    note("release", op);
+    return nullptr;
+  };
+  Executor executor(p, table);
+  for (int64_t step = 0; step < 2; ++step) executor.run(step);
+  executor.drain();
+  ASSERT_EQ(seen.size(), 16u);
+  const auto at = [&](const std::string& what, int occurrence) {
+    for (size_t i = 0; i < seen.size(); ++i) {
+      if (seen[i] == what && occurrence-- == 0) return i;
+    }
+    return seen.size();
+  };
+  for (const int step : {0, 1}) {
+    for (const std::string g : {"0", "1"}) EXPECT_LT(at("end" + g, step), at("release" + g, step));
+  }
+  EXPECT_LT(at("start1", 0), at("release0", 0));
+  EXPECT_LT(at("release0", 0), at("load0", 1)) << "written again before it was released";
+}
+
 TEST(Executor, RecordsWhenAnOperationEnded_ThoughNobodyLooked) {
   Recorder recorder;
   recorder.reduce_ms = 5;

@@ -1,0 +1,47 @@
+#include "herd/runtime/completion_internal.h"
+
+#include <algorithm>
+
+namespace herd::runtime {
+
+bool Completion::done() const {
+  const std::lock_guard lock(mutex_);
+  if (!job_) return true;
+  if (!std::all_of(after_.begin(), after_.end(), [](const EventPtr& event) { return event->done(); })) return false;
+  try {
+    for (const EventPtr& event : after_) {
+      event->wait();  // throws what the event has failed with
+      ended_at_ = std::max(ended_at_, event->ended_at());
+    }
+    job_();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  job_ = nullptr;
+  after_.clear();
+  return true;
+}
+
+void Completion::wait() {
+  for (const EventPtr& event : after()) {
+    try {
+      event->wait();
+    } catch (...) {  // done() meets it again
+    }
+  }
+  done();
+  const std::lock_guard lock(mutex_);
+  if (error_) std::rethrow_exception(error_);
+}
+
+Clock::time_point Completion::ended_at() const {
+  const std::lock_guard lock(mutex_);
+  return ended_at_;
+}
+
+std::vector<EventPtr> Completion::after() const {
+  const std::lock_guard lock(mutex_);
+  return after_;
+}
+
+}  // namespace herd::runtime
