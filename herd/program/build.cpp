@@ -48,8 +48,7 @@ class PlainStep {
       const spec::BlockShape& block = model_.blocks[static_cast<size_t>(b)];
       step.values[activation(b, 0)] = {.bytes = block.input_bytes};
       if (b > first_) step.values[activation_gradient(b, 0)] = {.bytes = block.input_bytes};
-      if (b >= first_ && b + 1 < step.num_blocks)
-        step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
+      if (b >= first_ && b + 1 < step.num_blocks) step.values[graph(b, 0)] = {.bytes = block.graph_bytes};
       const bool is_last = b + 1 == step.num_blocks;
       if (block.forward.scratch_bytes > 0)
         step.scratch[{is_last ? OpKind::kLoss : OpKind::kForward, b}] = block.forward.scratch_bytes;

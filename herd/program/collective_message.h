@@ -9,9 +9,9 @@ namespace herd::program {
 // reduction adds to in its shards is no part of it.
 int64_t message_bytes(const Program& step, const Op& op);
 
-// A value of this kind that is whole along every axis, on the device.
+// A value of this kind that is whole along every axis, plain, on the device.
 inline bool is_whole(const Value& value, ValueKind kind) {
-  return value.kind == kind && value.placement.is_whole() && value.tier == Tier::kDevice;
+  return value == Value{kind, value.index, value.micro_batch};
 }
 
 // What a block hands on, or its gradient.

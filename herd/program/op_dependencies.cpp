@@ -41,7 +41,7 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   for (int position = 0; position < 2 * n; ++position) {
     const Op& op = step.ops[static_cast<size_t>(position % n)];
     std::map<Lane, int> latest;  // of each lane
-    std::set<int> waits;  // what is listed
+    std::set<int> waits;         // what is listed
     const auto wait_for = [&](int before) {
       const Op& other = step.ops[static_cast<size_t>(before % n)];
       if (is_completion(other)) {
@@ -66,8 +66,7 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     for (const Place& place : writes) accesses[place] = {position, {}};
     if (position < n) continue;
     for (const auto& [lane, before] : latest) waits.insert(before);
-    for (const int before : waits)
-      out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
+    for (const int before : waits) out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
   }
   return out;
 }

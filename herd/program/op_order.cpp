@@ -94,9 +94,9 @@ class Clocks {
     const Program* step;
     std::vector<std::vector<Dependency>> waits;
     std::vector<std::vector<size_t>> lanes;
-    std::vector<size_t> over = {};     // by lane: how many ops have their clock
-    std::vector<bool> done = {};       // by op: it has its clock
-    std::vector<OpOfRank> sends = {};  // by op of one repetition: what a receive receives
+    std::vector<size_t> over = {};                // by lane: how many ops have their clock
+    std::vector<bool> done = {};                  // by op: it has its clock
+    std::vector<OpOfRank> sends = {};             // by op of one repetition: what a receive receives
     std::vector<int32_t> starts = {}, ends = {};  // by op, then by lane of the first rank: what is over by then
   };
 

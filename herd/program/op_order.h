@@ -26,7 +26,7 @@ class OpOrder {
   // wait for each other in a circle.
   OpOrder(const Program& step, int repetitions, std::span<const Program> others = {});
 
-  size_t num_lanes() const { return ops_of_.size(); }  // that the rank uses
+  size_t num_lanes() const { return ops_of_.size(); }                             // that the rank uses
   size_t lane(size_t op) const { return lane_of_[op % lane_of_.size()]; }         // REQUIRES no completion
   int32_t place(size_t op) const { return place_[op]; }                           // on its lane, from 0; likewise
   const std::vector<size_t>& ops_of(size_t lane) const { return ops_of_[lane]; }  // by place

@@ -14,8 +14,9 @@
 // may read it; the gradients of its readers add up as those of weights do.
 //
 // A value is one buffer of a rank: what of (kind, index, micro-batch), how it lies on each axis of the mesh
-// (placement.h), and in which tier of memory. Collectives alone change the placement, along their axis: all-reduce
-// partial -> whole, reduce-scatter partial -> shard, all-gather shard -> whole. Fetch and evict alone change the tier.
+// (placement.h), how its numbers are written, and in which tier of memory. Collectives alone change the placement,
+// along their axis: all-reduce partial -> whole, reduce-scatter partial -> shard, all-gather shard -> whole. Encode and
+// decode alone change the codec, fetch and evict the tier.
 // A gradient is summed where it lies: which contributions it has is no part of its placement, and the verifier follows
 // it. What the model itself cuts (weights of tensor-parallel blocks) is a group of the rank's own.
 //
@@ -56,6 +57,8 @@ enum class OpKind : uint8_t {
   kFetch,    // host -> device
   kEvict,    // device -> host
   kRelease,  // the value holds nothing from here on; written by lifetimes.h only
+  kEncode,   // plain -> another codec
+  kDecode,   // another codec -> plain
 };
 
 enum class Lane : uint8_t {
@@ -86,6 +89,8 @@ enum class ValueKind : uint8_t {
   kPending,             // pending<block>.<micro-batch>: what the gradients of a block's weights are made of
 };
 
+// How numbers are written: plain, as the model computes with them, or shorter, to be moved.
+enum class Codec : uint8_t { kPlain, kBf16 };
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
 struct Value {
@@ -93,6 +98,7 @@ struct Value {
   int index = 0;         // group or block
   int micro_batch = -1;  // -1 = none
   Placement placement = {};
+  Codec codec = Codec::kPlain;
   Tier tier = Tier::kDevice;
   auto operator<=>(const Value&) const = default;
 };

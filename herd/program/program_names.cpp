@@ -7,10 +7,12 @@ namespace herd::program {
 namespace {
 
 constexpr std::string_view kOps[] = {
-    "load", "forward", "loss", "recompute", "backward", "backward_weight", "all_gather", "all_reduce", "reduce_scatter",
-    "norm", "clip",    "step", "send",      "receive",  "fetch",           "evict",      "release"};
+    "load",           "forward", "loss",  "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
+    "reduce_scatter", "norm",    "clip",  "step",      "send",     "receive",         "fetch",      "evict",
+    "release",        "encode",  "decode"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
+constexpr std::string_view kCodecs[] = {"plain", "bf16"};
 constexpr std::string_view kTiers[] = {"device", "host", "nvme"};
 
 struct ValueSpelling {
@@ -76,6 +78,7 @@ void append(std::string& out, const std::string& word) { out += (out.empty() ? "
 
 std::string_view op_name(OpKind kind) { return kOps[static_cast<size_t>(kind)]; }
 std::string_view lane_name(Lane lane) { return kLanes[static_cast<size_t>(lane)]; }
+std::string_view codec_name(Codec codec) { return kCodecs[static_cast<size_t>(codec)]; }
 std::string_view tier_name(Tier tier) { return kTiers[static_cast<size_t>(tier)]; }
 std::string_view kind_name(ValueKind kind) { return kValues[static_cast<size_t>(kind)].plural; }
 
@@ -88,6 +91,7 @@ std::string value_name(const Mesh& mesh, const Value& value) {
     if (value.placement.is_shard(axis)) text += ".shard(" + axis_name(mesh, axis) + ")";
     if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
   }
+  if (value.codec != Codec::kPlain) text += "." + std::string(codec_name(value.codec));
   return value.tier == usual_tier(value.kind) ? text : text + "." + std::string(tier_name(value.tier));
 }
 
@@ -133,8 +137,9 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     if (suffix->name == "shard" || suffix->name == "partial") {
       const int axis = mesh.find(suffix->axis);
       if (axis == kNoAxis || axis >= kMostAxes) return std::nullopt;
-      value.placement =
-          suffix->name == "shard" ? value.placement.shard_on(axis) : value.placement.partial_on(axis);
+      value.placement = suffix->name == "shard" ? value.placement.shard_on(axis) : value.placement.partial_on(axis);
+    } else if (const auto codec = find<Codec>(kCodecs, suffix->name)) {
+      value.codec = *codec;
     } else if (const auto tier = parse_tier(suffix->name)) {
       value.tier = *tier;
     } else {
@@ -154,7 +159,8 @@ std::string subject(const Program& step, const Op& op) {
   } else if (op.block < 0) {  // the groups, wherever and however they lie: "w7"
     for (const Value& value : op.writes) {
       if (value.kind == ValueKind::kState) continue;
-      append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, {}, usual_tier(value.kind)}));
+      append(out, value_name(step.mesh, {value.kind, value.index, value.micro_batch, kWhole, Codec::kPlain,
+                                         usual_tier(value.kind)}));
     }
   }
   if (op.axis != kNoAxis) append(out, "on " + axis_name(step.mesh, op.axis));
@@ -181,7 +187,7 @@ std::string rank_name(const Program& step) {
 
 namespace {
 Value value_of(ValueKind kind, int index, int micro_batch, Placement placement = kWhole) {
-  return {kind, index, micro_batch, placement, usual_tier(kind)};
+  return {kind, index, micro_batch, placement, Codec::kPlain, usual_tier(kind)};
 }
 }  // namespace
 
@@ -201,6 +207,11 @@ Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
 
 Value placed(Value value, Placement placement) {
   value.placement = placement;
+  return value;
+}
+
+Value in_codec(Value value, Codec codec) {
+  value.codec = codec;
   return value;
 }
 

@@ -12,10 +12,11 @@ namespace herd::program {
 std::string_view op_name(OpKind kind);       // "forward"
 std::string_view lane_name(Lane lane);       // "compute"
 std::string_view tier_name(Tier tier);       // "device"
+std::string_view codec_name(Codec codec);    // "bf16"
 std::string_view kind_name(ValueKind kind);  // "weights", for tables and charts
 
-// "w7", "w7.shard(dp)", "x3.0.partial(tp)", "w7.shard(dp).host", "factor". The tier is left out where values of the kind
-// usually are: on the host for losses, norms and the factor, else on the device.
+// "w7", "w7.shard(dp)", "x3.0.partial(tp)", "g7.bf16", "w7.shard(dp).host", "factor". The tier is left out where values
+// of the kind usually are: on the host for losses, norms and the factor, else on the device.
 std::string value_name(const Mesh& mesh, const Value& value);
 
 // Nothing if the text names none.
@@ -47,8 +48,9 @@ Value loss(int micro_batch);
 Value norm(int group);
 Value factor();
 
-// The same value, placed otherwise, or in another tier.
+// The same value, placed otherwise, written otherwise, or in another tier.
 Value placed(Value value, Placement placement);
+Value in_codec(Value value, Codec codec);
 Value in_tier(Value value, Tier tier);
 
 }  // namespace herd::program

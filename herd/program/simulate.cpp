@@ -71,6 +71,8 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
       return Work{pass_work({}, bytes, machine)};
     case OpKind::kFetch:
     case OpKind::kEvict:
+    case OpKind::kEncode:
+    case OpKind::kDecode:
       return Work{pass_work({}, bytes, machine)};
     case OpKind::kLoad:
     case OpKind::kClip:

@@ -88,7 +88,7 @@ class Assignment {
 
   void give_own() {
     for (auto& [value, info] : step_.values) {
-      if (is_whole(value, ValueKind::kGradient) && on_device(value) && !pooled(value))
+      if (value.kind == ValueKind::kGradient && value.placement.is_whole() && on_device(value) && !pooled(value))
         info.slot = next_slot_++;
     }
   }

@@ -32,6 +32,7 @@ class LocalOp {
   LocalOp(const Model& model, OpContext& context) : model_(model), c_(context) {}
 
   std::vector<Symbol> run() {
+    check_plain();
     switch (c_.op.kind) {
       case OpKind::kLoad:
         return work(0, 0);
@@ -51,6 +52,8 @@ class LocalOp {
         return step();
       case OpKind::kFetch:
       case OpKind::kEvict:
+      case OpKind::kEncode:
+      case OpKind::kDecode:
         return copies();
       default:
         return {};
@@ -151,8 +154,7 @@ class LocalOp {
           wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(c_.step));
         }
-        if (symbol.shards != 1 || !is_whole(op.reads[i], kind))
-          wrong("needs whole weights, not " + name(op.reads[i]));
+        if (symbol.shards != 1 || !is_whole(op.reads[i], kind)) wrong("needs whole weights, not " + name(op.reads[i]));
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
@@ -232,8 +234,7 @@ class LocalOp {
         wrong("adds to " + name(value) + ", which holds " + blocks_text(held.atoms) + " of step " +
               std::to_string(held.version));
       for (const Atom& atom : held.atoms) {
-        if (!symbol.atoms.insert(atom).second)
-          wrong("adds " + blocks_text({atom}) + " to " + name(value) + " twice");
+        if (!symbol.atoms.insert(atom).second) wrong("adds " + blocks_text({atom}) + " to " + name(value) + " twice");
       }
     }
     return symbol;
@@ -268,8 +269,7 @@ class LocalOp {
       wrong("reads " + name(value) + " with " + std::to_string(symbol.atoms.size()) + " of " +
             std::to_string(all.size()) + " contributions: without " + blocks_text(missing));
     }
-    if (!surplus.empty())
-      wrong("reads " + name(value) + " with what does not belong to it: " + blocks_text(surplus));
+    if (!surplus.empty()) wrong("reads " + name(value) + " with what does not belong to it: " + blocks_text(surplus));
   }
 
   // One norm per gradient, or one of all of them.
@@ -289,8 +289,7 @@ class LocalOp {
       check_complete(c_.op.reads[i], c_.reads[i]);
       const int part = model_.part_of(c_.reads[i].index, c_.rank);
       const Atom atom = {c_.reads[i].index, c_.reads[i].shard, c_.reads[i].shards, part};
-      if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second)
-        wrong("counts " + name(c_.op.reads[i]) + " twice");
+      if (!out[out.size() == 1 ? 0 : i].atoms.insert(atom).second) wrong("counts " + name(c_.op.reads[i]) + " twice");
     }
     return out;
   }
@@ -364,15 +363,37 @@ class LocalOp {
     return out;
   }
 
+  // Nothing computes with numbers that are written otherwise than the model's.
+  void check_plain() {
+    if (c_.op.kind == OpKind::kEncode || c_.op.kind == OpKind::kDecode || c_.op.kind == OpKind::kFetch ||
+        c_.op.kind == OpKind::kEvict)
+      return;
+    for (const auto* side : {&c_.op.reads, &c_.op.writes}) {
+      for (const Value& value : *side) {
+        if (value.codec != Codec::kPlain) wrong("works on " + name(value) + ", which is encoded");
+      }
+    }
+  }
+
+  // Fetch, evict, encode and decode each change one thing, in their direction.
+  bool is_copy(const Value& from, const Value& to) const {
+    switch (c_.op.kind) {
+      case OpKind::kFetch:
+        return in_tier(from, to.tier) == to && from.tier != Tier::kDevice && to.tier == Tier::kDevice;
+      case OpKind::kEvict:
+        return in_tier(from, to.tier) == to && from.tier == Tier::kDevice && to.tier != Tier::kDevice;
+      case OpKind::kEncode:
+        return in_codec(from, to.codec) == to && from.codec == Codec::kPlain && to.codec != Codec::kPlain;
+      default:
+        return in_codec(from, to.codec) == to && from.codec != Codec::kPlain && to.codec == Codec::kPlain;
+    }
+  }
+
   std::vector<Symbol> copies() {
     std::vector<Symbol> out(c_.op.writes.size());
     if (c_.op.reads.size() != c_.op.writes.size()) wrong("must copy each value it reads to one that it writes");
     for (size_t i = 0; i < std::min(out.size(), c_.reads.size()); ++i) {
-      const Value &from = c_.op.reads[i], &to = c_.op.writes[i];
-      const bool in = c_.op.kind == OpKind::kFetch;
-      const bool moves = in ? to.tier == Tier::kDevice && from.tier != Tier::kDevice
-                            : from.tier == Tier::kDevice && to.tier != Tier::kDevice;
-      if (in_tier(from, to.tier) != to || !moves)
+      if (!is_copy(c_.op.reads[i], c_.op.writes[i]))
         wrong("copies " + name(c_.op.reads[i]) + " to " + name(c_.op.writes[i]));
       out[i] = c_.reads[i];
     }
@@ -406,8 +427,7 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
   }
   const Value &from = op.reads[0], &to = op.writes[0];
   const std::string name = value_name(mesh, from);
-  const Placement becomes =
-      scatter ? from.placement.shard_on(op.axis) : from.placement.whole_on(op.axis);
+  const Placement becomes = scatter ? from.placement.shard_on(op.axis) : from.placement.whole_on(op.axis);
   const bool fits = gather ? from.placement.is_shard(op.axis) : from.placement.is_partial(op.axis);
   if (!fits || to != placed(from, becomes)) wrong.push_back("turns " + name + " into " + value_name(mesh, to));
   const Symbol& first = contexts[0].reads[0];

@@ -324,9 +324,9 @@ class Machine {
           if (op.kind != OpKind::kAllGather) other->second.symbol.version = kSpoiled;
           ++other;
         } else if (in_slot) {
-          find_at(rank, position,
-                  "writes " + name(value) + " to slot " + std::to_string(slot) + " while it holds " +
-                      name(other->first));
+          find_at(
+              rank, position,
+              "writes " + name(value) + " to slot " + std::to_string(slot) + " while it holds " + name(other->first));
           other = state.memory.erase(other);
         } else {
           ++other;

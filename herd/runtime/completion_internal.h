@@ -14,7 +14,7 @@ class Completion final : public Event {
   // `job` must not wait for this completion, and starts nothing that ends later: it returns null.
   Completion(std::vector<EventPtr> after, Job job) : after_(std::move(after)), job_(std::move(job)) {}
   bool done() const override;
-  void wait() override;  // rethrows what the job, or one of the events, threw
+  void wait() override;                         // rethrows what the job, or one of the events, threw
   Clock::time_point ended_at() const override;  // when the last of the events was
 
  private:

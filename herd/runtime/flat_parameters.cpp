@@ -17,6 +17,7 @@
 namespace herd::runtime {
 namespace {
 
+using program::Codec;
 using program::Value;
 using program::ValueKind;
 
@@ -61,12 +62,15 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   const int axis = program::shard_axis(step);
   shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
   shard_placement_ = program::kWhole.shard_on(axis);
-  lay_out(step, ValueKind::kWeight, weights_);
-  lay_out(step, ValueKind::kGradient, gradients_);
+  lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
+  lay_out(step, ValueKind::kGradient, Codec::kPlain, gradients_);
+  lay_out(step, ValueKind::kGradient, Codec::kBf16, encoded_gradients_);
   std::optional<Communicator> alike = ranks_of_equal_size(comm);
   Communicator& peers = alike ? *alike : comm;
-  allocate(weights_, ValueKind::kWeight, peers.size() > 1 && shards_ > 1, peers);
-  allocate(gradients_, ValueKind::kGradient, peers.size() > 1, peers);
+  const nn::ParameterGroup& one = *groups_.front();
+  allocate(weights_, ValueKind::kWeight, one.dtype(), peers.size() > 1 && shards_ > 1, peers);
+  allocate(gradients_, ValueKind::kGradient, one.gradient_dtype(), peers.size() > 1, peers);
+  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, encoded_gradients_.elements > 0, peers);
   lay_out_host(step, ValueKind::kWeight, host_weights_);
   lay_out_host(step, ValueKind::kGradient, host_gradients_);
 
@@ -91,9 +95,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   }
   find_copies(comm);
   const MemoryLabelGuard label(MemoryLabel::kStates);
-  const bool states_on_host = std::any_of(step.values.begin(), step.values.end(), [](const auto& entry) {
-    return on_host(entry.first, ValueKind::kState);
-  });
+  const bool states_on_host = std::any_of(step.values.begin(), step.values.end(),
+                                          [](const auto& entry) { return on_host(entry.first, ValueKind::kState); });
   const auto zeros = [&](at::ScalarType type) {
     return states_on_host ? host_zeros(state_offsets_.back(), type) : at::zeros({state_offsets_.back()}, type);
   };
@@ -115,8 +118,11 @@ FlatParameters::~FlatParameters() {
 }
 
 // Wholes that stay, in the order of groups; then shards; then the buffers of the pool.
-void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Region& region) {
-  const int64_t element = element_of(*groups_.front(), kind);
+void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Codec codec, Region& region) {
+  const int64_t element = codec == Codec::kBf16 ? 2 : element_of(*groups_.front(), kind);
+  const auto is_here = [&](const Value& value) {
+    return value.kind == kind && value.codec == codec && value.tier == program::Tier::kDevice;
+  };
   const auto take = [&](int64_t bytes) {
     const int64_t begin = region.elements;
     region.elements += (bytes + kLineBytes - 1) / kLineBytes * kLineBytes / element;
@@ -124,8 +130,8 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   };
   std::map<int, int64_t> pool;  // slot -> bytes
   for (const auto& [value, info] : step.values) {
-    if (!is_whole(value, kind)) continue;
-    const int64_t bytes = bytes_of(group(value.index), kind);
+    if (!is_here(value) || !value.placement.is_whole()) continue;
+    const int64_t bytes = group(value.index).elements() * element;
     HERD_CHECK(info.bytes >= bytes && info.bytes % element == 0,
                program::value_name(step.mesh, value) + " of the program has no room for " + group(value.index).name());
     if (info.pooled)
@@ -134,7 +140,7 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
       region.places[value] = {take(info.bytes), info.bytes / element};
   }
   for (const auto& [value, info] : step.values) {
-    if (value.kind != kind || value.placement.shard == 0 || value.tier != program::Tier::kDevice) continue;
+    if (!is_here(value) || value.placement.shard == 0) continue;
     const auto whole = region.places.find(placed(value, program::kWhole));
     const bool inside = whole != region.places.end() && step.values.at(whole->first).slot == info.slot;
     const int64_t elements = info.bytes / element;
@@ -145,7 +151,8 @@ void FlatParameters::lay_out(const program::Program& step, ValueKind kind, Regio
   for (const auto& [slot, bytes] : pool) begin[slot] = take(bytes);
   region.pool_elements = region.elements - kept;
   for (const auto& [value, info] : step.values) {
-    if (is_whole(value, kind) && info.pooled) region.places[value] = {begin.at(info.slot), info.bytes / element};
+    if (is_here(value) && value.placement.is_whole() && info.pooled)
+      region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
 }
 
@@ -167,8 +174,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
     region.elements += bytes / element;
   }
   for (const auto& [value, info] : step.values) {
-    if (on_host(value, kind) && !info.persistent)
-      region.places[value] = {begin.at(info.slot), info.bytes / element};
+    if (on_host(value, kind) && !info.persistent) region.places[value] = {begin.at(info.slot), info.bytes / element};
   }
   region.memory = host_zeros(region.elements, type_of(*groups_.front(), kind));
 }
@@ -182,7 +188,7 @@ void FlatParameters::refresh_host(int index) {
 // all of them are. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
-  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements};
+  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements};  // encoded ones follow from gradients
   std::vector<int64_t> all(2 * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
   const auto alike = [&](int a, int b) {
@@ -219,15 +225,15 @@ void FlatParameters::find_copies(Communicator& comm) {
   }
 }
 
-void FlatParameters::allocate(Region& region, ValueKind kind, bool symmetric, Communicator& comm) {
+void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType type, bool symmetric, Communicator& comm) {
   const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
-  const at::TensorOptions options(type_of(*groups_.front(), kind));
+  const at::TensorOptions options(type);
   if (!symmetric) {
     const MemoryLabelGuard guard(label);
     region.memory = at::zeros({region.elements}, options);
     return;
   }
-  const int64_t element = element_of(*groups_.front(), kind);
+  const auto element = static_cast<int64_t>(c10::elementSize(type));
   const int64_t bytes = region.elements * element, pool = region.pool_elements * element;
   region.counted = std::make_unique<CountedMemory>(label, bytes - pool);
   region.counted_pool = std::make_unique<CountedMemory>(MemoryLabel::kWorkspace, pool);
@@ -246,16 +252,20 @@ int FlatParameters::index_of(const nn::ParameterGroup& group) const {
 bool FlatParameters::keeps_whole(int group) const { return keeps_whole_[static_cast<size_t>(group)]; }
 at::Tensor FlatParameters::memory(const Value& value) const {
   const bool weights = value.kind == ValueKind::kWeight, host = value.tier == program::Tier::kHost;
-  const Region& region = host ? (weights ? host_weights_ : host_gradients_) : weights ? weights_ : gradients_;
+  const Region& region = host                          ? (weights ? host_weights_ : host_gradients_)
+                         : value.codec == Codec::kBf16 ? encoded_gradients_
+                         : weights                     ? weights_
+                                                       : gradients_;
   const auto place = region.places.find(value);
   if (place == region.places.end()) return {};
   return region.memory.narrow(0, place->second.first, place->second.second);
 }
 
-at::Tensor FlatParameters::gradient_range(int first, int last) const {
-  const auto begin = gradients_.places.at(program::gradient(first)),
-             end = gradients_.places.at(program::gradient(last));
-  return gradients_.memory.narrow(0, begin.first, end.first + end.second - begin.first);
+at::Tensor FlatParameters::gradient_range(int first, int last, Codec codec) const {
+  const Region& region = codec == Codec::kBf16 ? encoded_gradients_ : gradients_;
+  const auto begin = region.places.at(in_codec(program::gradient(first), codec)),
+             end = region.places.at(in_codec(program::gradient(last), codec));
+  return region.memory.narrow(0, begin.first, end.first + end.second - begin.first);
 }
 
 bool FlatParameters::holds(int group) const { return keeps_whole(group) || cut(group); }

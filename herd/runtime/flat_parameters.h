@@ -9,6 +9,7 @@
 //   host      what a Program keeps on the host: states and what makes 16-bit weights exact (a master copy then, of bf16
 //             too), weights that the update works on, and staging buffers, one a slot; in memory that is not the
 //             device's
+//   encoded   gradients in bf16, as they are moved: laid out like plain ones, in a region of their own
 //   pooled    the whole of a group, for as long as the Program keeps it, in the buffer of its slot
 // A rank that runs a part of the model holds the groups that its Program names, and has nothing of the others.
 // With peers, what collectives move lies in memory that the ranks of a host share: it is reduced where backward writes
@@ -58,12 +59,12 @@ class FlatParameters {
   // first write to its release.
   at::Tensor memory(const program::Value& value) const;
   // The gradients of whole groups [first, last], one range with the padding between them.
-  at::Tensor gradient_range(int first, int last) const;
+  at::Tensor gradient_range(int first, int last, program::Codec codec) const;
 
   bool holds(int group) const;  // its weights, whole or a shard
   bool sharded() const { return shards_ > 1; }
   program::Placement shard_placement() const { return shard_placement_; }  // of what is cut; whole if nothing is
-  bool keeps_whole(int group) const;  // weights, from step to step
+  bool keeps_whole(int group) const;                                       // weights, from step to step
   // What this rank updates of a group, and its memory: [part(group).count]. Of a frozen group, what it holds: its
   // shard, or all of it. Such a one has weights alone. REQUIRES holds(group), as all that follow.
   Part part(int group) const;
@@ -101,8 +102,8 @@ class FlatParameters {
     at::Tensor memory;
   };
   bool cut(int group) const;  // its weights, over the shard axis
-  void lay_out(const program::Program& step, program::ValueKind kind, Region& region);
-  void allocate(Region& region, program::ValueKind kind, bool symmetric, Communicator& comm);
+  void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
+  void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, Communicator& comm);
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_copies(Communicator& comm);
   program::Value own_value(program::ValueKind kind, int group) const;
@@ -117,7 +118,7 @@ class FlatParameters {
   std::vector<std::pair<int, int>>
       copies_;                     // by group: of the ranks that hold the same part this is which, of how many
   std::vector<bool> keeps_whole_;  // by group
-  Region weights_, gradients_;
+  Region weights_, gradients_, encoded_gradients_;
   Region host_weights_, host_gradients_;
   std::vector<int64_t> state_offsets_;  // num_groups + 1
   std::vector<at::Tensor> states_;

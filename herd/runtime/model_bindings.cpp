@@ -108,6 +108,8 @@ BindingTable ModelBindings::table() {
     table[kind] = [this](const Op& op, int64_t) { return reduce(op); };
   table[OpKind::kEvict] = quiet([this](const Op& op, int64_t) { evict(op); });
   table[OpKind::kFetch] = quiet([this](const Op& op, int64_t) { fetch(op); });
+  for (const OpKind kind : {OpKind::kEncode, OpKind::kDecode})
+    table[kind] = quiet([this](const Op& op, int64_t) { recode(op); });
   table[OpKind::kSend] = [this](const Op& op, int64_t) { return send(op); };
   table[OpKind::kReceive] = [this](const Op& op, int64_t) { return receive(op); };
   table[OpKind::kNorm] = quiet([this](const Op& op, int64_t) { norm(op); });
@@ -338,10 +340,10 @@ EventPtr ModelBindings::move_activation(const Op& op) {
 EventPtr ModelBindings::reduce(const Op& op) {
   if (program::is_activation(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
-  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm        ? reduce_norms(op, comm)
-                            : op.kind == OpKind::kReduceScatter          ? reduce_to_shards(op, comm)
-                            : op.writes[0].placement.shard != 0 ? reduce_shards(op, comm)
-                                                                         : reduce_whole(op, comm);
+  std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
+                            : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
+                            : op.writes[0].placement.shard != 0   ? reduce_shards(op, comm)
+                                                                  : reduce_whole(op, comm);
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
@@ -351,7 +353,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
   for (size_t begin = 0; begin < groups.size();) {  // each run of neighbours is one range
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
-    at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1]);
+    at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1], op.writes[0].codec);
     works.push_back(
         comm.all_reduce_async(range, {.op = ReduceOp::kSum, .name = "gradient", .algorithm = options_.algorithm}));
     begin = end;
@@ -404,6 +406,12 @@ void ModelBindings::fetch(const Op& op) {
   const at::Tensor from = parameters_.stepped_weights(group), to = parameters_.own_weights(group);
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
   parameters_.group(group).mark_weights_written();
+}
+
+// Padding included: it is zero in either codec.
+void ModelBindings::recode(const Op& op) {
+  for (size_t i = 0; i < op.reads.size(); ++i)
+    parameters_.memory(op.writes.at(i)).copy_(parameters_.memory(op.reads[i]));
 }
 
 EventPtr ModelBindings::send(const Op& op) {

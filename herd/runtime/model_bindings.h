@@ -105,6 +105,7 @@ class ModelBindings {
   EventPtr reduce(const program::Op& op);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
+  void recode(const program::Op& op);
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);

@@ -185,8 +185,8 @@ std::vector<Key> make_keys() {
           "stages of the pipeline on each of its ranks; auto = 2 for interleaved and zero_bubble_v, else 1"},
       text("strategy", "offload", HERD_FIELD(strategy.offload), {"none", "states", "window", "nvme"},
            "what leaves the device's memory"),
-      text("strategy", "compression", HERD_FIELD(strategy.compression), {"none", "topk", "int8"},
-           "of gradients between ranks"),
+      text("strategy", "compression", HERD_FIELD(strategy.compression), {"none", "bf16", "topk", "int8"},
+           "of gradients between ranks; bf16 = they are sent and summed in 16 bits, and half as many bytes move"),
       bytes(
           "strategy", "bucket", +[](RunFile& run) -> int64_t& { return run.strategy.bucket; }, 1,
           "gradient bytes that are reduced together, as soon as they are complete"),

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "herd/base/error.h"
+#include "herd/strategies/compression.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/host_states.h"
@@ -32,14 +33,23 @@ Technique plain_row() {
 
 std::vector<Technique>& table() {
   static std::vector<Technique> rows = {
-      plain_row(),          micro_batches_row(),
-      split_backward_row(), pipeline_parallel_row(),
-      recompute_row(),      tensor_parallel_row(),
-      interleave_row(),     data_parallel_row(),
-      zero1_row(),          zero2_row(),
-      zero3_row(),          replicas_row(),
-      tied_groups_row(),    groups_of_sequence_row(),
-      copied_groups_row(),  gradient_clipping_row(),
+      plain_row(),
+      micro_batches_row(),
+      split_backward_row(),
+      pipeline_parallel_row(),
+      recompute_row(),
+      tensor_parallel_row(),
+      interleave_row(),
+      data_parallel_row(),
+      zero1_row(),
+      zero2_row(),
+      zero3_row(),
+      replicas_row(),
+      compression_row(),
+      tied_groups_row(),
+      groups_of_sequence_row(),
+      copied_groups_row(),
+      gradient_clipping_row(),
       host_states_row(),
   };
   return rows;

@@ -2,9 +2,9 @@
 //   Bytes per rank: weights + gradients + states/n.   Sent: reduce-scatter and all-gather, 2(n-1)/n * psi elements.
 //   Rewrites all_reduce(g) -> reduce_scatter(g -> g.shard);  step(w, s) -> step(w.shard, s.shard), then
 //   all_gather(w.shard -> w). A group's shards are cut alike (spec::shard_bytes); the whole is n of them, so its bytes
-//   grow by the padding. Shards lie at their place in the whole and take no memory of their own (slots.h). Gathers run on a lane of
-//   their own: the next forward waits for the gather of its own block only. Frozen weights have no states, so they stay
-//   as they are.
+//   grow by the padding. Shards lie at their place in the whole and take no memory of their own (slots.h). Gathers run
+//   on a lane of their own: the next forward waits for the gather of its own block only. Frozen weights have no states,
+//   so they stay as they are.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.
 #pragma once
 

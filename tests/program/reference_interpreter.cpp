@@ -276,6 +276,8 @@ class Interpreter {
         }
         case OpKind::kFetch:
         case OpKind::kEvict:
+        case OpKind::kEncode:
+        case OpKind::kDecode:
           out = by_value.empty() ? Numbers{} : by_value.begin()->second;
           break;
         default:

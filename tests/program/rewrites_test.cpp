@@ -55,10 +55,27 @@ TEST(Names, OfEveryValueComeBack) {
     EXPECT_EQ(value_name(mesh, value), name);
     EXPECT_EQ(parse_value(mesh, name), value) << name;
   }
-  for (const char* wrong :
-       {"", "w", "w7.half", "w07", "x3", "x.3", "w-1", "factor1", "loss", "w99999999999", "x1.1.1", "q1", "w7.shard",
-        "w7.shard(tp)", "w7.shard(dp", "w7.shard(dp).shard(dp)", "x3.0.partial(pp{0,3}).shard(dp)", "w7.host.shard(dp)",
-        "w7.device", "w7.", "w7.shard()"}) {
+  for (const char* wrong : {"",
+                            "w",
+                            "w7.half",
+                            "w07",
+                            "x3",
+                            "x.3",
+                            "w-1",
+                            "factor1",
+                            "loss",
+                            "w99999999999",
+                            "x1.1.1",
+                            "q1",
+                            "w7.shard",
+                            "w7.shard(tp)",
+                            "w7.shard(dp",
+                            "w7.shard(dp).shard(dp)",
+                            "x3.0.partial(pp{0,3}).shard(dp)",
+                            "w7.host.shard(dp)",
+                            "w7.device",
+                            "w7.",
+                            "w7.shard()"}) {
     EXPECT_EQ(parse_value(mesh, wrong), std::nullopt) << wrong;
   }
 }

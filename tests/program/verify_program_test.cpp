@@ -76,7 +76,8 @@ TEST(Verify, TheNumbersAreThoseOfOneRank_WhateverTheCombination) {
       if (plain.persistent.empty()) plain = result;
       for (const auto& [value, numbers] : plain.persistent[0]) {
         if (value.kind != ValueKind::kWeight) continue;
-        EXPECT_EQ(result.persistent[0].at(value), numbers) << untied.text() << " " << value_name(compiled.programs[0].mesh, value);
+        EXPECT_EQ(result.persistent[0].at(value), numbers)
+            << untied.text() << " " << value_name(compiled.programs[0].mesh, value);
       }
     }
   }

@@ -140,9 +140,9 @@ TEST(Executor, WaitsForTheEndOfAnOperationOfTheSameLane_WhereBothTouchOneValue) 
   }
 }
 
-// Two reduces on groups of their own, each released when it is over. The first is slow: the second must not wait for its
-// release, nor may the release of the second wait for the first lane job, and the buffer of the first is not written
-// again before its release.
+// Two reduces on groups of their own, each released when it is over. The first is slow: the second must not wait for
+// its release, nor may the release of the second wait for the first lane job, and the buffer of the first is not
+// written again before its release.
 TEST(Executor, StartsTheNextOperation_BeforeTheReleaseOfTheOneBefore) {
   Program p;
   auto add = [&](OpKind kind, herd::program::Lane lane, std::vector<Value> reads, std::vector<Value> writes) {

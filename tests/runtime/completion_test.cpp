@@ -1,0 +1,75 @@
+#include "herd/runtime/completion_internal.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <memory>
+#include <stdexcept>
+#include <thread>
+
+namespace herd::runtime {
+namespace {
+
+// An event that the test ends, well or not.
+class Promised final : public Event {
+ public:
+  void end() { promise_.set_value(); }
+  void fail() { promise_.set_exception(std::make_exception_ptr(std::runtime_error("lost"))); }
+  bool done() const override { return future_.wait_for(std::chrono::seconds(0)) == std::future_status::ready; }
+  void wait() override { future_.get(); }
+  Clock::time_point ended_at() const override { return Clock::now(); }
+
+ private:
+  std::promise<void> promise_;
+  std::shared_future<void> future_ = promise_.get_future().share();
+};
+
+TEST(Completion, RunsOnce_WhenSomebodyAsksAfterAllEventsAreDone) {
+  const auto first = std::make_shared<Promised>(), second = std::make_shared<Promised>();
+  std::atomic<int> runs = 0;
+  Completion completion({first, second}, [&]() -> EventPtr {
+    ++runs;
+    return nullptr;
+  });
+  EXPECT_FALSE(completion.done());
+  second->end();
+  EXPECT_FALSE(completion.done());
+  EXPECT_EQ(runs, 0);
+  first->end();
+  EXPECT_EQ(runs, 0) << "nobody has asked";
+  EXPECT_TRUE(completion.done());
+  EXPECT_TRUE(completion.done());
+  completion.wait();
+  EXPECT_EQ(runs, 1);
+}
+
+TEST(Completion, RunsInTheThreadThatWaits_WhereNobodyHasAsked) {
+  const auto event = std::make_shared<Promised>();
+  std::thread::id ran;
+  Completion completion({event}, [&]() -> EventPtr {
+    ran = std::this_thread::get_id();
+    return nullptr;
+  });
+  std::thread ends([&] { event->end(); });
+  completion.wait();
+  ends.join();
+  EXPECT_EQ(ran, std::this_thread::get_id());
+}
+
+TEST(Completion, FailsWithItsEvent_AndDoesNotRun) {
+  const auto event = std::make_shared<Promised>();
+  bool ran = false;
+  Completion completion({event}, [&]() -> EventPtr {
+    ran = true;
+    return nullptr;
+  });
+  event->fail();
+  EXPECT_TRUE(completion.done());
+  EXPECT_THROW(completion.wait(), std::runtime_error);
+  EXPECT_THROW(completion.wait(), std::runtime_error);
+  EXPECT_FALSE(ran);
+}
+
+}  // namespace
+}  // namespace herd::runtime
