@@ -1,6 +1,7 @@
-// Typed memory that a collective reads or writes: the seam between herd_core and whoever owns the bytes.
+// Defines Buffer, the typed memory that a collective reads or writes. herd_core knows no other type of memory.
 // A type T takes part by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd; argument-dependent lookup
 // finds it through the tag, so herd_core never sees T (at::Tensor's overload is in herd/bridge/tensor_buffer.h).
+// Threads: plain data, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ constexpr DType dtype_of() {
 
 inline Buffer to_buffer(const Buffer& buffer, BufferTag) { return buffer; }
 
-// Spans, std::vector and arrays of a known element type. Borrowed: keep_alive stays empty.
+// Takes spans, std::vector and arrays of an element type that DType has. The caller keeps them alive.
 template <typename Range>
 requires requires(Range& range) {
   std::span(range);
@@ -69,24 +70,24 @@ requires requires(Range& range) {
           dtype_of<std::remove_const_t<Element>>()};
 }
 
-// What operations refuse while a program is compiled. T is what a parameter T&& deduces: X& for a variable of type X, X
-// for a temporary.
+// The concepts below let the compiler refuse what an operation must not write, or would outlive. T is what a parameter
+// T&& deduces: X& for a variable of type X, X for a temporary.
 template <typename T>
 concept ElementRange = !std::is_same_v<std::remove_cvref_t<T>, Buffer> && requires(std::remove_reference_t<T> & range) {
   std::span(range);
 };
-// Anything but a range of const elements.
+// An operation may write to anything but a range of const elements.
 template <typename T>
 concept Writable =
     !ElementRange<T> ||
     !std::is_const_v<typename decltype(std::span(std::declval<std::remove_reference_t<T>&>()))::element_type>;
-// Anything but a temporary that takes its elements along when the call is over.
+// An asynchronous operation may use anything but a temporary that takes its elements along when the call is over.
 template <typename T>
 concept Lasting = !ElementRange<T> || std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
 template <typename T>
 concept WritableLater = Writable<T> && Lasting<T>;
 
-// The same of a list's buffers.
+// The same concepts hold for the buffers of a list.
 template <typename List>
 concept WritableList = Writable<decltype(*std::begin(std::declval<std::remove_reference_t<List>&>()))>;
 template <typename List>

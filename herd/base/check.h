@@ -1,4 +1,5 @@
-// HERD_CHECK: for herd's own bugs only. Prints the operands and throws Error{kBug}; a user's mistake never reaches one.
+// HERD_CHECK finds herd's own bugs: it throws Error{kBug} with the operands. A user's mistake never reaches one.
+// Threads: any.
 #pragma once
 
 #include <sstream>
@@ -8,7 +9,7 @@ namespace herd {
 
 [[noreturn]] void check_failed(const char* file, int line, const std::string& what);
 
-// "3 vs 4", for the comparison macros.
+// Returns "3 vs 4", for the comparison macros.
 template <typename A, typename B>
 std::string check_operands(const A& a, const B& b) {
   std::ostringstream out;

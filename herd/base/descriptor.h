@@ -1,4 +1,4 @@
-// A file descriptor that is closed at the end of its scope.
+// Closes a file descriptor at the end of its scope. Threads: plain data.
 #pragma once
 
 #include <unistd.h>
@@ -8,7 +8,7 @@
 namespace herd {
 
 struct Descriptor {
-  int fd = -1;
+  int fd = -1;  // -1 owns nothing
   Descriptor() = default;
   explicit Descriptor(int opened) : fd(opened) {}
   ~Descriptor() { reset(); }

@@ -1,4 +1,4 @@
-// Element types of collectives and tensors.
+// Defines the element types of collectives and tensors. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -33,7 +33,9 @@ constexpr bool is_floating(DType dtype) {
   return dtype == DType::kF32 || dtype == DType::kF64 || dtype == DType::kF16 || dtype == DType::kBF16;
 }
 
-std::string_view dtype_name(DType dtype);  // "fp32", "fp64", "fp16", "bf16", "int8", "uint8", "int32", "int64", "bool"
-DType parse_dtype(std::string_view name);  // throws kBadConfig, naming the valid names
+// Returns "fp32", "fp64", "fp16", "bf16", "int8", "uint8", "int32", "int64" or "bool".
+std::string_view dtype_name(DType dtype);
+// Throws kBadConfig with the valid names.
+DType parse_dtype(std::string_view name);
 
 }  // namespace herd

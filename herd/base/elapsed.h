@@ -1,4 +1,4 @@
-// Moments and how long something took, on the steady clock, which all processes of a host share.   Threads: any.
+// Reads the steady clock, which all processes of a host share.   Threads: any.
 #pragma once
 
 #include <chrono>

@@ -1,5 +1,6 @@
-// The one exception of herd, and its codes: each tells the caller what can be done about it.
-// Message form: what, the rule with its values, then on its own line "fix: ..." where there is one.
+// Defines the one exception of herd, and its codes: each code tells the caller what can be done about the error.
+// A message says what failed and the rule with its values; where there is a fix, the last line is "  fix: ...".
+// Threads: plain data, pure functions.
 #pragma once
 
 #include <stdexcept>
@@ -19,7 +20,7 @@ enum class Code {
   kBug,          // herd broke its own rule
 };
 
-std::string_view code_name(Code code);  // "kBadConfig"
+std::string_view code_name(Code code);  // returns "kBadConfig"
 
 class Error : public std::runtime_error {
  public:

@@ -1,4 +1,4 @@
-// Ranks and small identifiers that every layer shares.
+// Defines the identifiers that every layer shares. Threads: plain data.
 #pragma once
 
 #include <cstdint>

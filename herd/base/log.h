@@ -1,5 +1,5 @@
-// One line per event on stderr, with time, level and rank; levels below the chosen one cost a comparison.
-// Threads: any. The text is plain: format before calling.
+// Writes a line for each event to stderr, with time, level and rank; a level below the chosen one costs a comparison.
+// Texts are plain: callers format them. Control characters are escaped.   Threads: any.
 #pragma once
 
 #include <functional>
@@ -9,12 +9,13 @@ namespace herd {
 
 enum class LogLevel { kDebug, kInfo, kWarning, kError };
 
-void set_log_level(LogLevel level);
-void set_log_rank(int rank);  // prefixed to every line; -1 = none
-// Lines go to `output`, with their line feeds, and not to stderr; nullptr = to stderr. It must not log.
+void set_log_level(LogLevel level);  // drops lines of lower levels; kInfo at first
+void set_log_rank(int rank);         // begins every line with "[rank R]"; -1 begins it with nothing
+// Passes lines, with their line feeds, to `output` in place of stderr; nullptr goes back to stderr. `output` must not
+// log.
 void set_log_output(std::function<void(const std::string&)> output);
-void set_log_file(const std::string& path);  // lines go to this file too
-bool log_enabled(LogLevel level);
+void set_log_file(const std::string& path);  // writes lines to this file, too
+bool log_enabled(LogLevel level);            // tells whether lines of this level are written
 
 void log_debug(const std::string& text);
 void log_info(const std::string& text);

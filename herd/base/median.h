@@ -1,4 +1,4 @@
-// The middle of measured values.   Threads: pure.
+// Takes the middle of measured values.   Threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace herd {
 
-// The mean of two middles; NaN where there are no values.
+// Returns the middle value, or the mean of the two middle ones; NaN where there are no values.
 inline double median(std::vector<double> values) {
   if (values.empty()) return std::nan("");
   const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);

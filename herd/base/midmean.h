@@ -1,5 +1,5 @@
-// The mean of the middle half of measured values: as deaf to a stall as the median, and steadier where a machine
-// changes between two speeds, of which a median takes one.   Threads: pure.
+// Takes the mean of the middle half of measured values. It ignores a stall as the median does, and is steadier where a
+// machine changes between two speeds, of which a median takes one.   Threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace herd {
 
-// Without the floor(n / 4) smallest and as many of the largest; NaN where there are no values.
+// Returns the mean without the floor(n / 4) smallest and as many of the largest values; NaN where there are no values.
 inline double midmean(std::vector<double> values) {
   if (values.empty()) return std::nan("");
   std::sort(values.begin(), values.end());

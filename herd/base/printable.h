@@ -1,8 +1,7 @@
-// Makes text from files and strangers fit for a terminal: a byte that belongs to no printable character of UTF-8
-// becomes \x1b, say.
-// That is control characters, which terminals take for commands, those that turn the direction of text, and bytes that
-// are no UTF-8. Names from a file are written with printable(), so that none pretends to be a line of its own; errors
-// and logs pass all that they say through printable_lines(). Threads: pure.
+// Makes text from files and strangers fit for a terminal: each byte that belongs to no printable character of UTF-8 is
+// escaped, as in "\x1b". Such bytes are control characters, which terminals take for commands, characters that turn the
+// direction of text, and bytes that are no UTF-8. Names from a file are written with printable(), so that none pretends
+// to be a line of its own. Errors and logs pass all that they say through printable_lines(). Threads: pure.
 #pragma once
 
 #include <string>
@@ -10,7 +9,7 @@
 
 namespace herd {
 
-std::string printable(std::string_view text);        // one line: line feeds and tabs are escaped, too
-std::string printable_lines(std::string_view text);  // these two stay
+std::string printable(std::string_view text);        // escapes line feeds and tabs, too: the result is one line
+std::string printable_lines(std::string_view text);  // keeps line feeds and tabs
 
 }  // namespace herd

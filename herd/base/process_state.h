@@ -1,14 +1,14 @@
-// Defines what the system knows of a process of this machine. Threads: any.
+// Asks the system about a process of this machine. Threads: any.
 #pragma once
 
 namespace herd {
 
-// The letter that the system gives a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' where it
-// knows none of that number.
+// Returns the letter of proc(5) for a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' where there
+// is no such process.
 char process_letter(int pid);
 
-// Whether it still runs, or stands still. What has ended runs no more, though nobody has waited for it yet, as in a
-// container whose first process waits for nobody.
+// Tells whether the process has not ended; a stopped one runs. A zombie has ended, though nobody has waited for it, as
+// in a container whose first process waits for nobody.
 bool is_running(int pid);
 
 }  // namespace herd

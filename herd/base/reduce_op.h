@@ -1,4 +1,4 @@
-// Defines how contributions of ranks meet in reduce, all-reduce and reduce-scatter.
+// Defines how reduce, all-reduce and reduce-scatter combine the inputs of ranks.   Threads: pure.
 //   sum, product  integers wrap; bool is refused
 //   min, max      NaN propagates
 //   average       sum / ranks, floating types only
@@ -19,9 +19,10 @@ inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kProduct,
                                              ReduceOp::kMax, ReduceOp::kAverage, ReduceOp::kAnd,
                                              ReduceOp::kOr,  ReduceOp::kXor,     ReduceOp::kPremultipliedSum};
 
-std::string_view reduce_op_name(ReduceOp op);     // "sum", "product", "min", "max", "average", "and", "or", "xor", ...
-ReduceOp parse_reduce_op(std::string_view name);  // throws kBadConfig, naming the valid names
-bool supports(ReduceOp op, DType dtype);
-void check_supported(ReduceOp op, DType dtype);  // throws kBadConfig with the rule
+// Returns "sum", "product", "min", "max", "average", "and", "or", "xor" or "premultiplied_sum".
+std::string_view reduce_op_name(ReduceOp op);
+ReduceOp parse_reduce_op(std::string_view name);  // throws kBadConfig with the valid names
+bool supports(ReduceOp op, DType dtype);          // tells whether the table above has the op for the type
+void check_supported(ReduceOp op, DType dtype);   // throws kBadConfig with the ops that the type has
 
 }  // namespace herd

@@ -1,5 +1,5 @@
-// The abstract key-value store that ranks meet through: the control plane implements it (herd/launch), tests use
-// MemoryStore. Values are bytes; keys are short text. Threads: every method from any thread.
+// Defines the key-value store that ranks meet through: the control plane implements it (herd/launch), and ranks that
+// are threads use MemoryStore. Values are bytes, keys are short text.   Threads: any.
 #pragma once
 
 #include <chrono>
@@ -16,15 +16,18 @@ using SteadyTime = std::chrono::steady_clock::time_point;
 class Store {
  public:
   virtual ~Store() = default;
+  // Sets the key, whether it existed or not, and wakes who waits for it.
   virtual void set(const std::string& key, const std::string& value) = 0;
-  // Waits until the key exists. Throws kTimeout naming the key, kPeerLost or kAborted if the job failed meanwhile.
+  // Waits until the key exists and returns its value. Throws kTimeout with the key; kPeerLost or kAborted if the job
+  // failed meanwhile.
   virtual std::string get(const std::string& key, SteadyTime deadline) = 0;
-  // Adds to an integer (absent = 0) and returns the new value.
+  // Adds to an integer, which is 0 where the key does not exist, and returns the sum.
   virtual int64_t add(const std::string& key, int64_t delta) = 0;
+  // Does nothing where the key does not exist.
   virtual void erase(const std::string& key) = 0;
 };
 
-// For ranks that are threads of one process.
+// Serves ranks that are threads of one process.
 class MemoryStore final : public Store {
  public:
   void set(const std::string& key, const std::string& value) override;

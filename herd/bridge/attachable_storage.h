@@ -1,4 +1,5 @@
-// A flat tensor whose memory comes and goes while the tensor, its views and the autograd graphs that saved them stay.
+// Defines a flat tensor whose memory comes and goes while the tensor, its views and the autograd graphs that saved them
+// stay.
 //
 //   AttachableStorage weights(elements, at::kFloat, at::kCPU);
 //   at::Tensor w = weights.flat().narrow(0, 0, 12).view({3, 4}).detach().requires_grad_();
@@ -7,9 +8,9 @@
 //   weights.detach();             // w throws when used
 //   weights.attach(elsewhere);    // the same bytes at another place: backward gives the same bits
 //
-// How: the DataPtr and the byte count of the one StorageImpl are swapped. Views must be made by `.detach()` of views of
-// flat(): they then share its version counter, so that a write through torch between forward and backward is noticed.
-// Writes past torch (a fused optimizer step, a collective) are announced with mark_written().
+// It swaps the DataPtr and the byte count of its one StorageImpl. Views must be made by `.detach()` of views of flat().
+// They then share its version counter, so a write through torch between forward and backward is noticed. Writes past
+// torch (a fused optimizer step, a collective) are announced with mark_written().
 // Throws kBadConfig when the memory doesn't fit. Threads: one at a time; attach and detach only while no operation runs
 // on the tensor.
 #pragma once
@@ -22,17 +23,20 @@ namespace herd {
 
 class AttachableStorage {
  public:
-  AttachableStorage(int64_t elements, at::ScalarType dtype, at::Device device);  // detached at first
+  // Begins detached: the tensor has no memory yet.
+  AttachableStorage(int64_t elements, at::ScalarType dtype, at::Device device);
 
   const at::Tensor& flat() const { return flat_; }  // [elements]
   bool attached() const { return attached_; }
 
-  // `memory`: contiguous, same dtype and device, as many elements. Kept alive until the next detach.
+  // Lets the tensor read and write `memory`, which is contiguous and has its dtype, device and number of elements. It
+  // is kept alive until the next detach.
   void attach(const at::Tensor& memory);
-  // Raw memory of the same size, held through keep_alive (may be empty: then the caller holds it until detach).
+  // Does the same with raw memory of the tensor's size. `keep_alive` holds it; where it is empty, the caller holds the
+  // memory until detach().
   void attach(void* memory, std::shared_ptr<void> keep_alive);
-  void detach();
-  void mark_written();  // graphs that saved a view before this throw in backward
+  void detach();        // the tensor and its views throw when used, until the next attach
+  void mark_written();  // makes graphs that saved a view before this call throw in backward
 
  private:
   at::Tensor flat_;

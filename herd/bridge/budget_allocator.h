@@ -1,11 +1,11 @@
-// The device budget on CPU: every tensor that torch allocates is counted, and going over the budget throws kOverBudget
-// with the table of what is live.
+// Enforces the device budget on CPU: it counts every tensor that torch allocates. An allocation that goes over the
+// budget throws kOverBudget with the table of what is live.
 //
 // Counted bytes are those asked for; what herd allocates past torch (flat weights in symmetric memory) is counted by a
-// CountedMemory. Big blocks (>= 256 KiB) that are freed are kept and used again, since returning them to the system and
-// faulting them in anew costs a training step more than its norms do: a step asks for the same sizes as the step
+// CountedMemory. Big blocks (>= 256 KiB) that are freed are kept and used again. Returning them to the system and
+// faulting them in anew would cost a training step more than its norms do. A step asks for the same sizes as the step
 // before. A kept block serves a request that fills at least 8/9 of it. Kept and live big blocks together never exceed
-// the peak of what was asked for plus that ninth, so reuse raises the peak of resident memory by no more; the ninth
+// the peak of what was asked for plus that ninth. So reuse raises the peak of resident memory by no more. The ninth
 // lets what one phase of a step needs stay over the others. Torch has one CPU allocator per process, so this is one per
 // process too. Until install() nothing is counted. Threads: any.
 #pragma once
@@ -19,9 +19,9 @@ namespace herd {
 
 enum class MemoryLabel : uint8_t { kOther, kWeights, kGradients, kStates, kActivations, kWorkspace };
 inline constexpr int kNumMemoryLabels = 6;
-std::string_view memory_label_name(MemoryLabel label);  // "weights"
+std::string_view memory_label_name(MemoryLabel label);  // returns "weights"
 
-// What this thread allocates while the guard lives is counted under `label`, until it is freed.
+// Counts under `label` what this thread allocates while the guard lives, until that memory is freed.
 class MemoryLabelGuard {
  public:
   explicit MemoryLabelGuard(MemoryLabel label);
@@ -47,16 +47,16 @@ class CountedMemory {
 };
 
 struct DeviceMemory {
-  static void install();                  // from here on; idempotent. Tensors made before stay uncounted
-  static void set_budget(int64_t bytes);  // 0 = none
+  static void install();                  // counts from here on; may be called again. Older tensors stay uncounted
+  static void set_budget(int64_t bytes);  // limits live bytes; 0 limits nothing
   static int64_t budget();
   static int64_t live_bytes();
   static int64_t live_bytes(MemoryLabel label);
-  static int64_t peak_bytes();  // since install() or reset_peak()
+  static int64_t peak_bytes();  // returns the most live bytes since install() or reset_peak()
   static void reset_peak();
-  static int64_t cached_bytes();  // freed blocks that wait to be used again
-  static void empty_cache();
-  static std::string table();  // one line per label, and the sum against the budget
+  static int64_t cached_bytes();  // returns the bytes of freed blocks that are kept for use again
+  static void empty_cache();      // gives kept blocks back to the system
+  static std::string table();     // writes a line for each label, and the sum against the budget
 };
 
 }  // namespace herd

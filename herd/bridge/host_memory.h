@@ -1,12 +1,13 @@
-// Tensors in the host's memory, beside the device's: on CPU, where both are one, memory past torch's allocator, so that
-// the device's budget does not count it. Threads: any.
+// Makes tensors in the host's memory, which the device's budget does not count. On CPU, where both are one memory, it
+// bypasses torch's allocator.   Threads: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace herd {
 
-// Zeros, freed with the last tensor. Throws kStorage with the bytes wanted where the system has none.
+// Returns [elements] of zeros; their memory is freed with the last tensor on it. Throws kStorage with the bytes wanted
+// where the system has too little.
 at::Tensor host_zeros(int64_t elements, at::ScalarType type);
 
 }  // namespace herd

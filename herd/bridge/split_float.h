@@ -1,15 +1,18 @@
-// Tensors of bf16 that are the upper halves of fp32 numbers, beside tensors of their lower halves
+// Splits fp32 tensors into bf16 tensors of their upper halves and int16 tensors of their lower halves, and joins them
 // (herd/kernels/split_float_kernel.h). So weights are kept once: models compute with the upper halves, which are the
-// fp32 weights rounded, and updates and checkpoints have both. All tensors: contiguous, on the CPU, of as many
-// elements; bf16 `high`, int16 `low`, fp32 `exact`.   Threads: any.
+// fp32 weights rounded, and updates and checkpoints use both. All tensors are contiguous, lie on the CPU and have one
+// number of elements: `exact` is fp32, `high` bf16, `low` int16.   Others throw kBug.   Threads: any.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace herd {
 
+// Writes `high` and `low`.
 void split_float(const at::Tensor& exact, const at::Tensor& high, const at::Tensor& low);
-void upper_half(const at::Tensor& exact, const at::Tensor& high);  // split_float() without the lower halves
+// Writes `high` alone: the numbers rounded to bf16 as split_float() rounds them.
+void upper_half(const at::Tensor& exact, const at::Tensor& high);
+// Writes `exact`, bit by bit the numbers that were split.
 void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor& exact);
 
 }  // namespace herd

@@ -1,6 +1,6 @@
 // Loads a checkpoint into tensors of any layout: each tensor takes its own slice from whichever shards hold it.
-// The bits are those that were saved; between types of floating numbers they are converted. Threads: one at a time per
-// reader.
+// The bits are those that were saved, except that floating types are converted into each other.
+// Threads: one at a time for each reader.
 #pragma once
 
 #include <optional>
@@ -15,14 +15,14 @@
 namespace herd {
 
 // Fills the tensors in place. `all_names` are the names that all ranks together load; empty = those of `tensors`.
-// Throws kBadConfig, before any tensor is touched, if a tensor is missing in the checkpoint, if the checkpoint holds
-// tensors that nobody loads (each named), or if a global shape or a kind of numbers differs; kCorruptFile as
-// CheckpointReader.
+// Throws kBadConfig, before any tensor is touched, if a tensor is missing in the checkpoint. Throws it, too, if the
+// checkpoint holds tensors that nobody loads (each named), or if a global shape or a kind of numbers differs. Throws
+// kCorruptFile as CheckpointReader.
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors,
                   const std::set<std::string>& all_names = {});
 
-// The newest whole checkpoint below `root`, as rank 0 sees it, on every rank; nothing if there is none. Broken newer
-// ones are logged with what is wrong. Collective.
+// Returns, on every rank, the newest whole checkpoint below `root` as rank 0 sees it; nothing if there is none. Logs
+// what is wrong with newer ones that are broken. Collective.
 std::optional<std::filesystem::path> find_resumable(const std::filesystem::path& root, CheckpointPeers& peers);
 
 }  // namespace herd

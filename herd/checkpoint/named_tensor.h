@@ -1,5 +1,6 @@
-// A tensor of this rank and the part of the global tensor that it is: what checkpoints save and load.
-// Parameters have their global name; AdamW's moments of parameter w are "w.exp_avg" and "w.exp_avg_sq".
+// Defines what checkpoints save and load: a tensor of this rank, and which part of the global tensor it is.
+// A parameter has its global name; AdamW's moments of parameter w are "w.exp_avg" and "w.exp_avg_sq".
+// Threads: plain data, pure functions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,16 +17,17 @@ struct NamedTensor {
   at::Tensor value;  // contiguous; its elements are `slice`, row-major
   TensorSlice slice;
   std::vector<int64_t> shape;  // of the global tensor
-  // Undefined, or of as many int16: the tensor is one of fp32 then, of which `value`, bf16, are the upper halves and
-  // these the lower ones (bridge/split_float.h).
+  // Undefined as a rule. Where it is defined, the tensor is one of fp32: `value`, bf16, holds the upper halves and
+  // this, int16, the lower ones (bridge/split_float.h).
   at::Tensor low = {};
 };
 
-NamedTensor whole_tensor(std::string name, at::Tensor value, at::Tensor low = {});  // this rank has all of it
-// Elements [begin, begin + value.numel()) of the flattened global tensor, as ZeRO keeps them.
+// Names a tensor of which this rank has all.
+NamedTensor whole_tensor(std::string name, at::Tensor value, at::Tensor low = {});
+// Names elements [begin, begin + value.numel()) of the flattened global tensor, as ZeRO keeps them.
 NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin,
                        at::Tensor low = {});
 
-at::ScalarType type_of(const NamedTensor& tensor);  // as a checkpoint holds it
+at::ScalarType type_of(const NamedTensor& tensor);  // returns the type that a checkpoint holds: fp32 for two halves
 
 }  // namespace herd

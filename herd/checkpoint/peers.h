@@ -1,6 +1,6 @@
-// Defines how the ranks that write one checkpoint meet: a few short texts between each rank and rank 0. Collective:
-// every rank makes the same calls in the same order, from one thread at a time (the thread that writes behind, not the
-// training one).
+// Defines how the ranks that write one checkpoint meet: each exchanges a few short texts with rank 0. Collective: every
+// rank makes the same calls in the same order.   Threads: one at a time, the thread that writes and not the one that
+// trains.
 #pragma once
 
 #include <chrono>
@@ -17,13 +17,15 @@ class CheckpointPeers {
   virtual ~CheckpointPeers() = default;
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
-  virtual std::string broadcast_from_root(const std::string& text) = 0;  // rank 0's text, on every rank
-  virtual std::vector<std::string> gather_to_root(
-      const std::string& text) = 0;  // every rank's text, on rank 0; else empty
-  // Ends what waits in the calls above, on all ranks, from any thread: no later call succeeds.
+  // Returns rank 0's text on every rank.
+  virtual std::string broadcast_from_root(const std::string& text) = 0;
+  // Returns every rank's text on rank 0, in rank order, and nothing elsewhere.
+  virtual std::vector<std::string> gather_to_root(const std::string& text) = 0;
+  // Ends the calls above on all ranks; no later call succeeds. Any thread.
   virtual void abandon(const std::string&) {}
 };
 
+// Serves a rank that writes its checkpoints alone.
 class OnePeer final : public CheckpointPeers {
  public:
   Rank rank() const override { return 0; }
@@ -32,8 +34,8 @@ class OnePeer final : public CheckpointPeers {
   std::vector<std::string> gather_to_root(const std::string& text) override { return {text}; }
 };
 
-// Over the job's store; borrows it. Keys begin with `prefix`, which must be new for each use of the store, and are
-// erased when read. Throws kTimeout after `timeout`, kPeerLost or kAborted as the store does.
+// Exchanges texts over the job's store, which it borrows. Its keys begin with `prefix`, which must be new for each use
+// of the store, and are erased when read. Throws kTimeout after `timeout`, kPeerLost or kAborted as the store does.
 class StorePeers final : public CheckpointPeers {
  public:
   StorePeers(Store& store, Rank rank, int size, std::string prefix, std::chrono::milliseconds timeout);

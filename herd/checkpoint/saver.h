@@ -1,13 +1,13 @@
-// Saves checkpoints while training goes on: save() copies this rank's tensors to memory and returns; a thread of its
+// Saves checkpoints while training goes on: save() copies this rank's tensors to memory and returns. A thread of its
 // own then writes the shard, makes it durable, meets the other ranks, and rank 0 writes the manifest last. Every
 // element of a global tensor comes from exactly one rank: ranks with copies of it pass a range each. Files and
 // their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them.
 // Where the system refuses to write (kStorage), the save is tried again from its copy, with a warning and after pauses:
 //   while an older checkpoint of the run stands   until it succeeds, or the next save() takes its place
 //   while none does, or once wait() was called    Retries::most attempts in all, or that many more
-// Then, and for any other failure, wait(), the next save() and failed() say so, on all ranks: kStorage names file,
-// bytes needed and free, and the rank. Earlier checkpoints stay. The copy takes as many bytes of host memory as the
-// tensors and is kept from save to save. Threads: one caller; failed() from any.
+// Then, and after any other failure, wait() and the next save() throw, and failed() is true, on all ranks. The kStorage
+// error names the file, the bytes needed and free, and the rank. Earlier checkpoints stay. The copy takes as many bytes
+// of host memory as the tensors and is kept from save to save. Threads: one caller; failed() from any.
 #pragma once
 
 #include <atomic>
@@ -30,11 +30,12 @@
 namespace herd {
 
 struct CheckpointState {
-  int64_t step = 0;                               // optimizer steps done
-  int64_t samples = 0;                            // global samples consumed
-  std::string config = {};                        // the run file, resolved
-  std::map<std::string, std::string> notes = {};  // algorithms, topology, threads: what bits depend on
-  // Small files of rank 0 that lie beside the shards, name -> bytes: a tokenizer.
+  int64_t step = 0;         // optimizer steps that were made
+  int64_t samples = 0;      // samples that all ranks have trained on
+  std::string config = {};  // the run file with every default filled in
+  // What bits depend on: algorithms, topology, threads.
+  std::map<std::string, std::string> notes = {};
+  // Small files, name -> bytes, that rank 0 puts beside the shards, such as a tokenizer.
   std::shared_ptr<const std::map<std::string, std::string>> files = {};
 };
 
@@ -46,9 +47,9 @@ class CheckpointSaver {
   };
   struct Options {
     std::filesystem::path root;  // folder of the run's checkpoints
-    int keep = 2;                // newest checkpoints of the run that stay
+    int keep = 2;                // of the run; older checkpoints are deleted
     std::string herd_version = {};
-    std::string run = {};  // id, which each checkpoint says; keep deletes none that says another
+    std::string run = {};  // id, which each checkpoint notes; `keep` deletes none that notes another
     Retries retries = {};
   };
   // Borrows `peers` and `files`.
@@ -60,20 +61,20 @@ class CheckpointSaver {
   // Waits for the save before it, copies, and writes behind. Collective. A save that has failed so far, while an older
   // checkpoint stands, is given up for the new one.
   void save(CheckpointState state, const std::vector<NamedTensor>& tensors);
-  void wait();  // until the last save is durable
-  // Whether the save in flight has failed here for good, so that wait() throws at once: ask at every step. Peers may
-  // see it later.
+  void wait();  // returns when the last save is durable
+  // Tells whether the save in flight has failed here for good, so that wait() throws at once; callers ask at every
+  // step. Peers may learn it later.
   bool failed() const { return failed_.load(); }
   // The folder of the last save that wait() saw complete.
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
   struct Times {
-    int saves = 0;        // that wait() saw complete
-    double stood_ms = 0;  // the caller was in save(): for the save before, and to copy
-    double wrote_ms = 0;  // a save took behind it
+    int saves = 0;        // saves that wait() saw complete
+    double stood_ms = 0;  // time that the caller spent in save(), for the save before and for the copy
+    double wrote_ms = 0;  // time that saves took while training went on
   };
   const Times& times() const { return times_; }
-  int64_t snapshot_bytes() const;  // of host memory
+  int64_t snapshot_bytes() const;  // returns the host memory that the copy takes
 
  private:
   struct Snapshot;

@@ -1,8 +1,8 @@
-// herd bench: how long a collective takes here, beside the limit of the memory measured in the same run.
-// Each owner rewrites its input before every repetition, so that no "remote" copy comes from its own cache; every
-// element of the result is checked. A repetition takes from the first rank's begin, after a barrier, to the last one's
-// end; between machines as long as its slowest rank. Repetitions of the limit alternate with the operation's, since
-// where a virtual machine's cores really are changes within seconds.
+// herd bench measures how long a collective takes here, beside the limit of the memory measured in the same run. Each
+// owner rewrites its input before every repetition, so that no "remote" copy comes from its own cache; every element of
+// the result is checked. A repetition lasts from the first rank's begin, after a barrier, to the last one's end;
+// between machines, as long as its slowest rank. Repetitions of the limit alternate with the operation's, since the
+// place of a virtual machine's cores changes within seconds.
 #pragma once
 
 #include <cstdint>
@@ -49,24 +49,24 @@ struct BenchResult {
   int64_t wrong = 0;        // elements, over all ranks and repetitions
 };
 
-// On every rank of the group; the result is the same on all.
+// Runs on every rank of the group; the result is the same on all.
 BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes);
 
-// When a rank was at a repetition, by its machine's clock; as it is made, where the rank takes no part.
+// Holds when a rank began and ended a repetition, by its machine's clock; as constructed, where the rank takes no part.
 struct Span {
   int64_t begin_ns = INT64_MAX, end_ns = INT64_MIN;
 };
 
-// How long repetitions took, microseconds: where all ranks have one clock, from the first one's begin to the last one's
-// end, for by turns on a core one may be done before another begins; else as long as the slowest rank. Collective; the
-// same on all ranks.
+// Returns how long repetitions took, in microseconds. Where all ranks have one clock, a repetition lasts from the first
+// one's begin to the last one's end, since ranks that share a core may run one after the other. Else it lasts as long
+// as the slowest rank. Collective; the same on all ranks.
 std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own);
 
-// Throws kBug naming the operation and its algorithm where elements are wrong.
+// Throws kBug with the operation and its algorithm where elements are wrong.
 void check_right(const BenchResult& result);
 
 // Throws kBadConfig where this machine has no memory for a message in each of its ranks: those of the job, or else
-// `ranks`. Before the ranks meet, for afterwards some have taken what they need.
+// `ranks`. Call it before the ranks meet, since afterwards some have taken what they need.
 void check_room(const std::vector<int64_t>& sizes, int ranks);
 
 void add_bench_command(CLI::App& app);

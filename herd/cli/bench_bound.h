@@ -1,5 +1,5 @@
-// The limit that memory sets to an operation: its kernel on private memory of four times the last cache (of 512 MiB on
-// the whole machine at most), on all ranks at once, without any synchronisation but the start.
+// Measures the limit that memory sets to an operation. It runs the kernel on private memory of four times the last
+// cache (of 512 MiB on the whole machine at most), on all ranks at once, without any synchronisation but the start.
 // Threads: one at a time; once() is collective.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace herd::cli {
 class MemoryBound {
  public:
   MemoryBound(Communicator& comm, BenchShape shape);
-  // Microseconds that a message of one byte would take, of the slowest rank.
+  // Returns the microseconds of the slowest rank for a message of one byte.
   double once(kernels::StoreKind store);
 
  private:

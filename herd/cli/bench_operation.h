@@ -1,4 +1,5 @@
-// One rank's buffers of one benched operation: writes the inputs, runs it, counts the wrong elements of the result.
+// Holds one rank's buffers of one benched operation: writes the inputs, runs it, counts the wrong elements of the
+// result.
 // Threads: one at a time; run() is collective.
 #pragma once
 
@@ -24,7 +25,7 @@ struct BenchShape {
   double share = 1;  // of the message, in each of these buffers
 };
 
-// Whether the result takes the place of the input.
+// Tells whether the result takes the place of the input.
 enum class InPlace : uint8_t { kAlways, kAsAsked, kNever };
 
 struct BenchKind {
@@ -35,12 +36,12 @@ struct BenchKind {
   BenchShape (*shape)(int num_ranks);
 };
 
-// Throws kBadConfig, naming the valid names.
+// Throws kBadConfig with the valid names.
 const BenchKind& bench_kind(std::string_view op);
 std::vector<std::string_view> bench_kinds();
-// Elements that a message has a multiple of: one for each rank where the operation's parts are equal.
+// Returns the number of which elements must be a multiple: the ranks, where the operation's parts are equal.
 int64_t least_elements(std::string_view op, int num_ranks);
-// Elements of the message: what fits the bytes, and cuts into equal parts where the operation wants that.
+// Returns the elements of the message that fit the bytes, and cut into equal parts where the operation wants that.
 int64_t whole_elements(std::string_view op, int64_t bytes, DType dtype, int num_ranks);
 
 struct BenchCall {
@@ -61,7 +62,7 @@ class BenchOperation {
   void run();
   bool takes_part() const { return call_.op != "send" || comm_.rank() < 2; }
   int64_t wrong(int repetition);  // elements, on this rank
-  // What it asks of a collective algorithm. REQUIRES an operation that is one, so not "send".
+  // Returns the request to collective algorithms. REQUIRES an operation that is one, so not "send".
   CollectiveRequest request() const;
   bool in_place() const { return in_place_; }
   // What the whole message's buffer holds.

@@ -1,9 +1,8 @@
 // Defines what a bench puts into its inputs, and what it must find in its outputs. The values of one element over all
-// ranks are small whole numbers with sums that every dtype holds exactly, so the result is the same bits in any order
-// of adding; an average is such a sum times 1/ranks, rounded once. For products they are 1 and 2, so that these are
-// powers of two. The values repeat with a prime period: data that lands at a wrong place is not what belongs there.
-// What is measured beside an operation moves the same: processors move zeros faster than anything else. Threads: one at
-// a time.
+// ranks are small whole numbers with sums that every dtype holds exactly, so every order of adding gives the same bits.
+// An average is such a sum times 1/ranks, rounded once. For products the values are 1 and 2. Values repeat with a prime
+// period: data at a wrong place differs from what belongs there. What is measured beside an operation moves the same
+// values, since processors move zeros faster than anything else. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -21,15 +20,16 @@ class BenchPattern {
   // REQUIRES supports(op, dtype), and num_ranks <= max_ranks(op, dtype).
   BenchPattern(DType dtype, ReduceOp op, int num_ranks);
 
-  // A sum of 3 for each rank has to be exact, of 6 for a premultiplied one: 85 and 42 for bf16, 42 and 21 for int8, ..
-  // ; no limit for wider types. A product of 2 for each rank: 6 for int8, 127 for fp32, ..
+  // Returns the most ranks for which results are exact. A sum of 3 for each rank has to be exact, of 6 for a
+  // premultiplied one: 85 and 42 for bf16, 42 and 21 for int8. A product of 2 for each rank: 6 for int8, 127 for fp32.
+  // Wider types have no limit.
   static int max_ranks(ReduceOp op, DType dtype);
-  // What `rank` multiplies its input by: 1 or 2 for premultiplied_sum, else 1.
+  // Returns what `rank` multiplies its input by: 1 or 2 for premultiplied_sum, else 1.
   static double factor(ReduceOp op, Rank rank);
 
-  // Inputs of `rank` for elements [first, first + count) of the message.
+  // Writes the inputs of `rank` for elements [first, first + count) of the message.
   void fill(std::byte* to, int64_t first, int64_t count, Rank rank, int repetition) const;
-  // How many elements differ from rank `rank`'s inputs, or from all ranks' inputs reduced.
+  // Count the elements that differ from rank `rank`'s inputs, or from all ranks' inputs reduced.
   int64_t wrong_input(const std::byte* at, int64_t first, int64_t count, Rank rank, int repetition) const;
   int64_t wrong_result(const std::byte* at, int64_t first, int64_t count, int repetition);
 

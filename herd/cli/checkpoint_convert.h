@@ -1,5 +1,5 @@
-// herd checkpoint convert SOURCE [--to herd|gpt2] [--dtype fp32|bf16|fp16] --out DIR: the weights in another format or
-// precision, without optimizer states.
+// herd checkpoint convert SOURCE [--to herd|gpt2] [--dtype fp32|bf16|fp16] --out DIR writes the weights in another
+// format or precision, without optimizer states.
 #pragma once
 
 #include <string>
@@ -13,10 +13,11 @@ class App;
 namespace herd::cli {
 
 void add_checkpoint_convert_command(CLI::App& app);
-std::string convert_checkpoint(convert::ConvertOptions options);  // the line to print; throws as convert::convert()
+// Returns the line to print; throws as convert::convert().
+std::string convert_checkpoint(convert::ConvertOptions options);
 
-// herd's own tokenizer where the weights were trained with one and their folder does not hold it: tokenizer.model of
-// the data, and for transformers tokenizer.json and tokenizer_config.json.
+// Returns herd's own tokenizer where the weights were trained with one and their folder does not hold it. It is
+// tokenizer.model of the data, and for transformers tokenizer.json and tokenizer_config.json.
 convert::Companions tokenizer_of_data(const convert::WeightSource& source, convert::Format to);
 
 }  // namespace herd::cli

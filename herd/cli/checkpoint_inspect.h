@@ -1,4 +1,4 @@
-// herd checkpoint inspect PATH [--verify] [--json]: what a checkpoint holds.
+// herd checkpoint inspect PATH [--verify] [--json] prints what a checkpoint holds.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +17,7 @@ struct InspectOptions {
 };
 
 void add_checkpoint_inspect_command(CLI::App& app);
-std::string inspect_checkpoint(const InspectOptions& options);  // the text to print; throws as CheckpointReader
+std::string inspect_checkpoint(const InspectOptions& options);  // returns the text to print; throws as CheckpointReader
 int run_checkpoint_inspect(const InspectOptions& options);
 
 }  // namespace herd::cli

@@ -1,4 +1,4 @@
-// herd checkpoint reshard CHECKPOINT --ranks N --out DIR: the shards that N ranks would have saved.
+// herd checkpoint reshard CHECKPOINT --ranks N --out DIR writes the shards that N ranks would have saved.
 #pragma once
 
 #include <string>
@@ -12,6 +12,7 @@ class App;
 namespace herd::cli {
 
 void add_checkpoint_reshard_command(CLI::App& app);
-std::string reshard_checkpoint(convert::ReshardOptions options);  // the line to print; throws as convert::reshard()
+// Returns the line to print; throws as convert::reshard().
+std::string reshard_checkpoint(convert::ReshardOptions options);
 
 }  // namespace herd::cli

@@ -1,5 +1,5 @@
-// Defines what `herd explain` and `herd show schedule` ask for alike: a collective, its size, the ranks and where they
-// run.
+// Defines the options that `herd explain` and `herd show schedule` share: a collective, its size, the ranks and where
+// they run.
 #pragma once
 
 #include <cstdint>
@@ -32,7 +32,8 @@ void add_collective_options(CLI::App& app, CollectiveOptions& options);
 // This host's memory is timed as a job does when it starts (some 4 ms; measure/memory_probe.h).
 // Throw kBadConfig or kCorruptFile, naming the option or the line.
 Topology topology_of(const CollectiveOptions& options);
-void check_segments(std::string_view op, int64_t segment_bytes);  // where no algorithm of the operation has segments
+// Throws where no algorithm of the operation has segments.
+void check_segments(std::string_view op, int64_t segment_bytes);
 CollectiveRequest request_of(const CollectiveOptions& options, const Topology& topology);
 
 }  // namespace herd::cli

@@ -10,7 +10,8 @@ namespace herd::cli {
 class CoreDistance {
  public:
   explicit CoreDistance(Communicator& comm);
-  // Nanoseconds; 0 where ranks outnumber cores, since nobody may spin there, are on several hosts, or there is one.
+  // Returns nanoseconds. Returns 0 where ranks outnumber cores, since nobody may spin there, where they are on several
+  // hosts, and for one rank.
   double round_trip_ns();
 
  private:

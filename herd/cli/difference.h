@@ -1,4 +1,4 @@
-// Measures how far two runs are apart: what herd parity reports.
+// Measures how far two runs are apart, for herd parity.
 #pragma once
 
 #include <string>
@@ -6,20 +6,20 @@
 
 namespace herd::cli {
 
-// The largest relative difference, and where it is.
+// Holds the largest relative difference, and where it is.
 struct Difference {
   double relative = 0;
   std::string where;
 };
 
-// Per step |a - b| / |a|. A step that one side lacks is an infinite difference, and a loss that is not finite gives one
-// that is not finite: within no tolerance.
+// Returns per step |a - b| / |a|. A step that one side lacks is an infinite difference. A loss that is not finite gives
+// a difference that is not finite: within no tolerance.
 Difference loss_difference(const std::vector<double>& a, const std::vector<double>& b);
 
-// Per weight |a - b| / max(largest |a| of its tensor, lr * steps): Adam moves a weight by up to lr a step, whatever its
-// gradient; one whose true gradient is zero (key biases) follows rounding, so its own size is no measure. Optimizer
-// states are left out. Not finite where a weight is not, where one side lacks a tensor or has it in another shape, and
-// where there is nothing to compare.
+// Returns per weight |a - b| / max(largest |a| of its tensor, lr * steps). Adam moves a weight by up to lr a step,
+// whatever its gradient; a weight whose true gradient is zero (key biases) follows rounding, so its own size is no
+// measure. Optimizer states are left out. The result is not finite where a weight is not, where one side lacks a tensor
+// or has it in another shape, and where there is nothing to compare.
 Difference weight_difference(const std::string& checkpoint_a, const std::string& checkpoint_b, double lr_times_steps);
 
 }  // namespace herd::cli

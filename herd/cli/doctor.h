@@ -1,4 +1,4 @@
-// herd doctor: what this machine offers a training job, and what is missing, with the fix.
+// herd doctor says what this machine offers a training job, and what is missing, with the fix.
 #pragma once
 
 #include <string>
@@ -28,6 +28,6 @@ std::vector<Finding> examine(const DoctorOptions& options);
 std::string format_findings(const std::vector<Finding>& findings, bool json);
 
 void add_doctor_command(CLI::App& app);
-int run_doctor(const DoctorOptions& options);  // 0, or 1 where something is missing
+int run_doctor(const DoctorOptions& options);  // returns 0, or 1 where something is missing
 
 }  // namespace herd::cli

@@ -1,4 +1,4 @@
-// The single looks of herd doctor, by theme.
+// Declares the single checks of herd doctor, by theme.
 #pragma once
 
 #include <vector>

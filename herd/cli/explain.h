@@ -1,5 +1,5 @@
-// herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]:
-// every algorithm with its messages, bytes and predicted time; the choice and why.
+// herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]
+// prints every algorithm with its messages, bytes and predicted time, and the choice with its reason.
 #pragma once
 
 #include <string>
@@ -11,13 +11,13 @@ namespace herd::cli {
 struct ExplainOptions {
   CollectiveOptions collective;
   bool all = false;                // also what is never chosen inside a host
-  bool aggregate_traffic = false;  // and the view that counts all ranks together
-  bool measure = false;            // and what `herd bench` takes here
+  bool aggregate_traffic = false;  // also the view that counts all ranks together
+  bool measure = false;            // also what `herd bench` takes here
   std::string tuning_file = {};
   bool json = false;
 };
 
 void add_explain_command(CLI::App& app);
-std::string explain(const ExplainOptions& options);  // what the command prints; throws herd::Error
+std::string explain(const ExplainOptions& options);  // returns what the command prints; throws herd::Error
 
 }  // namespace herd::cli

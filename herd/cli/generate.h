@@ -1,5 +1,5 @@
-// herd generate writes text with the weights of a checkpoint. Its options are herd-trainer's, which this command
-// becomes.
+// herd generate writes text with the weights of a checkpoint. It replaces itself by herd-trainer and passes its options
+// on.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// Run files and clusters that herd brings along: <prefix>/share/herd/{models,clusters}/NAME.toml, found beside the
-// command, so that a name does where a path would.
+// Finds run files and clusters that herd brings along, beside the command:
+// <prefix>/share/herd/{models,clusters}/NAME.toml. So a name serves in place of a path.
 #pragma once
 
 #include <filesystem>
@@ -13,11 +13,12 @@ std::filesystem::path share_folder();
 
 struct KnownFile {
   std::string name;   // "gpt3-175b"
-  std::string about;  // its first line, without the "# "
+  std::string about;  // first line of the file, without the "# "
 };
-std::vector<KnownFile> known_files(const std::string& kind);  // "models", "clusters"; by name
+std::vector<KnownFile> known_files(const std::string& kind);  // `kind` is "models" or "clusters"; sorted by name
 
-// The path itself where a file is there, else the known file of that name. Throws kBadConfig naming the nearest one.
+// Returns the path itself where a file is there, else the known file of that name. Throws kBadConfig with the nearest
+// one.
 std::filesystem::path find_file(const std::string& path_or_name, const std::string& kind);
 
 }  // namespace herd::cli

@@ -1,5 +1,5 @@
-// "convert  43 %  1.8 MiB of 4.1 MiB  2.7 MiB/s" on standard error, rewritten in place and gone at the end; only where
-// a person watches. Threads: one at a time.
+// Writes "convert  43 %  1.8 MiB of 4.1 MiB  2.7 MiB/s" to standard error, rewritten in place and gone at the end,
+// where standard error is a terminal. Threads: one at a time.
 #pragma once
 
 #include <chrono>

@@ -1,4 +1,4 @@
-// herd run: starts a program as N ranks.
+// herd run starts a program as N ranks.
 #pragma once
 
 #include <string>
@@ -20,12 +20,13 @@ struct RunOptions {
 };
 
 // Puts "--" before the program's name in the arguments of `herd run`, so that options end there; every option of it
-// takes one value. Other commands' arguments come back as they are.
+// takes one value. Returns other commands' arguments as they are.
 std::vector<std::string> mark_program(std::vector<std::string> arguments);
 // Throws kBadConfig or kCorruptFile where the topology (topology/load_topology.h; "" = none) can't be read, or has
 // other ranks.
 void check_topology(const std::string& topology, int num_ranks);
-// The job's secret: from the file if one is named, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is given.
+// Returns the job's secret: from the file if one is named, else from HERD_TOKEN_FILE or HERD_TOKEN; "" where none is
+// given.
 std::string job_token(const std::string& token_file);
 void add_run_command(CLI::App& app);
 int run_run(const RunOptions& options);  // returns the job's exit status; throws Error

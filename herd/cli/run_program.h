@@ -1,4 +1,4 @@
-// Runs another program to its end and keeps what it says.
+// Runs another program to its end and returns what it printed.
 #pragma once
 
 #include <string>

@@ -12,7 +12,7 @@ void add_show_command(CLI::App& app) {
   CLI::App* show = app.add_subcommand(
       "show", "A collective's schedule, a training step or a pipeline's order, as text, picture or trace");
   show->require_subcommand(1);
-  // add_show_x_command(*show) lines, in alphabetical order.
+  // The add_show_x_command(*show) lines stand in alphabetical order.
   add_show_order_command(*show);
   add_show_program_command(*show);
   add_show_schedule_command(*show);

@@ -1,6 +1,7 @@
-// herd bench OP --tune FILE: measures every algorithm that serves the operation at each size, in two turns of which the
-// faster counts, and writes the fastest into the file of docs/formats/tuning.md, where other operations, placements and
-// sizes stay as they are. On this host, or, where a launcher has started it, among the ranks of its job: rank 0 writes.
+// herd bench OP --tune FILE measures every algorithm that serves the operation at each size, in two turns of which the
+// faster counts. It writes the fastest into the file of docs/formats/tuning.md, where other operations, placements and
+// sizes stay. It measures on this host, or among the ranks of its job where a launcher has started it; then rank 0
+// writes.
 #pragma once
 
 #include <cstdint>
@@ -22,7 +23,7 @@ struct TuneOptions {
 
 int run_tune(const TuneOptions& options);  // exit status; throws herd::Error
 
-// `tuning` with `size` in the place of what was known for the same collective, placement, memory and bytes.
+// Returns `tuning` with `size` in place of what was known for the same collective, placement, memory and bytes.
 Tuning with(Tuning tuning, const TunedSize& size);
 
 }  // namespace herd::cli

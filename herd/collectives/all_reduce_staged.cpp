@@ -34,7 +34,7 @@ class Pipeline {
     for (Slice& slot : sums_) slot = b_.stage(part_of(piece, b_.num_ranks(), 0).size());
   }
 
-  // Signals to a peer, and waits for it, go: copied 0, copied 1, reduced 0, copied 2, reduced 1, ..
+  // Signals to a peer, and waits for it, have this order: copied 0, copied 1, reduced 0, copied 2, reduced 1, ..
   void build() {
     for (int step = 0; step < pieces_ + 2; ++step) {
       if (step < pieces_) copy_in(step);
@@ -58,7 +58,7 @@ class Pipeline {
     for (const Range range : {Range{piece(k).begin, mine.begin}, Range{mine.end, piece(k).end}}) {
       b_.copy(b_.input(range), {staged(k, range, b_.self())});
     }
-    // With this the peer's sum of piece k - kDepth, copied out before, is given back.
+    // This signal also gives back the peer's sum of piece k - kDepth, which this rank has copied out before.
     for (const Rank peer : peers_) b_.signal(peer, {staged(k, slice(k, peer), b_.self()), sum_slot(k, peer)});
   }
 

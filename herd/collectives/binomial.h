@@ -1,5 +1,6 @@
-// A binomial tree over n ranks, whose subtrees are neighbours: place p (root has place 0) is below p minus its lowest
-// set bit, and stands for the places [p, p + num_below(p)). ceil(log2 n) deep. Threads: plain data.
+// Defines a binomial tree over n ranks whose subtrees are ranges of places. The parent of place p (root has place 0) is
+// p minus its lowest set bit, and the subtree of p is [p, p + num_below(p)). The tree is ceil(log2 n) deep. Threads:
+// plain data.
 #pragma once
 
 #include <algorithm>
@@ -17,7 +18,7 @@ class BinomialTree {
   int place_of(Rank rank) const { return (rank - root_ + n_) % n_; }
   Rank rank_at(int place) const { return (place + root_) % n_; }
   int parent(int place) const { return place & (place - 1); }  // REQUIRES place > 0
-  // Places of the subtree, with its root.
+  // Counts the places of the subtree, its root included.
   int num_below(int place) const {
     const int reach = place == 0 ? n_ : place & -place;
     return std::min(reach, n_ - place);
@@ -34,7 +35,8 @@ class BinomialTree {
   Rank root_;
 };
 
-// The parts of the subtree of `place` as at most two ranges of the message: its ranks may pass over rank n-1 to 0.
+// Returns the parts of the subtree of `place` as at most two ranges of the message, since its ranks may pass over rank
+// n-1 to 0.
 std::vector<Range> subtree_parts(const Builder& builder, const BinomialTree& tree, int place);
 
 }  // namespace herd

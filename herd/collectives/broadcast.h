@@ -4,8 +4,7 @@
 //   scatter_all_gather  the parts go down a binomial tree, then around a ring: ceil(log2 n) + n-1 steps, root sends
 //                less than 2S bytes. For long messages.  Any transport.
 //   chain        segments travel from rank to rank: n-2 steps more than there are segments (segments.h); S bytes sent
-//   by
-//                all but the last. For the longest messages.  Any transport.
+//                by all but the last. For the longest messages.  Any transport.
 //   direct_pull  symmetric memory: every rank copies straight out of root's memory. S bytes read from root per rank;
 //                two signals between root and each rank (ready, copied).
 //   direct_push  symmetric memory: rank r copies part r out of root's memory into everybody's in one pass, so that all

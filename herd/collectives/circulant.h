@@ -1,4 +1,4 @@
-// The two halves of the circulant algorithm, for any number of ranks n, as building blocks. Skips s go from n to 1 by
+// Builds the two halves of the circulant algorithm, for any number of ranks n. Skips s go from n to 1 by
 // s = ceil(s' / 2); block i of rank r is part r+i (mod n).
 //   reduce-scatter  round (s', s): sends blocks [s, s') to rank r+s, adds what arrives to blocks [0, s'-s)
 //   all-gather      the same rounds backwards, directions turned
@@ -22,7 +22,7 @@ void circulant_reduce_scatter(Builder& builder, CirculantSums sums);
 // Fills every part of the output from its owner's output(part(owner)). REQUIRES num_ranks > 1.
 void circulant_all_gather(Builder& builder);
 
-// The skips 1 < ... < n, each the half of the next, rounded up; without n itself.
+// Returns the skips 1 < ... < n, each the half of the next, rounded up; n itself is left out.
 std::vector<int> circulant_skips(int num_ranks);
 
 }  // namespace herd

@@ -1,5 +1,5 @@
-// Puts the schedule of a sub-group into a larger one: ranks and slices are mapped, the steps stay what they are. What
-// hierarchies, tori and meshes are made of. Threads: pure.
+// Puts the schedule of a sub-group into a larger one: ranks and slices are mapped, the steps stay what they are.
+// Hierarchies, tori and meshes are made of it.   Threads: pure.
 #pragma once
 
 #include <vector>
@@ -8,8 +8,8 @@
 
 namespace herd {
 
-// Where the elements of a space of a sub-schedule lie. All ranks of the sub-group that touch each other's memory there
-// have the same window.
+// A Window says where the elements of a space of a sub-schedule lie. All ranks of the sub-group that touch each other's
+// memory there have the same window.
 class Window {
  public:
   struct Run {
@@ -19,9 +19,9 @@ class Window {
   };
 
   Window() = default;
-  explicit Window(Slice slice);  // in one piece
+  explicit Window(Slice slice);  // the elements lie in one piece
   explicit Window(Space space) : space_(space) {}
-  // Appends the next elements. Runs that touch are one, unless they shall stay apart: steps are cut where runs end, and
+  // Appends the next elements. Runs that touch are one, unless they shall stay apart. Steps are cut where runs end, and
   // both ends of a message must be cut alike.
   void append(Range at, bool apart = false);
 

@@ -1,4 +1,4 @@
-// Collectives over a grid of ranks (grid.h), composed of the collectives of its axes (n ranks, S message bytes; axis 0
+// Builds collectives over a grid of ranks (grid.h) from the collectives of its axes (n ranks, S message bytes; axis 0
 // has m ranks; a link's bytes count per rank).
 //   hierarchical       axes inside hosts through their memory (direct or staged), the others by circulant exchange. Two
 //                      tiers or more.
@@ -23,12 +23,12 @@
 
 namespace herd {
 
-// What the axes are made of: the algorithms of their collectives.
+// AxisStyle names the algorithms that the axes' collectives use.
 struct AxisStyle {
   std::string_view name;           // of the composed algorithm
-  bool shared_memory = false;      // axes inside hosts use it
+  bool shared_memory = false;      // axes inside hosts use their memory
   std::string_view between = {};   // algorithm of reduce-scatter, all-gather and all-reduce between hosts
-  bool whole_all_reduces = false;  // all-reduce: one of everything per axis
+  bool whole_all_reduces = false;  // an all-reduce reduces the whole message on each axis in turn
 };
 
 inline constexpr AxisStyle kHierarchical{"hierarchical", true, "circulant"};
@@ -43,8 +43,8 @@ Schedule reduce_scatter_on_grid(const CollectiveRequest& request, const AxisStyl
 Schedule all_to_all_hierarchical(const CollectiveRequest& request);
 Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request);
 
-// Why a request has no grid for a composition; empty if it has: as many axes as wanted (0: two or more), axis 0 inside
-// of hosts where it uses their memory.
+// Returns why a request has no grid of `num_axes` axes (0: two or more) whose axis 0, where that is asked for, lies
+// inside of hosts. Returns empty if it has one.
 std::string grid_why_not(const CollectiveRequest& request, int num_axes, bool first_axis_inside_hosts);
 
 }  // namespace herd

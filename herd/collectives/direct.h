@@ -1,5 +1,5 @@
-// Defines what the direct algorithms share: who the peers are, in the order that spreads the load, and the sources of a
-// sum. Threads: pure.
+// Defines what the direct algorithms share: the order of peers that spreads the load, and the sources of a sum.
+// Threads: pure.
 #pragma once
 
 #include <vector>
@@ -8,10 +8,10 @@
 
 namespace herd {
 
-// self+1, self+2, .. (mod n): no two ranks start with the same peer.
+// Returns self+1, self+2, .. (mod n), so that no two ranks start with the same peer.
 std::vector<Rank> peers_of(const Builder& builder);
 
-// The inputs of ranks 0, 1, .., n-1 at `range`: what a direct reduction sums, in this order.
+// Returns `range` of the inputs of ranks 0, 1, .., n-1; a direct reduction sums them in this order.
 std::vector<Slice> inputs_of_all(const Builder& builder, Range range);
 
 }  // namespace herd

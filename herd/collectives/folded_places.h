@@ -1,7 +1,7 @@
-// The places of algorithms that want a power of two p <= n: ranks 2i and 2i+1 share place i for i < n - p (the odd one
-// hands over to the even one and is idle), all others have one of their own. Places stand in the order of ranks, so
-// neighbouring places hold neighbouring parts.
-// Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.5.   Threads: plain data.
+// Defines the places of algorithms that want a power of two p <= n of them: ranks 2i and 2i+1 share place i for i < n -
+// p (the odd one hands over to the even one and is idle). All others have one of their own. Places stand in the order
+// of ranks, so neighbouring places hold neighbouring parts. Source: Thakur, Rabenseifner & Gropp 2005,
+// doi:10.1177/1094342005051521, section 4.5.   Threads: plain data.
 #pragma once
 
 #include <bit>
@@ -22,7 +22,7 @@ class FoldedPlaces {
   int place_of(Rank rank) const { return rank < 2 * num_shared_ ? rank / 2 : rank - num_shared_; }
   Rank rank_at(int place) const { return place < num_shared_ ? 2 * place : place + num_shared_; }
 
-  // The parts of the ranks of places [begin, end), end > begin.
+  // Returns the range of the parts of all ranks at places [begin, end). REQUIRES end > begin.
   Range parts_of(const Builder& b, int begin, int end) const {
     const Rank last = end == num_places_ ? b.num_ranks() - 1 : rank_at(end) - 1;
     return {b.part(rank_at(begin)).begin, b.part(last).end};

@@ -1,6 +1,6 @@
-// The ranks of a collective as a grid of axes, the fastest first: place = c0 + d0 * (c1 + d1 * (c2 + ..)). A place is a
-// rank, or its index among the ranks in the order of their hosts, so that axis 0 stays inside of a host wherever ranks
-// were placed. Threads: plain data.
+// Lays the ranks of a collective out as a grid of axes, the fastest first: place = c0 + d0 * (c1 + d1 * (c2 + ..)). A
+// place is a rank, or its index among the ranks in the order of their hosts. So axis 0 stays inside of a host wherever
+// ranks were placed. Threads: plain data.
 #pragma once
 
 #include <string>
@@ -12,7 +12,8 @@ namespace herd {
 
 class Grid {
  public:
-  // request.grid; where that is empty and hosts have equally many ranks, (ranks of a host, hosts). No axes otherwise.
+  // Takes the axes of request.grid; where that is empty and hosts have equally many ranks, (ranks of a host, hosts).
+  // Has no axes otherwise.
   explicit Grid(const CollectiveRequest& request);
 
   int num_axes() const { return static_cast<int>(dims_.size()); }
@@ -22,9 +23,10 @@ class Grid {
   int place_of(Rank rank) const { return place_of_.empty() ? rank : place_of_[static_cast<size_t>(rank)]; }
   int coordinate(Rank rank, int axis) const { return place_of(rank) / stride(axis) % dim(axis); }
   int stride(int axis) const;
-  // The ranks that differ from this one on one axis alone, by their coordinate there; this one is among them.
+  // Returns the ranks that differ from this one on one axis alone, by their coordinate there; this one is among them.
   std::vector<Rank> line(Rank rank, int axis) const;
-  bool is_inside_hosts(const CollectiveRequest& request, int axis) const;  // every line of the axis is on one host
+  // Tells whether every line of the axis is on one host.
+  bool is_inside_hosts(const CollectiveRequest& request, int axis) const;
 
  private:
   std::vector<int> dims_;
@@ -32,8 +34,8 @@ class Grid {
   std::vector<int> place_of_;
 };
 
-// Ranks of each host, in rank order, hosts in the order of their first ranks; all ranks where the request knows no
-// hosts and they share one, each alone where they do not.
+// Returns the ranks of each host, in rank order, hosts in the order of their first ranks. Returns all ranks where the
+// request knows no hosts and they share one, each alone where they do not.
 std::vector<std::vector<Rank>> ranks_by_host(const CollectiveRequest& request);
 
 }  // namespace herd

@@ -29,10 +29,10 @@ struct CollectiveRequest {
   int64_t bytes() const { return elements * size_of(dtype); }
 };
 
-// A builder for the request, named after the algorithm. Throws kBadConfig if the numbers make no sense.
+// Returns a builder for the request, named after the algorithm. Throws kBadConfig if the numbers make no sense.
 Builder builder_for(const CollectiveRequest& request, std::string_view algorithm);
 
-// The request for another message size, with counts in the same proportions.
+// Returns the request for another message size, with counts in the same proportions.
 CollectiveRequest resized(CollectiveRequest request, int64_t elements);
 
 // Writes the whole schedule where no peer is needed: nothing for an empty message, the copy of the input for one rank.

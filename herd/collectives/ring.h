@@ -1,4 +1,4 @@
-// The two halves of the ring, as building blocks: every rank sends to the next one and receives from the previous one.
+// Builds the two halves of the ring: every rank sends to the next one and receives from the previous one.
 //   Each: n-1 steps, (n-1)/n * S bytes sent per rank (n ranks, S message bytes).
 //   Order: part c is summed over ranks c+1, c+2, .., c (mod n), so every run gives the same bits.
 // Source: Patarasuk & Yuan 2009, doi:10.1016/j.jpdc.2008.09.002.   Threads: pure.
@@ -8,7 +8,7 @@
 
 namespace herd {
 
-// Where a partial sum waits for its next hop.
+// Says where a partial sum waits for its next hop.
 enum class Partial : uint8_t {
   kOutput,   // the output has room for every part (all-reduce; reduce-scatter in place)
   kScratch,  // two slots of one part each

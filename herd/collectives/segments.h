@@ -1,5 +1,5 @@
-// Defines how pipelined algorithms cut a message into segments that follow each other along a chain or a tree. By size
-// alone, never by timing. Threads: pure.
+// Defines how pipelined algorithms cut a message into segments that follow each other along a chain or a tree. The
+// size alone decides, never a time, so all ranks cut alike.   Threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,8 @@ inline constexpr int64_t kMinSegmentBytes = 32 << 10;  // below this, latency co
 inline constexpr int64_t kMaxSegmentBytes = 1 << 20;
 inline constexpr int64_t kWantedSegments = 16;
 
-// request.segment_bytes each, or else a sixteenth of the message within the bounds; at least 1, at most 4096.
+// Counts the segments: of request.segment_bytes each, or else of a sixteenth of the message within the bounds. Returns
+// at least 1 and at most 4096.
 inline int num_segments(const CollectiveRequest& request) {
   const int64_t bytes = request.bytes();
   const int64_t wanted = std::clamp(bytes / kWantedSegments, kMinSegmentBytes, kMaxSegmentBytes);

@@ -1,5 +1,5 @@
-// Defines how ranks hand what they contribute to a root by stage memory: each lays it out, a piece at a time, in two
-// slots of its own stage, from which the root takes it and gives the slot back. Threads: pure.
+// Defines how ranks hand what they contribute to a root through stage memory. Each copies it, a piece at a time, into
+// two slots of its own stage. The root takes it and gives the slot back.   Threads: pure.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@ namespace herd {
 
 class StagedToRoot {
  public:
-  // `contribution(rank)`: the elements of its input that a rank hands over; `longest` is the most of any.
+  // `contribution(rank)` returns the elements of its input that a rank hands over; `longest` is the most of any rank.
   StagedToRoot(Builder& builder, DType dtype, int64_t longest, std::function<Range(Rank)> contribution)
       : b_(builder), count_(num_pieces(longest, dtype)), contribution_(std::move(contribution)) {
     for (Slice& slot : slots_) slot = b_.stage(part_of(longest, count_, 0).size());
@@ -26,7 +26,7 @@ class StagedToRoot {
     return {owner, Space::kStage, whole.begin, whole.begin + piece(k, owner).size()};
   }
 
-  // All that a rank does that is not root.
+  // Writes all steps of a rank that is not root.
   void hand_over(Rank root) {
     const int slots = static_cast<int>(slots_.size());
     for (int k = 0; k < count_ + slots; ++k) {

@@ -1,5 +1,4 @@
-// All-reduce up and down trees whose nodes every rank knows for itself, in segments: as a building block.
-// Threads: pure.
+// Builds an all-reduce up and down trees, in segments; each rank knows its own nodes.   Threads: pure.
 #pragma once
 
 #include <vector>
@@ -13,9 +12,9 @@ struct TreeNode {
   std::vector<Rank> children = {};
 };
 
-// One tree for each equal share of the message, this rank's node in each of them. Each segment's sum goes up, in the
-// order own + children, and comes down `lag` segments later, so that none waits for a whole way there and back.
-// REQUIRES the same number of trees, segments and lag on all ranks.
+// Adds the steps of this rank, whose node in the tree of each equal share of the message is trees[share]. Each
+// segment's sum goes up, in the order own + children, and comes down `lag` segments later. So none waits for a whole
+// way there and back. REQUIRES the same number of trees, segments and lag on all ranks.
 void tree_pipeline(Builder& builder, const std::vector<TreeNode>& trees, int segments, int lag);
 
 }  // namespace herd

@@ -1,11 +1,11 @@
-// One decision among the members of a group that can no longer operate, by what they tell each other and the knowledge
-// of who is gone. Each member tells all others its newest note (agreement_note.h): its vote, the proposal that it
-// holds, what it knows as decided. The lowest member that is not gone waits for every other to have voted or gone,
-// proposes what it saw (or the proposal that it already holds), and decides once all that are not gone hold it. Who
-// replaces a proposer that died holds what that one may have decided. So all that return have the same result, whoever
-// dies when, as long as nobody is taken for gone who lives: a host that is cut off by the network is. Source:
-// hierarchical uniform consensus; Guerraoui & Rodrigues 2006, doi:10.1007/3-540-28846-5, section 5.2. Threads: one per
-// group.
+// Lets the members of a group that can no longer operate make one decision, from what they tell each other and who is
+// gone. Each member tells all others its newest note (agreement_note.h): its vote, the proposal that it holds, and what
+// it knows as decided. The lowest member that is not gone waits until each other one has voted or gone. Then it
+// proposes what it saw, or the proposal that it holds, and decides once all that are not gone hold it. A member that
+// replaces a dead proposer holds what that one may have decided. So all members that return have the same result,
+// whenever others die. That fails only where a living member counts as gone, as a host does that the network cuts off.
+// Source: hierarchical uniform consensus; Guerraoui & Rodrigues 2006, doi:10.1007/3-540-28846-5, section 5.2. Threads:
+// one per group.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 namespace herd::comm {
 
 struct Decision {
-  std::vector<Rank> voters;  // of the group, ascending
+  std::vector<Rank> voters;  // ranks of the group that voted, ascending
   bool unanimous = false;    // all members of the round voted, and voted yes
 };
 
@@ -27,7 +27,7 @@ class Agreement {
  public:
   // `gone` is true for a rank that has died or closed the group. Throws kBadConfig for more than 1024 ranks.
   Agreement(transport::Channel& channel, std::function<bool(Rank)> gone);
-  // Rounds count from 1, the same on all ranks. Throws kTimeout naming the members that live and do not come, and
+  // Rounds count from 1, the same on all ranks. Throws kTimeout with the members that live and do not come, and
   // kPeerLost where the others went on without this rank.
   Decision decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline);
 

@@ -18,7 +18,7 @@
 
 namespace herd::comm {
 
-// What the user asks for, checked and in bytes.
+// Holds what the user asks for, checked and in bytes.
 struct CollectiveCall {
   CollectiveRequest request;
   ReduceOp op = ReduceOp::kSum;
@@ -26,15 +26,15 @@ struct CollectiveCall {
   std::byte* input = nullptr;
   std::byte* output = nullptr;
   int64_t input_bytes = 0, output_bytes = 0;
-  uint64_t shape = 0;                // a hash of how the message is made up: part of the fingerprint
+  uint64_t shape = 0;                // a hash of the parts of the message; fingerprints contain it
   std::shared_ptr<Packing> packing;  // may be null
-  bool ordinary = false;             // not to be used as symmetric memory: other ranks' messages may lie elsewhere
+  bool ordinary = false;  // true: not used as symmetric memory, since other ranks' messages may lie elsewhere
   std::string_view name, algorithm;
   std::chrono::milliseconds deadline{0};
   std::source_location where;
 };
 
-// All throw kBadConfig with the rule and its values.
+// These throw kBadConfig with the rule and its values.
 CollectiveCall all_reduce_call(const Buffer& x, const OpOptions& options);
 CollectiveCall broadcast_call(const Buffer& x, Rank root, int num_ranks, const OpOptions& options);
 CollectiveCall reduce_call(const Buffer& x, Rank root, Rank self, int num_ranks, const OpOptions& options);
@@ -48,7 +48,7 @@ CollectiveCall scatter_call(const Buffer& in, const Buffer& out, Rank root, Rank
 CollectiveCall all_to_all_call(const Buffer& in, const Buffer& out, Rank self, int num_ranks, const OpOptions& options);
 CollectiveCall barrier_call(const OpOptions& options);
 
-// Lists as one message (list_call.cpp): see packing.h.
+// These make one message of a list (list_call.cpp): see packing.h.
 using BufferList = std::span<const Buffer>;
 CollectiveCall all_reduce_list_call(BufferList xs, const OpOptions& options);
 CollectiveCall broadcast_list_call(BufferList xs, Rank root, Rank self, int num_ranks, const OpOptions& options);
@@ -65,7 +65,7 @@ CollectiveCall all_to_all_list_call(BufferList ins, BufferList outs, Rank self, 
                                     const OpOptions& options);
 
 void check_buffer(const Buffer& buffer, std::string_view what);
-void check_in_order(const Buffer& buffer, std::string_view what);  // elements lie in their logical order
+void check_in_order(const Buffer& buffer, std::string_view what);  // throws unless elements lie in their logical order
 void check_rank(Rank rank, int num_ranks, std::string_view what);
 
 }  // namespace herd::comm

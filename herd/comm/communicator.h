@@ -1,16 +1,16 @@
-// A group of ranks and the operations among them, on raw spans, std::vector, herd::Buffer, and (with herd_torch)
-// at::Tensor.
+// Defines a group of ranks and the operations among them, on raw spans, std::vector, herd::Buffer, and (with
+// herd_torch) at::Tensor.
 //
 //   auto comm = herd::Communicator::create();                 // from the launcher's environment
 //   comm.all_reduce(grad, {.op = herd::ReduceOp::kSum});      // in place
 //   herd::Work work = comm.all_reduce_async(grad);            // ... work.wait();
 //
-// Every rank of the group calls the same operations in the same order; a rank that does not is named by all others
-// within the deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete
-// in issue order, groups progress independently, and send/receive never queue behind collectives.
-// A world and all groups split off it fail together: an operation that fails ends every group of its ranks, and of
-// those that share a group with them, by the same words. Errors name ranks of the job, whatever the group.
-// Results: the same bits on every rank and in every run, for the same ranks and algorithm.
+// Every rank of the group calls the same operations in the same order. All others name a rank that does not within the
+// deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete in issue
+// order, groups progress independently, and send/receive never queue behind collectives.
+// A world and all groups split off it fail together. An operation that fails ends every group of its ranks, and of
+// those that share a group with them, with the same words. Errors name ranks of the job, whatever the group.
+// Results have the same bits on every rank and in every run, for the same ranks and algorithm.
 // Threads: one calling thread per group; send, receive, their _async forms, abort() and Work::wait() from any thread.
 #pragma once
 
@@ -35,26 +35,28 @@ namespace herd::comm {
 
 struct OpOptions {
   ReduceOp op = ReduceOp::kSum;
-  std::string_view name = {};             // shown in reports, part of the fingerprint
-  std::chrono::milliseconds deadline{0};  // from local issue; 0 = the group's default (60 s)
-  std::string_view algorithm = {};        // empty = chosen; see `herd explain`
-  int64_t segment_bytes = 0;              // of pipelined algorithms, the same on all ranks; 0 = by the message
-  // Elements of each rank's part where they are uneven (the "v" forms of gather, all_gather, scatter, reduce_scatter),
-  // the same on all ranks; for all_to_all what rank f sends to rank t at [f * size + t], see exchange_counts().
+  std::string_view name = {};             // reports show it, and fingerprints contain it
+  std::chrono::milliseconds deadline{0};  // counts from the local issue; 0 = the group's default (60 s)
+  std::string_view algorithm = {};        // empty = the group chooses; see `herd explain`
+  int64_t segment_bytes = 0;  // size of segments in pipelined algorithms, the same on all ranks; 0 = by the message
+  // Gives the elements of each rank's part where they are uneven (the "v" forms of gather, all_gather, scatter,
+  // reduce_scatter), the same on all ranks. For all_to_all, [f * size + t] is what rank f sends to rank t: see
+  // exchange_counts().
   std::span<const int64_t> counts = {};
-  double factor = 1;                                             // of this rank's input; op = kPremultipliedSum only
-  std::source_location where = std::source_location::current();  // shown in reports
+  double factor = 1;  // multiplies this rank's input; op = kPremultipliedSum only
+  std::source_location where = std::source_location::current();  // reports show it
 };
 
-// A Work is an operation in flight. wait() returns when it is done and rethrows its Error; the destructor never blocks.
+// A Work is an operation in flight. wait() returns when it is done, or throws its Error; the destructor never blocks.
 class Work {
  public:
   Work() = default;
   void wait();
   bool done() const;
-  // When it completed or failed, on the steady clock; the epoch for a Work of no operation. REQUIRES done().
+  // Returns when it completed or failed, on the steady clock; the epoch for a Work without an operation. REQUIRES
+  // done().
   std::chrono::steady_clock::time_point finished_at() const;
-  Rank source() const;  // of a receive, from whom it came. REQUIRES done()
+  Rank source() const;  // returns the rank that a receive got its message from. REQUIRES done()
 
  private:
   friend class Communicator;
@@ -65,13 +67,13 @@ class Work {
 // AlgorithmUse counts what a group ran so far, for a run's record.
 struct AlgorithmUse {
   std::string collective;  // "all_reduce"
-  int64_t bytes = 0;       // of the whole message, as herd/schedule/schedule.h defines it
+  int64_t bytes = 0;       // size of the whole message, as herd/schedule/schedule.h defines it
   std::string algorithm;
   uint64_t operations = 0;  // issued by this rank
 };
 
-// Memory that every rank of the group on this host maps: collectives on it move no staging copies. Freed with the
-// last copy of the handle. Allocation is collective and ordered.
+// Owns memory that every rank of the group on this host maps: collectives on it make no staging copies. The last copy
+// of the handle frees it. Allocation is collective, in the order of operations.
 class SymmetricMemory {
  public:
   void* data() const;
@@ -91,7 +93,7 @@ class SymmetricMemory {
 struct Access;
 struct CollectiveCall;
 
-// Makes buffers of a list of what to_buffer() takes.
+// Returns the buffers of a list whose elements to_buffer() takes.
 template <typename List>
 std::vector<Buffer> to_buffers(List&& list) {
   std::vector<Buffer> buffers;
@@ -101,13 +103,14 @@ std::vector<Buffer> to_buffers(List&& list) {
 
 class Communicator {
  public:
-  // Makes the world, from the environment that herd run, torchrun, srun or mpirun sets; without one, of this rank
-  // alone. `topology` of rank 0, else HERD_TOPOLOGY, names the machines that algorithms are chosen for, in place of
-  // what is found: a file of docs/formats/topology.md, or a preset such as "torus:2x2x2". Collective. Throws kTimeout
-  // naming the ranks that do not come; kBadConfig on several hosts in a build without UCX, and where the topology has
-  // other ranks or hosts; kCorruptFile for a file that breaks the format's rules.
+  // Makes the world from the environment that herd run, torchrun, srun or mpirun sets; without one, a world of this
+  // rank alone. `topology` of rank 0, else HERD_TOPOLOGY, replaces what is discovered of the machines when algorithms
+  // are chosen. It is a file of docs/formats/topology.md, or a preset such as "torus:2x2x2".
+  // Collective. Throws kTimeout with the ranks that do not come. Throws kBadConfig on several hosts in a build without
+  // UCX, and where the topology has other ranks or hosts. Throws kCorruptFile for a file that breaks the format's
+  // rules.
   static Communicator create(const std::string& topology = {});
-  // Makes the world over a given transport; for tests and benches. Collective over its ranks.
+  // Makes the world over a given transport, for tests and benches. Collective over the transport's ranks.
   explicit Communicator(std::shared_ptr<transport::Transport> transport);
   Communicator(Communicator&&) noexcept;
   Communicator& operator=(Communicator&&) noexcept;
@@ -117,40 +120,43 @@ class Communicator {
   int size() const;
   std::string_view name() const;
   // Sets the deadline of later operations whose options name none; it is 60 s at first. Groups made of this one inherit
-  // it. Throws kBadConfig unless it is more than 0. The group's calling thread.
+  // it. Throws kBadConfig unless it is more than 0. Threads: the group's calling thread.
   void set_deadline(std::chrono::milliseconds deadline);
-  // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank); color < 0 takes part and gets a
-  // communicator of size 0. Collective.
+  // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank). A rank with color < 0 takes part
+  // and gets a communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
-  // Bytes that this rank has moved, in all groups of its process's communicator: the payload of its messages to peers,
-  // and what it read from and wrote to its peers' memory. So a message counts where it is sent, and memory counts for
-  // whoever touches its peer's: the reader where ranks pull, the writer where they push. Counted piece by piece as they
-  // move, and brought up to date whenever an operation ends, failed ones included. Grows only. Any thread.
+  // Returns the bytes that this rank has moved in all groups of its process's communicator. It counts the payload of
+  // its messages, and what it read from and wrote to its peers' memory. So the sender counts a message, and whoever
+  // touches a peer's memory counts that: the reader where ranks pull, the writer where they push. The count grows piece
+  // by piece, and includes failed operations. Threads: any.
   uint64_t bytes_sent() const;
-  // The algorithms that this group ran, ordered by collective, bytes and algorithm. The group's calling thread.
+  // Returns the algorithms that this group ran, ordered by collective, bytes and algorithm. Threads: the group's
+  // calling thread.
   std::vector<AlgorithmUse> algorithms_used() const;
-  // The topology that the choice of algorithms rests on, as text (docs/formats/topology.md): the same on all ranks.
+  // Returns the topology that algorithms are chosen for, as text (docs/formats/topology.md); it is the same on all
+  // ranks.
   std::string topology() const;
-  // Every operation in flight, and every later one, fails with kAborted and this reason, on all ranks and in all groups
-  // of the world. Any thread.
+  // Fails every operation in flight and every later one with kAborted and this reason, on all ranks and in all groups
+  // of the world. Threads: any.
   void abort(const std::string& reason);
-  // Tells what this rank does, for instance "step 7: forward of block 3", in at most 183 bytes: reports of failures
-  // that this rank causes quote it, on every rank, even where it was killed. A copy in shared memory; on other hosts
-  // it is known of ranks that still answer. Any thread.
+  // Tells what this rank does, for instance "step 7: forward of block 3", in at most 183 bytes. Reports of failures
+  // that this rank causes quote it, on every rank. On this host they find it in shared memory even where the rank was
+  // killed; other hosts know it of ranks that still answer. Threads: any.
   void show_activity(std::string_view activity);
-  // Makes a new group of those members that are alive, in the same order, for instance after an operation failed with
-  // kPeerLost; collective over them. This group and all of its world are over: what is in flight fails with kAborted,
-  // and the new group fails by itself. All survivors get the same group, also where another one dies meanwhile.
-  // Symmetric memory that this group allocated serves the new one. Throws kTimeout naming a member that lives and does
-  // not come within the deadline, kPeerLost where the others have taken this rank for gone, kBadConfig for more than
-  // 1024 ranks. (As ULFM's MPI_Comm_revoke and MPI_Comm_shrink: Bland et al. 2013, doi:10.1177/1094342013488238.)
+  // Makes a new group of the members that are alive, in the same order, for instance after kPeerLost. Collective over
+  // them. This group and all of its world end: operations in flight fail with kAborted, and the new group fails by
+  // itself. All survivors get the same group, also where another one dies meanwhile. Symmetric memory that this group
+  // allocated serves the new one.
+  // Throws kTimeout with a member that lives and does not come within the deadline. Throws kPeerLost where the others
+  // have taken this rank for gone, kBadConfig for more than 1024 ranks.
+  // Source: MPI_Comm_revoke and MPI_Comm_shrink of ULFM, Bland et al. 2013, doi:10.1177/1094342013488238.
   Communicator shrink(std::string_view name = "survivors", OpOptions options = {});
 
-  // Collectives. The first form returns when it is done, the _async form at once. Buffers and parts are those of
-  // herd/schedule/schedule.h. A single buffer means in place; with two, a rank's part may lie at its own place in the
-  // whole, for all_to_all input and output may be the same. Throw kBadConfig with the rule where buffers do not fit.
-  // A range of const elements where an operation writes, and a temporary vector in an _async form, do not compile.
+  // Collectives: the first form returns when it is done, the _async form at once. herd/schedule/schedule.h defines
+  // buffers and parts. A single buffer means in place. With two, a rank's part may lie at its own place in the whole,
+  // and all_to_all may have one buffer for input and output. They throw kBadConfig with the rule where buffers do not
+  // fit. A range of const elements where an operation writes, and a temporary vector in an _async form, do not compile.
   template <Writable T>
   void all_reduce(T&& x, OpOptions o = {}) {
     issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kHere);
@@ -191,8 +197,7 @@ class Communicator {
   [[nodiscard]] Work reduce_scatter_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_reduce_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
   }
-  // Every rank gives a part of one size, or of counts[rank] elements; `out` is read at root only, where it is the
-  // whole.
+  // Collects at root a part of each rank, of one size or of counts[rank] elements, in rank order. Only root uses `out`.
   template <typename In, Writable Out>
   void gather(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
@@ -201,7 +206,7 @@ class Communicator {
   [[nodiscard]] Work gather_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     return issue_gather(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
   }
-  // Gives every rank its part of `in`, which is read at root only.
+  // Gives every rank its part of `in`, which only root reads.
   template <typename In, Writable Out>
   void scatter(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kHere);
@@ -219,12 +224,12 @@ class Communicator {
   [[nodiscard]] Work all_to_all_async(In&& in, Out&& out, OpOptions o = {}) {
     return issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kLater);
   }
-  // OpOptions::counts for all_to_all, from what each rank alone knows: what it sends to each. Collective.
+  // Returns OpOptions::counts for all_to_all; sends[t] is what this rank sends to rank t, in elements. Collective.
   std::vector<int64_t> exchange_counts(std::span<const int64_t> sends, OpOptions o = {});
   void barrier(OpOptions o = {});
 
-  // Lists of buffers of one dtype as one operation. Buffers that follow each other in memory cost nothing extra, others
-  // are copied into one message and out of it. Operations on parts work on each buffer of the list, of equal parts.
+  // Each list of buffers of one dtype is one operation. Buffers that follow each other in memory cost nothing extra,
+  // others are copied into one message and out of it. Operations on parts cut each buffer of the list into equal parts.
   template <WritableList List>
   void all_reduce_list(List&& xs, OpOptions o = {}) {
     issue_all_reduce_list(to_buffers(xs), o, Wait::kHere);
@@ -265,7 +270,7 @@ class Communicator {
   [[nodiscard]] Work reduce_scatter_list_async(Ins&& ins, Outs&& outs, OpOptions o = {}) {
     return issue_reduce_scatter_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
-  // `outs` is read at root only.
+  // Only root uses `outs`.
   template <typename Ins, WritableList Outs>
   void gather_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
@@ -274,7 +279,7 @@ class Communicator {
   [[nodiscard]] Work gather_list_async(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     return issue_gather_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kLater);
   }
-  // `ins` is read at root only.
+  // Only root reads `ins`.
   template <typename Ins, WritableList Outs>
   void scatter_list(Ins&& ins, Outs&& outs, Rank root, OpOptions o = {}) {
     issue_scatter_list(to_buffers(ins), to_buffers(outs), root, o, Wait::kHere);
@@ -292,7 +297,7 @@ class Communicator {
     return issue_all_to_all_list(to_buffers(ins), to_buffers(outs), o, Wait::kLater);
   }
 
-  // Point to point; messages between two ranks with one tag arrive in order, tags in any. A rank may send to itself.
+  // Messages between two ranks arrive in order within a tag, and in any order between tags. A rank may send to itself.
   template <typename T>
   void send(T&& x, Rank to, int tag = 0, OpOptions o = {}) {
     issue_send(to_buffer(x, BufferTag{}), to, tag, o, Wait::kHere);
@@ -305,9 +310,9 @@ class Communicator {
   void receive(T&& x, Rank from, int tag = 0, OpOptions o = {}) {
     run_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
-  // The first message with this tag from any rank, those that receives from a named rank wait for excepted. Returns its
-  // rank (receive_async from kAnySource: Work::source()). Fails with kPeerLost when any rank is lost, since it may have
-  // been the sender.
+  // Receives the first message with this tag from any rank, except those that receives from a named rank wait for.
+  // Returns its rank (receive_async from kAnySource: Work::source()). Fails with kPeerLost when any rank is lost, since
+  // it may have been the sender.
   template <Writable T>
   Rank receive_from_any(T&& x, int tag = 0, OpOptions o = {}) {
     return run_receive(to_buffer(x, BufferTag{}), kAnySource, tag, o);
@@ -317,13 +322,13 @@ class Communicator {
     return start_receive(to_buffer(x, BufferTag{}), from, tag, o);
   }
 
-  // Raw operations, of which algorithms outside herd are made. What this rank wrote to any memory before signal() is
-  // seen by `to` after its wait() for this rank and tag. Tags are one space with those of send and receive.
+  // Algorithms outside herd are made of the next three. `to` sees what this rank wrote to any memory before signal()
+  // after its wait() for this rank and tag. Tags are one space with those of send and receive.
   void signal(Rank to, int tag = 0, OpOptions o = {});
-  void wait(Rank from, int tag = 0, OpOptions o = {});  // of one signal; k signals take k waits
-  // Writes x into rank `to`'s part of `memory`, `offset` bytes from its start, and returns when it is written. `to`
-  // must know when: signal() afterwards. Throws kBadConfig where this group did not allocate `memory`, or x does not
-  // fit.
+  void wait(Rank from, int tag = 0, OpOptions o = {});  // takes one signal; k signals take k waits
+  // Writes x into rank `to`'s part of `memory`, `offset` bytes from its start, and returns when it is written. Call
+  // signal() afterwards, so that `to` knows when. Throws kBadConfig where this group did not allocate `memory`, or x
+  // does not fit.
   template <typename T>
   void copy(T&& x, const SymmetricMemory& memory, Rank to, int64_t offset = 0) {
     run_copy(to_buffer(x, BufferTag{}), memory, to, offset);
@@ -334,7 +339,8 @@ class Communicator {
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
 
-  enum class Wait { kHere, kLater };  // on the calling thread until it is done; or the progress thread does it
+  // kHere: the calling thread runs it until it is done; kLater: the progress thread does
+  enum class Wait { kHere, kLater };
   using Buffers = std::vector<Buffer>;
 
   Work issue_all_reduce(const Buffer& x, const OpOptions&, Wait);

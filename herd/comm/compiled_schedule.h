@@ -1,4 +1,4 @@
-// A schedule made ready to run many times: bytes instead of elements, lanes and dependencies as flat arrays.
+// Makes a schedule ready to run many times: bytes instead of elements, lanes and dependencies as flat arrays.
 // Threads: constant after construction.
 #pragma once
 
@@ -23,8 +23,8 @@ struct CompiledStep {
   kernels::StoreKind store;
   uint16_t num_targets, num_sources;
   Rank peer;
-  uint32_t ordinal;   // kSignal, kWait: the how-manieth to or from this peer, from 1
-  uint32_t operands;  // index of the first: targets, then sources
+  uint32_t ordinal;   // kSignal, kWait: number of the signal to or from this peer, from 1
+  uint32_t operands;  // index of the first operand: targets, then sources
   uint32_t dependencies_begin, dependencies_end;
   int64_t elements;
 };
@@ -35,11 +35,10 @@ struct CompiledLane {
 
 class CompiledSchedule {
  public:
-  // Of a message: from here on results leave the cache before anyone reads them again, and are written past it.
+  // Messages of so many bytes leave the cache before anyone reads their results again, so results are written past it.
   static constexpr int64_t kStreamBytes = 16 << 20;
-  // Of a step: from here on what it writes to the stage, or copies to a peer, takes over the lines, which lie in the
-  // caches of the peers that read them last. Ordinary stores would read them first, at 1.7 GB/s from under another
-  // cache.
+  // Steps of so many bytes that write to the stage, or copy to a peer, take over the lines, which lie in the caches of
+  // the peers that read them last. Ordinary stores would read them first, at 1.7 GB/s from another cache.
   static constexpr int64_t kTakeOverBytes = 2 << 10;
 
   explicit CompiledSchedule(Schedule schedule);  // throws kBug where a step makes no sense
@@ -51,10 +50,11 @@ class CompiledSchedule {
   std::span<const uint32_t> dependencies() const { return dependencies_; }
   const Operand* operands(const CompiledStep& step) const { return operands_.data() + step.operands; }
   int64_t element_bytes() const { return size_of(schedule_.dtype); }
-  int64_t turn_elements() const { return turn_elements_; }  // that a local step moves before others have their turn
+  // Returns the elements that a local step moves before others have their turn.
+  int64_t turn_elements() const { return turn_elements_; }
   int64_t scratch_bytes() const { return schedule_.scratch_elements * element_bytes(); }
   int64_t stage_bytes() const { return schedule_.stage_elements * element_bytes(); }
-  bool signals() const { return signals_; }  // some step signals, waits, or touches a peer's memory
+  bool signals() const { return signals_; }  // tells whether some step signals, waits, or touches a peer's memory
   int max_operands() const { return max_operands_; }
 
  private:

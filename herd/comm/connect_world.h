@@ -1,5 +1,5 @@
-// The transport of a job's ranks: shared memory where all are on one host, else shared memory within each host and,
-// between hosts, TCP inside TLS, or UCX where the network is RDMA or declared trusted (HERD_TRUSTED_NETWORK).
+// Connects a job's ranks: by shared memory within each host, and between hosts by TCP inside TLS. UCX replaces TCP
+// where the network is RDMA or declared trusted (HERD_TRUSTED_NETWORK). Threads: one at a time.
 #pragma once
 
 #include <memory>
@@ -11,15 +11,15 @@
 
 namespace herd::comm {
 
-// Collective over the job; the store must outlive the transport.
-// Throws kTimeout naming the ranks that do not come, kBadConfig where hosts are to be joined and this build can't.
+// Collective over the job; the store must outlive the transport. Throws kTimeout with the ranks that do not come,
+// kBadConfig where there are several hosts and this build can't join them.
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline);
 
-// The network interfaces between hosts: those of HERD_NETWORK, else the one through which the rendezvous is
-// reached. "" where nothing does.
+// Returns the network interfaces between hosts: those of HERD_NETWORK, else the one that reaches the rendezvous; ""
+// where none does.
 std::string interfaces_between_hosts(const launch::Environment& environment);
-// What joins hosts as far as this one can tell, and whether strangers are kept out of it: for herd doctor.
+// Says for herd doctor how hosts are joined, as far as this one can tell, and whether strangers are kept out.
 std::string wire_here(const launch::Environment& environment);
 
 }  // namespace herd::comm

@@ -1,4 +1,4 @@
-// Defines what the groups of one rank share: the way to its peers, the engine, its symmetric memory.
+// Defines what the groups of one rank share: its transport, its engine, its symmetric memory.
 // Threads: any.
 #pragma once
 
@@ -25,19 +25,20 @@ struct Context {
   std::shared_ptr<transport::Transport> transport;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   std::shared_ptr<ProgressEngine> engine;
-  std::atomic<uint64_t> next_group{2};  // the world is 1
+  std::atomic<uint64_t> next_group{2};  // id of the next group; the world is 1
   std::shared_ptr<WorldFacts> facts = std::make_shared<WorldFacts>();
-  // Of a group of these ranks of the transport.
+  // Returns the source of schedules for a group of these ranks of the transport.
   std::function<ScheduleSource(std::vector<Rank> members)> schedules = [facts = facts](std::vector<Rank> members) {
     return default_schedules(facts, std::move(members));
   };
 };
 
-// How tests and benches reach below a Communicator.
+// Lets tests and benches reach below a Communicator.
 struct Access {
   static GroupState& group(Communicator& communicator);
   static Context& context(Communicator& communicator);
-  static std::string last_algorithm(Communicator& communicator);  // of the last collective begun; REQUIRES one
+  // Names the algorithm of the last collective begun; REQUIRES one.
+  static std::string last_algorithm(Communicator& communicator);
   static Communicator make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules);
 };
 

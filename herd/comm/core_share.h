@@ -1,17 +1,18 @@
-// Defines what ranks share of a machine: hosts may be containers on one. Threads: any.
+// Counts the cores that ranks share; several hosts may be containers on one machine. Threads: any.
 #pragma once
 
 #include "herd/transport/transport.h"
 
 namespace herd::comm {
 
-// For each rank of this rank's host: of the host's cores, or where fewer, of the machine's. Below 1 ranks take turns.
+// Returns the cores per rank of this rank's host, or of the whole machine where that is fewer. Below 1, ranks take
+// turns.
 double cores_a_rank(const transport::Transport& transport);
 
-// Of this rank's host: those, for all its ranks; at least 1.
+// Returns the cores that all ranks of this host may use; at least 1.
 int cores_of_host(const transport::Transport& transport);
 
-// Of all ranks: then they have one clock.
+// Tells whether all ranks run on one machine, and so read one clock.
 bool on_one_machine(const transport::Transport& transport);
 
 }  // namespace herd::comm

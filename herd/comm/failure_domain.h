@@ -1,6 +1,6 @@
-// The groups of one rank that fail together: a world, the groups split off it, and theirs. An error in any of them ends
-// them all, on every rank that shares one with this rank, and so on: a rank that waits in one group hears what happened
-// in another that it does not belong to. All throw the first cause's words.
+// Holds the groups of one rank that fail together: a world, the groups split off it, and theirs. An error in any of
+// them ends them all, on every rank that shares one with this rank, and so on. So a rank that waits in one group hears
+// what happened in another group. All throw the first cause's words.
 // Threads: every method under the engine's lock.
 #pragma once
 
@@ -16,23 +16,23 @@ namespace herd::comm {
 class GroupState;
 
 struct Failure {
-  Rank finder = -1;  // of the transport
+  Rank finder = -1;  // rank of the transport
   Code code = Code::kAborted;
   std::string text;
 };
 
 class FailureDomain {
  public:
-  void add(GroupState& group);  // which fails at once where the others have failed
+  void add(GroupState& group);  // fails the group at once where the others have failed
   void remove(GroupState& group);
-  // Fails all groups, on all their ranks. Where a peer was first, with its cause; where these groups have failed
-  // before, it does nothing.
+  // Fails all groups, on all their ranks. It uses a peer's cause where that came first, and does nothing where these
+  // groups have failed before.
   void fail(Failure cause);
-  // Fails all groups if a peer has failed one of them, be it one in which this rank has nothing in flight.
+  // Fails all groups if a peer has failed one of them, also one in which this rank has nothing in flight.
   void look();
 
  private:
-  std::vector<GroupState*> groups_;  // the world first: ranks that fail at the same time agree there whose cause it is
+  std::vector<GroupState*> groups_;  // the world first: ranks that fail at the same time agree there which cause counts
   std::optional<Failure> cause_;
 };
 

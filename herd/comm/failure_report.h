@@ -11,19 +11,20 @@
 
 namespace herd::comm {
 
-// The first of the last operations up to `sequence` that this rank and the peer both show and that differ; 0 = none.
+// Returns the first of the last operations up to `sequence` that this rank and the peer both show and that differ; 0 =
+// none.
 uint64_t first_difference(GroupState& group, Rank peer, uint64_t sequence);
 
-// all_reduce #412 "grad.bucket3" (fp32 x 1000, sum, ring; train/loop.cpp:88)
+// Returns: all_reduce #412 "grad.bucket3" (fp32 x 1000, sum, ring; train/loop.cpp:88)
 std::string describe(const transport::OperationRecord& record);
-// receive from rank 3, tag 7, fp32 x 1000 (train/loop.cpp:88)
+// Returns: receive from rank 3, tag 7, fp32 x 1000 (train/loop.cpp:88)
 std::string describe_transfer(const PendingOp& pending);
-std::string short_path(std::string_view path);  // its last two parts
+std::string short_path(std::string_view path);  // returns its last two parts
 
 std::string timeout_report(GroupState& group, const PendingOp& pending, const std::vector<Rank>& awaited);
 std::string lost_report(GroupState& group, const PendingOp& pending, Rank peer);
 std::string mismatch_report(GroupState& group, const PendingOp& pending, Rank peer);
-std::string closing_report(GroupState& group, Rank peer, uint64_t sequence);  // of an operation that has ended
+std::string closing_report(GroupState& group, Rank peer, uint64_t sequence);  // reports on an operation that has ended
 std::string transfer_mismatch_report(const GroupState& group, const PendingOp& pending);
 
 }  // namespace herd::comm

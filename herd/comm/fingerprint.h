@@ -1,4 +1,4 @@
-// Hashes by which ranks compare what they call. The same on all machines. Threads: pure.
+// Hashes what ranks call, so that they can compare it. Hashes are the same on all machines. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ inline uint64_t mix(uint64_t hash, uint64_t value) {
   return hash ^ hash >> 32;
 }
 
-// FNV-1a, 64 bits.
+// Returns FNV-1a, 64 bits.
 inline uint64_t hash_text(std::string_view text) {
   uint64_t hash = 0xcbf29ce484222325ull;
   for (char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3ull;

@@ -1,4 +1,4 @@
-// Ranks as forked processes over shared memory, without a launcher. For tests and benches.
+// Runs ranks as forked processes over shared memory, without a launcher, for tests and benches. Threads: one at a time.
 #pragma once
 
 #include <functional>
@@ -12,32 +12,32 @@ namespace herd::comm {
 
 struct RankEnd {
   int pid = 0;
-  int status = 0;     // as waitpid gives it
+  int status = 0;     // as waitpid(2) gives it
   std::string error;  // what the rank's body threw; empty if nothing
 };
 
-// How a world on this machine is to look like one on several hosts.
+// Makes a world on this machine look like one on several hosts.
 struct WorldOptions {
-  std::vector<int> host_of = {};                         // by rank, from 0 in order; Empty: one host
-  transport::WireKind wire = transport::WireKind::kTcp;  // between hosts
-  std::string interfaces = "lo";                         // that it uses
-  std::function<void(Rank)> before = {};  // in each rank's process before anything else; forked ranks only
+  std::vector<int> host_of = {};  // by rank, numbered from 0 in the order of their first ranks; empty: one host
+  transport::WireKind wire = transport::WireKind::kTcp;  // joins the hosts
+  std::string interfaces = "lo";                         // network interfaces that the wire uses
+  std::function<void(Rank)> before = {};  // runs in each rank's process before anything else; forked ranks only
 };
-// Every rank a host of its own.
+// Returns options that give every rank a host of its own.
 WorldOptions each_alone(int num_ranks, transport::WireKind wire = transport::WireKind::kTcp);
 
 class ForkWorld {
  public:
-  // Forks num_ranks processes that each run `body` and exit: 0, or 1 where it threw.
-  // REQUIRES that this process has no other threads yet.
+  // Forks num_ranks processes that each run `body` and exit with 0, or with 1 where it threw. REQUIRES that this
+  // process has no other threads yet.
   ForkWorld(int num_ranks, std::function<void(Communicator&)> body, const WorldOptions& options = {});
-  ~ForkWorld();  // kills what still runs
+  ~ForkWorld();  // kills the ranks that still run
   ForkWorld(const ForkWorld&) = delete;
   ForkWorld& operator=(const ForkWorld&) = delete;
 
   int pid(Rank rank) const { return ends_[static_cast<size_t>(rank)].pid; }
   void kill(Rank rank, int signal);
-  std::vector<RankEnd> wait();  // for all
+  std::vector<RankEnd> wait();  // waits for all ranks, and returns how each ended
   RankEnd wait(Rank rank);
 
  private:
@@ -46,7 +46,7 @@ class ForkWorld {
   std::vector<bool> waited_;
 };
 
-// All ranks end well, or the first error is thrown as kBug with the rank's words.
+// Runs a world and waits for it. Throws kBug with the words of the first rank that fails.
 void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, const WorldOptions& options = {});
 
 }  // namespace herd::comm

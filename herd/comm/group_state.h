@@ -1,6 +1,6 @@
 // GroupState is one group of this rank: its channel, its schedules, and its operations in flight. Collectives run one
-// after the other in issue order; sends and receives run beside them. Threads: call() and friends by the group's
-// calling thread; submit .. fail under the engine's lock.
+// after the other in issue order; sends and receives run beside them. Threads: prepare() and settings from the group's
+// calling thread; submit() to fail() under the engine's lock.
 #pragma once
 
 #include <exception>
@@ -23,12 +23,12 @@ namespace herd::comm {
 
 struct GroupSettings {
   std::string name = "world";
-  uint64_t id = 1;            // the same on all members, unlike any other group of this rank
+  uint64_t id = 1;            // the same on all members, and different from that of any other group of this rank
   std::vector<Rank> members;  // transport ranks, in group order
   std::chrono::milliseconds deadline{60000};
-  std::shared_ptr<FailureDomain> domain;  // of the group that it is made of; a world has one of its own
+  std::shared_ptr<FailureDomain> domain;  // domain of the group that it was split off; a world has one of its own
   ScheduleSource schedules;
-  // Tells the control plane where this rank is: now and then, and while it waits. May be empty.
+  // Tells the control plane where this rank is, now and then and while it waits. May be empty.
   std::function<void(uint64_t sequence, const std::string& text)> show_status = {};
 };
 
@@ -44,7 +44,8 @@ class GroupState {
   void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // by the calling thread
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
-  Rank job_rank(Rank member) const { return settings_.members[static_cast<size_t>(member)]; }  // as reports name it
+  // Returns the rank as reports name it.
+  Rank job_rank(Rank member) const { return settings_.members[static_cast<size_t>(member)]; }
   int size() const { return channel_->size(); }
   ProgressEngine& engine() { return *engine_; }
   transport::Channel& channel() { return *channel_; }
@@ -60,10 +61,10 @@ class GroupState {
   // Looks for deadlines that have passed, ranks that are dead and ranks that run another program; returns when to look
   // again.
   SteadyTime check_health();
-  void fail(Code code, const std::string& text);  // on all ranks, with all groups of the domain
+  void fail(Code code, const std::string& text);  // fails on all ranks, with all groups of the domain
 
-  // For the domain: tells the group's ranks, and returns what they have been told, which is another rank's cause where
-  // that came first; what a peer has told, if any; ends what is in flight.
+  // The domain calls these. announce() tells the group's ranks, and returns what they were told: another rank's cause
+  // where that came first. announced() returns what a peer has told, if any. end_with() ends what is in flight.
   Failure announce(const Failure& cause);
   std::optional<Failure> announced();
   void end_with(const Failure& cause);
@@ -96,7 +97,7 @@ class GroupState {
   ScheduleCache schedules_;
   RegionViews regions_;
   ScheduleExecutor executor_;
-  PendingOp* current_ = nullptr;  // the collective that runs; further ones hang behind it
+  PendingOp* current_ = nullptr;  // the collective that runs; later ones follow it by `next`
   PendingOp* last_ = nullptr;
   std::vector<PendingOp*> transfers_;  // sends and receives
   uint64_t issued_ = 0;                // sequence of the last collective issued
@@ -104,10 +105,10 @@ class GroupState {
   uint64_t counted_ = 0;               // bytes that the engine has counted for this group
   uint64_t stage_uses_ = 0;
   uint64_t last_stage_use_[2] = {0, 0};
-  std::vector<uint64_t> finished_;  // by peer: the last collective that it is known to have finished
+  std::vector<uint64_t> finished_;  // by peer: last collective that the peer is known to have finished
   std::optional<Error> failure_;
   bool warned_ = false;         // whether the log has said that the current operation is late
-  bool awaits_finish_ = false;  // as the board shows: a peer that finishes a collective then rings this rank's doorbell
+  bool awaits_finish_ = false;  // as the board shows: a peer that finishes a collective rings this rank's doorbell
   bool same_host_ = true;
   std::vector<int> hosts_;  // by rank, numbered from 0 in the order of their first ranks; empty where there is one
   SteadyTime checked_at_{};

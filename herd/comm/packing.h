@@ -1,6 +1,7 @@
-// A list of buffers as one message: copied into one piece of memory before the operation, and out of it afterwards, in
-// turns that keep nobody else waiting. Also where inputs are multiplied by a factor first.
-//   Traffic: 2 * bytes read and written each way; nothing where only a factor is applied in place.
+// Sends a list of buffers as one message: it copies them into one piece of memory before the operation, and out of it
+// afterwards. It works in turns, so that other operations do not wait. It also multiplies inputs by a factor first,
+// where one is given.
+//   It reads and writes 2 * bytes each way, and nothing more where a factor is applied in place.
 // Threads: one at a time.
 #pragma once
 
@@ -12,17 +13,17 @@
 
 namespace herd::comm {
 
-// Moved or reduced in one turn: few enough that other operations, deadlines and abort() are not kept waiting.
+// One turn moves or reduces so many bytes: few enough for other operations, deadlines and abort().
 inline constexpr int64_t kTurnBytes = 1 << 20;
 
 class Packing {
  public:
   Packing(DType dtype, double factor) : dtype_(dtype), factor_(factor) {}
-  std::byte* reserve(int64_t bytes);  // the message; once
-  // Copied before the operation, times the factor, and copied after it. from == to only multiplies.
+  std::byte* reserve(int64_t bytes);  // returns memory for the message; call it once
+  // load() copies before the operation, times the factor, store() after it. from == to only multiplies.
   void load(const void* from, void* to, int64_t bytes) { loads_.push_back({from, to, bytes}); }
   void store(const void* from, void* to, int64_t bytes) { stores_.push_back({from, to, bytes}); }
-  // One turn; false when there was nothing left to do.
+  // Run one turn; return false when nothing was left to do.
   bool load_some() { return move_some(loads_, load_at_, factor_); }
   bool store_some() { return move_some(stores_, store_at_, 1); }
 

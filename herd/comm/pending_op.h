@@ -32,11 +32,11 @@ struct PendingOp {
   std::chrono::milliseconds timeout{60000};  // deadline - issue
   SteadyTime issued{};                       // 0 until it is first looked at, for synchronous ones
   std::source_location where;
-  std::vector<Buffer> keep_alive;  // asynchronous ones: what its memory belongs to
+  std::vector<Buffer> keep_alive;  // memory of asynchronous ones
 
   // kCollective
   OperationCall call;
-  std::shared_ptr<const MappedRegions> regions;  // where its buffers are in symmetric memory
+  std::shared_ptr<const MappedRegions> regions;  // places of its buffers in symmetric memory
   std::shared_ptr<Packing> packing;              // may be null
   transport::OperationRecord record;
   bool begun = false;
@@ -44,14 +44,14 @@ struct PendingOp {
   transport::Message message;
   DType dtype = DType::kF32;
   bool peer_seen_gone = false;
-  bool seeks = false;  // from any source, and none has been found yet
+  bool seeks = false;  // it receives from any source, and has found none yet
   std::string name;
 
   std::atomic<bool> done{false};    // read without the lock by Work::done()
-  std::optional<Error> error;       // before done
-  SteadyTime finished_at{};         // before done; asynchronous ones only
-  std::shared_ptr<PendingOp> self;  // asynchronous: held while in flight
-  PendingOp* next = nullptr;        // in the group's queue
+  std::optional<Error> error;       // set before done
+  SteadyTime finished_at{};         // set before done; asynchronous ones only
+  std::shared_ptr<PendingOp> self;  // asynchronous ones: held while in flight
+  PendingOp* next = nullptr;        // next one in the group's queue
 };
 
 }  // namespace herd::comm

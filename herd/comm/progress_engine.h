@@ -1,8 +1,8 @@
-// ProgressEngine moves what is in flight. All operations of this rank, in all its groups, are moved by one thread at a
-// time, the leader: the caller of a synchronous operation while it waits, else the progress thread while asynchronous
-// operations are in flight. The leader spins briefly, then yields, then sleeps on the transport's doorbell; nothing in
-// flight means no thread runs, but that the progress thread answers peers on other hosts. Threads: every method from
-// any.
+// ProgressEngine moves what is in flight. One thread at a time, the leader, moves all operations of this rank in all
+// its groups. The leader is the caller of a synchronous operation while it waits, else the progress thread while
+// asynchronous operations are in flight. It spins briefly, then yields, then sleeps on the transport's doorbell. With
+// nothing in flight no thread runs, except that the progress thread answers peers on other hosts.
+// Threads: any.
 #pragma once
 
 #include <atomic>
@@ -23,21 +23,21 @@ class ProgressEngine {
   explicit ProgressEngine(std::shared_ptr<transport::Transport> transport);
   ~ProgressEngine();
 
-  // Makes the operation run, and returns when it is done. Throws its error.
+  // Runs the operation, and returns when it is done. Throws its error.
   void run(PendingOp& pending);
-  void run_both(PendingOp& first, PendingOp& second);  // at the same time; transfers of one group
+  void run_both(PendingOp& first, PendingOp& second);  // runs both at the same time; transfers of one group
   // Hands the operation to the progress thread.
   void start(const std::shared_ptr<PendingOp>& pending);
   void wait(PendingOp& pending);
 
-  // Runs `change` under the lock, with every group at rest.
+  // Runs `change` under the lock, while no group is being moved.
   template <typename Change>
   auto locked(Change&& change) {
     const std::unique_lock lock = enter();
     return change();
   }
   void forget(GroupState& group);      // drops it from the groups that have something in flight
-  void completed(PendingOp& pending);  // under the lock
+  void completed(PendingOp& pending);  // REQUIRES the lock
   void count_sent(uint64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   transport::Transport& transport() { return *transport_; }
@@ -67,13 +67,13 @@ class ProgressEngine {
   int waiting_ = 0;                  // threads in changed_
   bool leading_ = false;
   bool asleep_ = false;
-  bool resting_ = false;  // the progress thread, in the transport
+  bool resting_ = false;  // the progress thread is in the transport
   uint64_t leads_ = 0;
   uint64_t turns_ = 0;
   SteadyTime looked_at_;
   bool stopping_ = false;
   int spins_ = 0;
-  std::mutex call_mutex_;  // of the next two; taken after mutex_, if both
+  std::mutex call_mutex_;  // guards the next two; taken after mutex_, if both
   std::condition_variable call_;
   bool called_ = false;  // the progress thread has something to do, or to stop for
   std::thread thread_;

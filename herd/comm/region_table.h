@@ -1,4 +1,4 @@
-// The symmetric memory that this rank holds, and where a group's members have theirs.
+// Holds the symmetric memory of this rank, and finds where a group's members have theirs.
 // Threads: RegionTable and MappedRegions from any; RegionViews from the group's calling thread.
 #pragma once
 
@@ -35,8 +35,8 @@ class RegionTable {
   std::atomic<uint64_t> version_{1};
 };
 
-// The regions that all members of one group map, as the table showed them at one moment. Constant: an operation holds
-// the one it was prepared with, so what it resolves stays mapped while regions come and go.
+// Holds the regions that all members of one group map, as the table showed them at one moment. It is constant: an
+// operation holds the one it was prepared with, so what it resolves stays mapped while regions come and go.
 class MappedRegions {
  public:
   MappedRegions(const RegionTable& table, const std::vector<Rank>& members);
@@ -44,8 +44,8 @@ class MappedRegions {
     uint64_t region;
     int64_t offset;
   };
-  std::optional<Place> find(const void* begin, int64_t bytes) const;       // in this rank's own part
-  std::byte* resolve(Rank member, uint64_t region, int64_t offset) const;  // nullptr: not among them
+  std::optional<Place> find(const void* begin, int64_t bytes) const;       // finds a place in this rank's own part
+  std::byte* resolve(Rank member, uint64_t region, int64_t offset) const;  // returns nullptr for an unknown region
   uint64_t version() const { return version_; }
 
  private:
@@ -60,12 +60,12 @@ class MappedRegions {
   std::vector<View> views_;
 };
 
-// The newest MappedRegions of one group.
+// Caches the newest MappedRegions of one group.
 class RegionViews {
  public:
   RegionViews(std::shared_ptr<const RegionTable> table, std::vector<Rank> members);
   const std::shared_ptr<const MappedRegions>& newest();  // valid until the next call
-  // A new one, whatever newest() gave: for a peer's region that was opened since. Threads: any.
+  // Makes a new one, also where newest() is up to date, for a peer's region that was opened since. Threads: any.
   std::shared_ptr<const MappedRegions> look_again() const;
 
  private:

@@ -1,5 +1,5 @@
-// Proves that all ranks describe the same thing, line by line. One small all-gather where they agree; the text itself
-// travels only to tell the difference.
+// Proves that all ranks describe the same thing, line by line. Where they agree it takes one small all-gather; the text
+// travels only to tell the difference. Threads: as Communicator.
 #pragma once
 
 #include <string>

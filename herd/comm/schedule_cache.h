@@ -22,20 +22,20 @@ using ScheduleSource = std::function<Schedule(std::string_view algorithm, const 
 
 struct CachedSchedule {
   CollectiveRequest request;
-  std::string asked;  // the algorithm that the caller named, or empty
+  std::string asked;  // algorithm that the caller named, or empty
   CompiledSchedule compiled;
-  uint64_t uses = 0;  // operations prepared with it
-  uint64_t hash = 0;  // of all that must agree between ranks, but for the reduce op, the name and the sequence
+  uint64_t uses = 0;  // operations that were prepared with it
+  uint64_t hash = 0;  // hash of all that ranks must agree on, but for the reduce op, the name and the sequence
 };
 
 class ScheduleCache {
  public:
   ScheduleCache(ScheduleSource source, int64_t stage_bytes);
-  // Valid until clear(). Throws kBadConfig for an unknown or impossible algorithm.
+  // Returns a schedule, valid until clear(). Throws kBadConfig for an unknown or impossible algorithm.
   CachedSchedule& get(std::string_view algorithm, const CollectiveRequest& request);
   size_t size() const { return schedules_.size(); }
   void clear();
-  // What ran so far, whatever was cleared since; ordered by collective, bytes, algorithm.
+  // Lists what ran so far, whatever was cleared since; ordered by collective, bytes, algorithm.
   std::vector<AlgorithmUse> uses() const;
 
  private:
@@ -47,13 +47,13 @@ class ScheduleCache {
 
 struct WorldFacts;
 
-// What the choice rests on, of a group of these ranks of the world: their part of the topology that was given, else
-// ranks by the number of their host, or all on one host where `hosts` is empty.
+// Returns the topology that a group of these ranks of the world chooses on: their part of the given one, else ranks by
+// the number of their host. Where `hosts` is empty, all are on one host.
 Topology topology_of(const std::vector<Rank>& members, const std::vector<int>& hosts, const WorldFacts& facts);
 
-// The herd algorithms, for a group of these ranks of the world; where the caller names none, the one that was measured
-// to be the fastest, or that collectives/choose.h predicts to be. All ranks have the same facts before their first
-// operation, so they choose alike.
+// Returns the source of herd's algorithms for a group of these ranks of the world. Where the caller names none, it
+// takes the one measured to be the fastest, or that collectives/choose.h predicts to be. All ranks have the same facts
+// before their first operation, so they choose alike.
 ScheduleSource default_schedules(std::shared_ptr<const WorldFacts> facts, std::vector<Rank> members);
 
 }  // namespace herd::comm

@@ -1,5 +1,5 @@
 // ScheduleExecutor runs one collective: it is a state machine over a compiled schedule. It never blocks; advance() does
-// what can be done. It is reused from operation to operation, so that a repeated one allocates nothing.
+// what can be done. Operations reuse it, so that a repeated one allocates nothing.
 // Threads: one at a time.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace herd::comm {
 
-// Where a peer's symmetric memory lies in this process. Throws kBadConfig for a region that this rank does not hold.
+// Finds a peer's symmetric memory in this process. Throws kBadConfig for a region that this rank does not hold.
 using ResolveRegion = std::function<std::byte*(Rank peer, uint64_t region, int64_t offset)>;
 
 struct OperationCall {
@@ -25,13 +25,13 @@ struct OperationCall {
   std::byte* output = nullptr;
   uint64_t sequence = 0;
   int stage_copy = 0;
-  transport::OperationHeader header;  // of self
+  transport::OperationHeader header;  // this rank's header
 };
 
 // Lets tests stop or delay a rank in the middle of an operation.
 struct OperationFault {
-  int64_t stop_before_step = -1;                   // this step and all later ones are never begun
-  std::function<void(uint32_t step)> before_step;  // when it is about to begin
+  int64_t stop_before_step = -1;                   // this step and all later ones never begin
+  std::function<void(uint32_t step)> before_step;  // called before a step begins
   std::function<bool()> skip_turn;                 // true: the lane stops here this time (shuffles the interleaving)
 };
 
@@ -39,20 +39,20 @@ class ScheduleExecutor {
  public:
   ScheduleExecutor(transport::Channel& channel, ResolveRegion resolve);
 
-  // REQUIRES that peers have finished what shared this operation's header slots and stage copy.
+  // REQUIRES that peers have finished the operation that used the same header slots and stage copy before.
   void begin(const OperationCall& call);
-  bool advance();  // true if anything moved
+  bool advance();  // returns true if anything moved
   bool done() const { return steps_done_ == num_steps_; }
 
-  // The peer whose operation is not this one, or -1. Nothing moves any more.
+  // Returns the peer whose operation is not this one, or -1. Nothing moves any more then.
   Rank mismatched_peer() const { return mismatched_peer_; }
   uint64_t steps_done() const { return steps_done_; }
   uint64_t num_steps() const { return num_steps_; }
-  // Read from and written to peers' memory, by all operations so far: counted turn by turn, as a kernel has done it.
+  // Counts the bytes read from and written to peers' memory by all operations so far, turn by turn.
   uint64_t bytes_in_peers_memory() const { return bytes_in_peers_memory_; }
-  // The last operation that the peer had finished, as far as this rank has heard.
+  // Returns the last operation that the peer had finished, as far as this rank has heard.
   uint64_t heard_finished(Rank peer) const { return heard_finished_[static_cast<size_t>(peer)]; }
-  // Peers that a step at the head of its lane waits for, ascending.
+  // Returns the peers that a step at the head of its lane waits for, ascending.
   std::vector<Rank> awaited() const;
   OperationFault& fault() { return fault_; }
 
@@ -60,7 +60,7 @@ class ScheduleExecutor {
   enum class Turn { kBlocked, kMoved, kDone };
   struct LaneState {
     uint32_t head = 0, end = 0;  // in program.lane_steps()
-    uint32_t dependency = 0;     // the first one of the head not yet seen done
+    uint32_t dependency = 0;     // the first dependency of the head that is not yet seen done
     bool begun = false;          // the head's dependencies are done
     bool posted = false;
     int64_t elements_done = 0;

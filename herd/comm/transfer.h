@@ -8,12 +8,12 @@
 
 namespace herd::comm {
 
-// Fills a fresh operation. `peer` may be kAnySource for a receive. Throws kBadConfig for a buffer or rank that can't
-// be.
+// Fills a fresh operation. `peer` may be kAnySource for a receive. Throws kBadConfig for a buffer that check_buffer()
+// or check_in_order() refuses, or a rank outside the group.
 void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, const Buffer& x, Rank peer, int tag,
                    const OpOptions& options);
 
-// On the calling thread, until the bytes are sent or have come. Throws the group's error.
+// Run on the calling thread, until the bytes are sent or have come. Throw the group's error.
 void send_now(GroupState& group, const Buffer& x, Rank to, int tag, const OpOptions& options);
 void receive_now(GroupState& group, const Buffer& x, Rank from, int tag, const OpOptions& options);
 

@@ -1,5 +1,5 @@
-// Defines what all ranks of a world choose algorithms on. Rank 0 finds it out and tells the others before their first
-// operation, so that all choose alike.
+// Defines the facts on which all ranks of a world choose algorithms. Rank 0 finds them and tells the others before
+// their first operation, so that all choose alike. Threads: plain data.
 #pragma once
 
 #include <optional>
@@ -12,21 +12,22 @@
 namespace herd::comm {
 
 struct WorldFacts {
-  Host host = {};                         // as rank 0's: the cores its ranks have, and its memory, measured, rounded
-  Link between = Host().uplink;           // of the hosts: the slowest link, measured, rounded
-  Tuning tuning = {};                     // what was measured overrides the model
-  std::optional<Topology> topology = {};  // of all ranks of the world, where a user gave it: in place of what was found
+  Host host = {};                // rank 0's host: the cores of its ranks, and its memory, measured and rounded
+  Link between = Host().uplink;  // the slowest link between hosts, measured and rounded
+  Tuning tuning = {};            // measured choices, which override the model
+  // Holds the topology of all ranks of the world that a user gave; it replaces what was found.
+  std::optional<Topology> topology = {};
 };
 
-// What a user gives rank 0; both may be empty.
+// Holds what a user gives rank 0; both may be empty.
 struct GivenFacts {
-  std::string tuning_file = {};  // of docs/formats/tuning.md
+  std::string tuning_file = {};  // a file of docs/formats/tuning.md
   std::string topology = {};     // a file of docs/formats/topology.md, or a preset's name
 };
 
-// Collective over the world; what rank 0 is given counts. What can't be read, and a topology of other ranks or hosts
-// (topology/load_topology.h), throws kBadConfig or kCorruptFile on every rank; a tuning file of another machine is left
-// out with a line in the log. Throws the group's error where a rank is lost.
+// Collective over the world; rank 0's `given` counts. Throws kBadConfig or kCorruptFile on every rank for a file that
+// can't be read, or a topology of other ranks or hosts (topology/load_topology.h). It ignores a tuning file of another
+// machine, with a line in the log. Throws the group's error where a rank is lost.
 void share_facts(GroupState& world, const GivenFacts& given, WorldFacts& facts);
 
 }  // namespace herd::comm

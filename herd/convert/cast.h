@@ -1,5 +1,5 @@
-// Weights between the types that files keep them in and fp32, in which they are converted: to fp32 exactly, from it
-// rounded to nearest, ties to even. Threads: pure.
+// Converts weights between the types that files hold and fp32: to fp32 exactly, from fp32 rounded to nearest, ties to
+// even.   Threads: pure.
 #pragma once
 
 #include <cstddef>
@@ -9,12 +9,13 @@
 
 namespace herd::convert {
 
-bool is_weight_type(DType dtype);  // fp32, bf16, fp16
+bool is_weight_type(DType dtype);  // tells whether it is fp32, bf16 or fp16
 
-// REQUIRES is_weight_type(dtype), as many elements on both sides.
+// Writes `from`, which holds elements of `dtype`, to `to`. REQUIRES is_weight_type(dtype) and one number of elements.
 void to_float(DType dtype, std::span<const std::byte> from, std::span<float> to);
 
-// The index of the first finite element that the type can't hold (it would become infinite), or -1: all are written.
+// Writes `from` to `to` as elements of `dtype`. Returns the index of the first finite element that the type cannot hold
+// (it would become infinite), or -1 where there is none.
 int64_t from_float(std::span<const float> from, DType dtype, std::span<std::byte> to);
 
 }  // namespace herd::convert

@@ -1,5 +1,6 @@
-// Files that go along with the weights of a model in its folder, without being weights: a tokenizer, as transformers or
-// sentencepiece keeps it, and generation_config.json. They are small, and kept as they are. Threads: pure.
+// Reads and writes the companions of a model's weights: the small files in its folder that are no weights. These are a
+// tokenizer, as transformers or sentencepiece writes it, and generation_config.json. Their bytes never change.
+// Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -14,10 +15,10 @@ using Companions = std::map<std::string, std::string>;  // name -> bytes
 
 inline constexpr char kGenerationConfig[] = "generation_config.json", kSentencePiece[] = "tokenizer.model";
 
-// Those of a folder of weights. Throws kStorage where one can't be read.
+// Returns the companions in a folder of weights. Throws kStorage where one cannot be read.
 Companions read_companions(const std::filesystem::path& folder);
 
-// Durable when it returns. Throws as AtomicFile.
+// Writes the companions into the folder; they are durable when it returns. Throws as AtomicFile.
 void write_companions(const std::filesystem::path& folder, const Companions& companions,
                       FileSystem& files = FileSystem::system());
 

@@ -1,7 +1,7 @@
-// Weights from one format and precision to another, as a stream: a herd checkpoint or a folder of Hugging Face's
-// transformers in, either out. Optimizer states stay behind. The folder appears whole or not at all, and is durable.
-// The tokenizer and the generation config of the source go along (companions.h): a model speaks in the ids of what it
-// was trained with. Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold,
+// Converts weights from one format and precision to another, as a stream. It reads a herd checkpoint or a folder of
+// Hugging Face's transformers, and writes either. It leaves optimizer states out. The folder appears whole or not at
+// all, and is durable. It copies the tokenizer and the generation config of the source (companions.h), since a model
+// knows no other ids. Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold,
 // and for a model that the format can't state. Threads: any, on different folders.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace herd::convert {
 
-// The note of a checkpoint that holds weights alone, so that it can't be resumed from: "holds" -> "weights".
+// A checkpoint that holds weights alone, so that no run resumes from it, has the note "holds" -> "weights".
 inline constexpr char kHoldsNote[] = "holds", kHoldsWeights[] = "weights";
 
 enum class Format { kHerd, kGpt2, kLlama };
@@ -25,15 +25,15 @@ struct ConvertOptions {
   Format to = Format::kHerd;
   DType dtype = DType::kF32;  // fp32, bf16 or fp16
   Replace replace = Replace::kNever;
-  // What is to go along that the source's folder does not hold, such as a tokenizer of its data.
+  // Returns further companions, which the source's folder does not hold, such as the tokenizer of its data.
   std::function<Companions(const WeightSource&)> more = {};
   Progress progress = {};
 };
 
 struct Converted {
-  spec::RunFile run;  // the model
+  spec::RunFile run;  // describes the model
   int64_t parameters = 0, bytes = 0;
-  std::vector<std::string> companions = {};  // names of what went along
+  std::vector<std::string> companions = {};  // names of the companions that were written
 };
 
 Converted convert(const ConvertOptions& options, FileSystem& files = FileSystem::system());

@@ -1,6 +1,6 @@
-// GPT-2 as Hugging Face's transformers keeps it: names, layouts and config.json. The model is herd's kind = "gpt" with
-// LayerNorm: the same equations (pre-norm blocks, tanh gelu, softmax(q k^T / sqrt(d))), so the
-// same logits. Linear layers are kept as (in, out), herd has (out, in); the embeddings are the same.
+// Maps GPT-2 between herd and Hugging Face's transformers: names, layouts and config.json. The model is herd's
+// kind = "gpt" with LayerNorm. The equations are the same (pre-norm blocks, tanh gelu, softmax(q k^T / sqrt(d))), so
+// the logits are. transformers stores linear layers as (in, out), herd as (out, in); embeddings lie alike.
 //   herd                    Hugging Face                 herd                   Hugging Face
 //   wte.weight  wpe.weight  the same                     h.N.ln_1.*  h.N.ln_2.* the same
 //   h.N.attn.qkv.*          h.N.attn.c_attn.*            h.N.mlp.up.*           h.N.mlp.c_fc.*
@@ -17,20 +17,23 @@
 namespace herd::convert {
 
 struct Gpt2Name {
-  std::string name;
-  bool transposed = false;
+  std::string name;         // that of transformers
+  bool transposed = false;  // transformers stores (in, out)
 };
 
-Gpt2Name gpt2_name(std::string_view herd_name);  // of a parameter of a "gpt" model
+// Returns the name of a parameter of a "gpt" model.
+Gpt2Name gpt2_name(std::string_view herd_name);
 
-// Throws kBadConfig naming the key, where the format can't state the model: another kind, RMSNorm, fewer key and value
+// Throws kBadConfig with the key where the format cannot state the model: another kind, RMSNorm, fewer key and value
 // heads than heads, heads that are not width / heads wide.
 void require_gpt2(const spec::RunFile::Model& model);
 
-std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype);  // config.json; "float32"
-// Throws kCorruptFile if `text` is no JSON object or a number is missing; kBadConfig naming the member and its value
-// for a model that computes something else. bos_token_id and eos_token_id are taken as transformers takes them: a
-// number, null for none, a list where any ends a text; beyond the vocabulary too, where they never come.
+// Returns the text of config.json; `dtype` is the name that torch has for the type: "float32".
+std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype);
+// Reads config.json. Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the
+// member and its value for a model that computes something else. bos_token_id and eos_token_id are taken as
+// transformers takes them: a number, null for none, a list where any ends a text; beyond the vocabulary too, where they
+// never come.
 TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file);
 const TransformersFormat& gpt2_format();
 

@@ -1,8 +1,8 @@
-// A checkpoint rewritten in the shards that another number of ranks would have saved, as a stream: every tensor with
-// all its bits, optimizer states included; step, run file and notes as they are. Training needs none of this, since any
-// layout loads any other; it puts what each rank reads into a file of its own, and one file where one is wanted. Throws
-// as CheckpointReader and AtomicFolder; kBadConfig for ranks that there can't be, and for several where the checkpoint
-// has no run file. Threads: any, on different folders.
+// Rewrites a checkpoint in the shards that another number of ranks would have saved, as a stream. Every tensor keeps
+// all its bits, optimizer states included, and step, run file and notes stay. Training does not need it, since any
+// layout loads any other. It gives each rank a file of what that rank reads, or makes one file of all. Throws as
+// CheckpointReader and AtomicFolder; kBadConfig for ranks that there can't be, and for several where the checkpoint has
+// no run file. Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +16,7 @@ namespace herd::convert {
 
 struct ReshardOptions {
   std::filesystem::path source, out;
-  int ranks = 1;  // a file for each
+  int ranks = 1;  // each gets one file
   Replace replace = Replace::kNever;
   Progress progress = {};
 };
@@ -28,9 +28,9 @@ struct Resharded {
 
 Resharded reshard(const ReshardOptions& options, FileSystem& files = FileSystem::system());
 
-// What each of `ranks` ranks saves of these tensors, in the order in which it does: groups of the model's parameters,
-// padded to a multiple of the ranks and cut evenly; the states like their weights. A tensor that is no weight's is rank
-// 0's.
+// Returns what each of `ranks` ranks saves of these tensors, in the order in which it does. Groups of the model's
+// parameters are padded to a multiple of the ranks and cut evenly, and states are cut like their weights. Rank 0 saves
+// a tensor that belongs to no weight.
 std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ranks);
 
 }  // namespace herd::convert

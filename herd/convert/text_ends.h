@@ -12,17 +12,18 @@
 namespace herd::convert {
 
 struct TextEnds {
-  std::optional<int64_t> begin = {};
-  std::vector<int64_t> end = {};  // any of them ends a text
+  std::optional<int64_t> begin = {};  // begins a text, where one is needed
+  std::vector<int64_t> end = {};      // any of them ends a text
   bool is_end(int64_t id) const;
   bool operator==(const TextEnds&) const = default;
 };
 
-TextEnds text_ends_of_herd();  // of the tokenizers that herd tokenize makes: 1 and 2
+TextEnds text_ends_of_herd();  // returns 1 and 2, those of the tokenizers that herd tokenize makes
 
 using Notes = std::map<std::string, std::string>;
+// Writes the two notes.
 void note(const TextEnds& ends, Notes& notes);
-// `otherwise` stands for a note that is not there. Throws kCorruptFile naming a note that holds no ids.
+// Reads the two notes; `otherwise` stands for one that is missing. Throws kCorruptFile with a note that holds no ids.
 TextEnds text_ends_of(const Notes& notes, const TextEnds& otherwise);
 
 }  // namespace herd::convert

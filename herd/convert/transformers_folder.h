@@ -1,7 +1,7 @@
-// A folder of Hugging Face's transformers: config.json and one or more *.safetensors (docs/formats/gpt2.md, llama.md),
-// of the kinds of models that transformers_format() knows. Reading takes names with and without the format's prefix
-// before them, and leaves out what follows from config.json (GPT-2's causal masks, Llama's frequencies) and a tied
-// model's second copy of the embedding. Threads: one at a time.
+// Reads and writes folders of Hugging Face's transformers: config.json and one or more *.safetensors
+// (docs/formats/gpt2.md, llama.md), of the kinds of models that transformers_format() knows. Reading takes names with
+// and without the format's prefix before them. It leaves out what follows from config.json (GPT-2's causal masks,
+// Llama's frequencies) and a tied model's second copy of the embedding. Threads: one at a time.
 #pragma once
 
 #include <filesystem>
@@ -17,16 +17,17 @@ namespace herd::convert {
 
 using Progress = std::function<void(int64_t done, int64_t all)>;  // bytes written
 
-// The names in a folder, sorted, at most 12, with commas between them.
+// Lists the names in a folder, sorted, at most 12, with commas between them.
 std::string names_in(const std::filesystem::path& folder);
 
-// Whether it has a config.json and is no checkpoint of herd.
+// Tells whether the folder has a config.json and is no checkpoint of herd.
 bool is_transformers_folder(const std::filesystem::path& folder);
 
-// Throws kBadConfig naming what is missing, extra, or of another shape or type than config.json states.
+// Opens the weights of a folder. Throws kBadConfig with what is missing, extra, or of another shape or type than
+// config.json states.
 std::unique_ptr<WeightSource> open_transformers_folder(const std::filesystem::path& folder);
 
-// Writes config.json and model.safetensors into `folder`, which is there. Not atomic by itself: see AtomicFolder.
+// Writes config.json and model.safetensors into `folder`, which exists. It is not atomic by itself: see AtomicFolder.
 void write_transformers_folder(const std::filesystem::path& folder, const TransformersFormat& format,
                                WeightSource& source, DType dtype, const Progress& progress,
                                FileSystem& files = FileSystem::system());

@@ -1,6 +1,6 @@
-// A kind of model as Hugging Face's transformers keeps it: a folder with config.json and *.safetensors. Reading and
-// writing are the same for all kinds (transformers_folder.h); what differs is one TransformersFormat each, a table of
-// names and the members of config.json (gpt2_names.h, llama_names.h). Threads: pure.
+// Defines what differs between the kinds of models that Hugging Face's transformers stores: the names of tensors and
+// the members of config.json (gpt2_names.h, llama_names.h). Reading and writing are the same for all kinds
+// (transformers_folder.h).   Threads: pure.
 #pragma once
 
 #include <string>
@@ -20,31 +20,32 @@ struct TransformersConfig {
 
 struct TheirTensor {
   std::string name;            // without prefix
-  std::vector<int64_t> shape;  // theirs
-  bool transposed = false;     // with dimensions swapped; then it is the only one of its weight
+  std::vector<int64_t> shape;  // as transformers stores it
+  bool transposed = false;     // its dimensions are swapped; then it is the only tensor of its weight
 };
 
 struct TransformersFormat {
   std::string_view type;    // model_type of config.json
-  std::string_view model;   // for messages
-  std::string_view prefix;  // names in files may begin with it; written before all but the head's
-  bool prefix_if_tied;      // written for models whose head is the embedding, too
+  std::string_view model;   // name of the model in messages
+  std::string_view prefix;  // names in files may begin with it; it is written before all names but the head's
+  bool prefix_if_tied;      // it is written for models whose head is the embedding, too
   std::string_view embedding, head;
-  // The tensors whose rows, one below the other, are those of a weight of herd.
+  // Returns the tensors whose rows, one below the other, are those of a weight of herd.
   std::vector<TheirTensor> (*tensors)(const Weight& weight, const spec::RunFile::Model& model);
-  bool (*is_derived)(std::string_view name);  // a tensor that follows from config.json
-  // Throws kBadConfig naming the key, where the format can't state the model.
+  bool (*is_derived)(std::string_view name);  // tells whether the tensor follows from config.json
+  // Throws kBadConfig with the key where the format cannot state the model.
   void (*require)(const spec::RunFile::Model& model);
   std::string (*format_config)(const TransformersConfig& config, std::string_view dtype);
   TransformersConfig (*parse_config)(std::string_view text, const std::string& file);
 };
 
-// By the model_type of config.json. Throws kCorruptFile if that is no JSON object, kBadConfig for other types.
+// Returns the format for the model_type of config.json, whose text is `config`. Throws kCorruptFile if that is no JSON
+// object, kBadConfig for a type without a format.
 const TransformersFormat& transformers_format(std::string_view config, const std::string& file);
 
-// generation_config.json, which transformers generates by in place of config.json where it is there.
+// Reads generation_config.json; where it exists, transformers generates by it and not by config.json.
 TextEnds parse_generation_config(std::string_view text, const std::string& file);
-// The same text where it names these ends already, else with them.
+// Returns the text of a generation_config.json that names these ends: the same text where it does already.
 std::string with_text_ends(const std::string& generation_config, const TextEnds& ends, const std::string& file);
 
 }  // namespace herd::convert

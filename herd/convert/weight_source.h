@@ -1,7 +1,7 @@
-// The weights of a model, wherever they are kept, as a stream of fp32: a herd checkpoint, or a folder of Hugging
-// Face's transformers. Only the block that is asked for is in memory; its file is mapped.
-// Throws kBadConfig (a model or type that can't be converted), kCorruptFile and kStorage (as CheckpointReader and
-// SafetensorsFile; a herd checkpoint's checksums are compared before a byte is used). Threads: one at a time.
+// Reads the weights of a model as fp32, from a herd checkpoint or a folder of Hugging Face's transformers. Only the
+// block that is asked for is in memory; its file is mapped. Throws kBadConfig (a model or type that can't be
+// converted), kCorruptFile and kStorage (as CheckpointReader and SafetensorsFile; a herd checkpoint's checksums are
+// compared before a byte is used). Threads: one at a time.
 #pragma once
 
 #include <filesystem>
@@ -17,10 +17,10 @@
 namespace herd::convert {
 
 struct Weight {
-  std::string name;            // herd's
-  std::vector<int64_t> shape;  // herd's; one or two dimensions
-  DType dtype = DType::kF32;   // that it is kept in
-  bool transposed = false;     // it is kept with its dimensions swapped
+  std::string name;            // of herd
+  std::vector<int64_t> shape;  // of herd; one or two dimensions
+  DType dtype = DType::kF32;   // as the file stores it
+  bool transposed = false;     // the file stores it with its dimensions swapped
   int64_t rows() const { return shape.size() < 2 ? 1 : shape[0]; }
   int64_t columns() const { return shape.back(); }
 };
@@ -28,11 +28,12 @@ struct Weight {
 class WeightSource {
  public:
   virtual ~WeightSource() = default;
-  const std::filesystem::path& path() const { return path_; }      // the very folder that holds them
-  const spec::RunFile& run() const { return run_; }                // the model
-  const Manifest& facts() const { return facts_; }                 // step, samples, run file and notes; no tensors
+  const std::filesystem::path& path() const { return path_; }      // the folder that holds the files
+  const spec::RunFile& run() const { return run_; }                // describes the model
+  const Manifest& facts() const { return facts_; }                 // has step, samples, run file and notes, no tensors
   const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
-  // Rows x columns of a weight as it is kept; a vector is one row. REQUIRES out.size() == rows.size() * columns.size().
+  // Reads rows x columns of a weight as the file stores it; a vector is one row. REQUIRES out.size() == rows.size() *
+  // columns.size().
   virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
 
  protected:
@@ -43,11 +44,11 @@ class WeightSource {
   std::vector<Weight> weights_;
 };
 
-// The folder that holds the weights which `path` names: a checkpoint, the newest whole one of a folder of checkpoints
-// or of a run's folder, or a folder with config.json and *.safetensors. Throws kBadConfig naming what is there instead,
-// and as resolve_checkpoint().
+// Returns the folder that holds the weights which `path` names: a checkpoint, the newest whole one of a folder of
+// checkpoints or of a run's folder, or a folder with config.json and *.safetensors. Throws kBadConfig naming what is
+// there instead, and as resolve_checkpoint().
 std::filesystem::path find_weights(const std::filesystem::path& path);
-// Of find_weights(path). Every name, shape and type is checked.
+// Opens find_weights(path) and checks every name, shape and type.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
 // Calls visit() with consecutive elements of a weight in herd's layout, a block at a time: `elements` of the flattened
@@ -55,7 +56,7 @@ std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
                    const std::function<void(std::span<const float>)>& visit);
 
-// The names and shapes of a model's weights, in its order.
+// Returns the names and shapes of a model's weights, in the order of the model.
 std::vector<Weight> weights_of(const spec::RunFile& run);
 
 }  // namespace herd::convert

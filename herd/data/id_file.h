@@ -1,4 +1,4 @@
-// Files of token ids that another program's tokenizer wrote, read as documents:
+// Reads files of token ids that another program's tokenizer wrote, as documents:
 //   NAME.npy     NumPy's format: one dimension of integers of 1 to 8 bytes, little-endian; one document
 //   NAME.jsonl   a JSON array of integers on each line, each a document; blank lines are left out
 //   any other    raw integers of a stated type, little-endian; one document
@@ -19,13 +19,13 @@ struct IdType {
   int bytes = 2;  // of an id: 1, 2, 4 or 8
   bool is_signed = false;
 };
-IdType parse_id_type(std::string_view name);  // uint16, uint32, int32 or int64; else throws kBadConfig
+IdType parse_id_type(std::string_view name);  // reads "uint16", "uint32", "int32" or "int64"; else throws kBadConfig
 
 struct IdFileOptions {
   std::filesystem::path path;
   std::optional<IdType> raw = {};  // the type of a raw file; none = there is no such file
   int64_t vocabulary = 0;
-  // How many ids of an array of `count` are visited together; none = all.
+  // Returns how many ids of an array of `count` are visited together; none = all.
   std::function<int64_t(int64_t count)> run_of = {};
 };
 
@@ -33,9 +33,10 @@ using VisitIds = std::function<void(std::span<const int> ids, bool ends)>;
 
 // Calls visit() with the ids of one document, or of a run of it; `ends` says that it is the document's last. Empty
 // documents are left out. Throws kBadConfig where the file is not there, of another kind than its name says or of a
-// type that is not read, and naming the position of an id that is not in [0, vocabulary); kCorruptFile where it is cut.
+// type that is not read. Throws it with the position of an id that is not in [0, vocabulary). Throws kCorruptFile where
+// it is cut.
 void read_id_file(const IdFileOptions& options, const VisitIds& visit);
-// The same of a file's bytes in memory, whose kind its name says: for tests and fuzzing.
+// Does the same with a file's bytes in memory, whose kind its name says; for tests and fuzzing.
 void read_ids(const IdFileOptions& options, std::span<const std::byte> bytes, const VisitIds& visit);
 
 }  // namespace herd

@@ -1,5 +1,6 @@
-// Token ids of a tokenizer that is not herd's -> a folder of tokens that training reads (token_folder.h), without
-// tokenizer.model. The split goes by documents of .jsonl files, and by runs of ids of the others.
+// Writes a folder of tokens that training reads (token_folder.h) from token ids of a tokenizer that is not herd's,
+// without tokenizer.model. It splits by documents of .jsonl files, and by runs of ids of other files.   Threads: any,
+// on different folders.
 #pragma once
 
 #include "herd/data/id_file.h"
@@ -8,11 +9,11 @@
 namespace herd {
 
 struct IdFolderOptions {
-  std::vector<std::filesystem::path> files = {};  // id_file.h
+  std::vector<std::filesystem::path> files = {};  // of the kinds of id_file.h
   std::filesystem::path out = {};
   int vocabulary = 0;                       // of the tokenizer that wrote them
   std::optional<IdType> raw = {};           // of the files that are neither .npy nor .jsonl
-  std::optional<int64_t> end_of_text = {};  // an id that is put after each document which does not end with it
+  std::optional<int64_t> end_of_text = {};  // this id is put after each document that does not end with it
   double validation = 0.05;                 // share of the ids, in [0, 0.5]
   std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};
 };

@@ -1,7 +1,7 @@
-// Decides which window of the data the s-th sample of a run is: a pure function of seed and s, the same for any number
-// of ranks.
+// Decides which window of the data the s-th sample of a run is. That is a pure function of seed and s, the same for any
+// number of ranks.
 //   epoch = s / windows;  window = permutation(seed, epoch)(s mod windows)
-// Each epoch visits every window once. The permutation is stored nowhere: it is a balanced Feistel network on the
+// Each epoch visits every window once. The permutation is stored nowhere. It is a balanced Feistel network on the
 // smallest 2k-bit numbers that hold `windows`, walked again until the result is below `windows` (fewer than 4 rounds of
 // walking on average). So the position of a run is one number, the global sample count, and it survives a resume.
 // Source: Luby & Rackoff 1988, doi:10.1137/0217022; Black & Rogaway 2002, doi:10.1007/3-540-45760-7_9 (cycle walking).
@@ -14,9 +14,9 @@ namespace herd {
 
 class SampleOrder {
  public:
-  SampleOrder(int64_t windows, uint64_t seed);  // windows >= 1
+  SampleOrder(int64_t windows, uint64_t seed);  // REQUIRES windows >= 1
   int64_t windows() const { return windows_; }
-  int64_t window_of(int64_t sample) const;  // sample >= 0
+  int64_t window_of(int64_t sample) const;  // REQUIRES sample >= 0
 
  private:
   int64_t windows_;

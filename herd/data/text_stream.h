@@ -1,5 +1,5 @@
-// Text as its tokens come, one by one, in whole characters: a character that no piece holds comes as up to four byte
-// tokens, and until the last of them the tokenizer has only replacement characters for it.
+// Decodes tokens into text as they come, in whole characters. A character that no piece holds comes as up to four byte
+// tokens. Until the last of them the tokenizer has only replacement characters for it.
 //
 //   TextStream text(tokenizer);
 //   for (int id : ids) print(text.add(id));
@@ -19,9 +19,9 @@ namespace herd {
 class TextStream {
  public:
   explicit TextStream(const Tokenizer& tokenizer) : tokenizer_(tokenizer) {}  // borrows it
-  std::string add(std::span<const int> ids);  // what is certain now and was not before; may be empty
+  std::string add(std::span<const int> ids);  // returns the text that is certain now and was not before; may be empty
   std::string add(int id) { return add(std::span(&id, 1)); }
-  std::string rest();  // what no further token will complete
+  std::string rest();  // returns what is left at the end, as decode() shows it
 
  private:
   std::string next(bool last);

@@ -1,7 +1,7 @@
-// A sequence of token ids on disk (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes (vocabulary <=
-// 65536) or 4 bytes, little-endian. Opening checks name, version, header checksum and length: no work per token. read()
-// checks the ids that it returns; verify() reads everything. All throw kCorruptFile naming file, byte offset and rule,
-// also where the file was cut since it was opened.
+// Reads and writes a sequence of token ids on disk (docs/formats/tokens.md): 64 bytes of header, then ids of 2 bytes
+// (vocabulary <= 65536) or 4 bytes, little-endian. Opening checks name, version, header checksum and length, in
+// constant time. read() checks the ids that it returns; verify() reads everything. All throw kCorruptFile naming file,
+// byte offset and rule, also where the file was cut since it was opened.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +20,9 @@ class TokenFile {
   int64_t count() const { return count_; }            // tokens
   int64_t vocabulary() const { return vocabulary_; }  // every id is in [0, vocabulary)
   const std::filesystem::path& path() const { return file_.path(); }
-  // Tokens [begin, begin + out.size()), which must lie in [0, count).
+  // Reads tokens [begin, begin + out.size()). REQUIRES that they lie in [0, count()).
   void read(int64_t begin, std::span<int64_t> out) const;
-  void verify() const;  // the checksum and every id
+  void verify() const;  // reads the whole file and checks the checksum and every id
   // Throws kBadConfig if a model with this many embeddings can't hold every id of the file.
   void require_vocabulary(int64_t model_vocabulary) const;
 
@@ -36,8 +36,8 @@ class TokenFile {
   uint32_t checksum_ = 0;
 };
 
-// Writes a token file: append any number of times, then commit(). Atomic as AtomicFile. Throws kBadConfig for an id
-// outside [0, vocabulary), kStorage if the disk is full.
+// Writes a token file: call append() any number of times, then commit(). The file is atomic as AtomicFile. Throws
+// kBadConfig for an id outside [0, vocabulary), kStorage if the disk is full.
 class TokenFileWriter {
  public:
   TokenFileWriter(std::filesystem::path path, int64_t vocabulary);

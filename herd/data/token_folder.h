@@ -1,10 +1,11 @@
-// Text files -> a folder of tokens that training reads:
+// Writes a folder of tokens that training reads, from text files:
 //   tokenizer.model   sentencepiece, herd/data/tokenizer.h; not in a folder of ids (id_folder.h)
 //   train.tokens      herd/data/token_file.h
 //   val.tokens        the validation split
 //   meta.json         written last: a folder without it is unfinished and refused
 // Every file ends with the end-of-text token. The split is by runs of whole lines spread evenly over the text, a pure
-// function of the text and the fraction, so that validation sees the same kind of text as training.
+// function of the text and the fraction. So validation sees the same kind of text as training.   Threads: any, on
+// different folders.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct TokenFolderOptions {
   int vocabulary = 4096;
   double validation = 0.05;                  // share of the text, in [0, 0.5]; 0 writes an empty val.tokens
   int64_t learn_bytes = int64_t{256} << 20;  // the vocabulary is learned from at most this much, taken from every file
-  std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // called now and then
+  std::function<void(int64_t done_bytes, int64_t all_bytes)> progress = {};  // is called now and then
 };
 
 struct TokenFolder {
@@ -33,8 +34,9 @@ struct TokenFolder {
   int vocabulary = 0;
 };
 
-// Throws kBadConfig if a file can't be read or is empty, if `out` holds anything that this function did not write, or
-// as Tokenizer::train; kStorage if the disk is full. Files of an earlier run are replaced.
+// Learns a tokenizer and writes the folder. Throws kBadConfig if a file cannot be read or is empty, if `out` holds
+// anything that this function did not write, or as Tokenizer::train. Throws kStorage if the disk is full. Files of an
+// earlier run are replaced.
 TokenFolder write_token_folder(const TokenFolderOptions& options);
 
 // What meta.json says of the tokens.
@@ -42,7 +44,7 @@ struct TokenFolderFacts {
   bool has_text = true;                     // the tokens are of tokenizer.model; else of a tokenizer elsewhere
   std::optional<int64_t> end_of_text = {};  // the id after each text, where that is known
 };
-// Throws kBadConfig if the folder lacks meta.json, kCorruptFile if that is not what TokenFolderWriter writes.
+// Reads meta.json. Throws kBadConfig if the folder lacks it, kCorruptFile if that is not what TokenFolderWriter writes.
 TokenFolderFacts read_token_folder(const std::filesystem::path& folder);
 
 }  // namespace herd

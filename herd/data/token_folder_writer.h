@@ -1,4 +1,4 @@
-// Writes the folder of tokens that training reads (token_folder.h), from runs of ids that go to one split each: the
+// Writes the folder of tokens that training reads (token_folder.h), from runs of ids that go to one split each. The
 // share of the validation split is met by giving a run to the split that is furthest behind.
 // Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
 #pragma once
@@ -19,19 +19,20 @@ class TokenFolderWriter {
  public:
   // Throws kBadConfig where `validation` is not in [0, 0.5], or the folder holds what no TokenFolderWriter wrote.
   static void check(const std::filesystem::path& out, double validation);
-  // Takes the folder over, which is unfinished until commit(). REQUIRES what check() does.
+  // Takes the folder over, which is unfinished until commit(). REQUIRES that check() passes.
   TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation);
 
-  // `size` is the run's part of the whole, in any unit. Returns the split that took it.
+  // Adds a run to the split that is furthest behind, and returns that split. `size` is the run's part of the whole, in
+  // any unit.
   Split append(std::span<const int> ids, double size);
   void append_to(Split split, std::span<const int> ids) { file(split).append(ids); }
 
   struct Origin {
     std::vector<std::filesystem::path> files = {};
-    int64_t text_bytes = 0;                   // 0 = ids, which nobody has the text of
+    int64_t text_bytes = 0;                   // 0 = the files hold ids, not text
     std::optional<int64_t> end_of_text = {};  // the id after each text
   };
-  TokenFolder commit(const Origin& origin);
+  TokenFolder commit(const Origin& origin);                                // makes the folder one that training takes
   int64_t tokens() const { return train_.count() + validation_.count(); }  // so far
 
  private:

@@ -1,8 +1,8 @@
-// Text to token ids and back: byte-pair encoding by sentencepiece, with all 256 bytes in the vocabulary, so that any
-// UTF-8 text comes back from decode(encode(text)) byte for byte. Two exceptions: bytes that are no UTF-8 come back as
-// U+FFFD, and the character U+2581, which sentencepiece writes for a space, comes back as one.
-// Ids 0, 1, 2 are unknown (never produced), begin and end of text; 3 + b is byte b, so a line feed is 13, always alone.
-// Threads: const methods from any.
+// Turns text into token ids and back, by byte-pair encoding of sentencepiece. All 256 bytes are in the vocabulary, so
+// any UTF-8 text comes back from decode(encode(text)) byte for byte. Two exceptions: bytes that are no UTF-8 come back
+// as U+FFFD, and the character U+2581, which sentencepiece writes for a space, comes back as one. Ids 0, 1, 2 are
+// unknown (never produced), begin and end of text; 3 + b is byte b, so a line feed is 13, always alone. Threads: const
+// methods from any.
 #pragma once
 
 #include <filesystem>
@@ -16,10 +16,11 @@ namespace herd {
 class Tokenizer {
  public:
   // Learns `vocabulary` tokens from the text; the same text gives the same model. Throws kBadConfig if the text is
-  // empty or does not hold that many different pieces (naming the largest vocabulary it allows), or if the vocabulary
-  // is too small for the 256 bytes and the text's characters.
+  // empty or does not hold that many different pieces (naming the largest vocabulary it allows). Throws it, too, if the
+  // vocabulary is too small for the 256 bytes and the text's characters.
   static Tokenizer train(std::string_view text, int vocabulary);
-  // A model that save() wrote (or any sentencepiece model). Throws kBadConfig if there is none, kCorruptFile.
+  // Loads a model that save() wrote, or any sentencepiece model. Throws kBadConfig if there is no such file,
+  // kCorruptFile if it is no model.
   static Tokenizer load(const std::filesystem::path& path);
   Tokenizer(Tokenizer&&) noexcept;
   Tokenizer& operator=(Tokenizer&&) noexcept;
@@ -27,10 +28,10 @@ class Tokenizer {
 
   int vocabulary() const;
   int end_of_text() const;
-  std::string piece(int id) const;  // its text, as sentencepiece writes it
+  std::string piece(int id) const;  // returns the text of an id, as sentencepiece writes it
   std::vector<int> encode(std::string_view text) const;
   std::string decode(const std::vector<int>& ids) const;  // throws kBadConfig for an id outside the vocabulary
-  void save(const std::filesystem::path& path) const;     // atomic
+  void save(const std::filesystem::path& path) const;     // replaces the file at once or not at all
 
  private:
   struct State;

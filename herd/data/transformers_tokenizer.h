@@ -1,4 +1,4 @@
-// A tokenizer of herd's as Hugging Face's transformers reads one: tokenizer.json (of the tokenizers library) and
+// Writes a tokenizer of herd as Hugging Face's transformers reads one: tokenizer.json (of the tokenizers library) and
 // tokenizer_config.json, so that AutoTokenizer.from_pretrained(FOLDER) gives the ids that Tokenizer::encode() gives,
 // and text from them. Each line begins with the mark of a space, a line feed stands alone, and unknown characters are
 // bytes. Merges are ordered by the piece that they make, as sentencepiece learned them. One difference: "<s>" and
@@ -11,7 +11,7 @@
 
 namespace herd {
 
-std::string transformers_tokenizer(const Tokenizer& tokenizer);  // tokenizer.json
-std::string transformers_tokenizer_config();                     // tokenizer_config.json
+std::string transformers_tokenizer(const Tokenizer& tokenizer);  // returns the text of tokenizer.json
+std::string transformers_tokenizer_config();                     // returns the text of tokenizer_config.json
 
 }  // namespace herd

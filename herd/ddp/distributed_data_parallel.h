@@ -1,5 +1,5 @@
-// Data parallel training of any torch::nn::Module: every rank holds the module, takes its own part of the batch, and
-// gets the gradient averaged over ranks.
+// Trains any torch::nn::Module data parallel: every rank holds the module, takes its own part of the batch, and gets
+// the gradient averaged over ranks.
 //
 //   auto net = std::make_shared<Net>();                         // or a TORCH_MODULE holder
 //   herd::DistributedDataParallel<Net> ddp(net, comm);          // rank 0's weights go to all
@@ -8,10 +8,10 @@
 //   ddp(x).sub(y).square().mean().backward();                   // gradients are averaged when this returns
 //   optimizer.step(); optimizer.zero_grad();
 //
-// At the start names, shapes and dtypes are compared: a rank that built another module is named (kBadConfig).
-// Parameters shared by two modules count once. Gradients live in the reducer's buckets (gradient_reducer.h).
-// Gradient accumulation: no_sync(). Batches of different sizes: set_weight(). A rank out of batches: without_batch().
-// Threads: as GradientReducer.
+// At the start ranks compare names, shapes and dtypes; kBadConfig names a rank that built another module. Parameters
+// shared by two modules count once. Gradients lie in the reducer's buckets (gradient_reducer.h). no_sync() accumulates
+// gradients, set_weight() serves batches of different sizes, without_batch() a rank that is out of batches. Threads: as
+// GradientReducer.
 #pragma once
 
 #include <torch/nn/module.h>
@@ -34,7 +34,7 @@ struct DataParallelOptions : ReducerOptions {
   ModuleBuffers buffers = ModuleBuffers::kFromRankZero;
 };
 
-// DataParallelModule holds what does not depend on the module's type.
+// Holds what does not depend on the module's type.
 class DataParallelModule {
  public:
   DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm, const DataParallelOptions& options);
@@ -81,9 +81,9 @@ class DistributedDataParallel {
   }
   const Pointer& module() const { return module_; }
 
-  // Backwards while the returned guard lives add to the local gradients; the first one after it averages the sum.
+  // While the returned guard lives, backward adds to the local gradients; the first backward after it averages the sum.
   [[nodiscard]] NoSync no_sync() { return NoSync(base_.reducer()); }
-  // See GradientReducer. set_weight is collective, before backward; both end with the next reduction.
+  // Both act on the next reduction alone, as GradientReducer says. set_weight() is collective, before backward.
   void set_weight(double weight) { base_.reducer().set_weight(weight); }
   void without_batch() { base_.reducer().contribute_nothing(); }
 

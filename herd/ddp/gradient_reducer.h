@@ -1,12 +1,12 @@
-// Averages the gradients of parameters over ranks while backward still runs. DistributedDataParallel holds one; it
-// serves any autograd graph over the given leaves.
+// Averages the gradients of parameters over ranks while backward still runs. It serves any autograd graph over the
+// given leaves; DistributedDataParallel holds one.
 //
 // When a parameter's gradient is complete it is copied into its bucket, and parameter.grad() becomes a view of the
 // bucket. A complete bucket is all-reduced at once; buckets start in the same order on every rank. backward() returns
 // when all are reduced. Buckets lie in memory that the ranks of a host share, so reducing copies nothing more.
-// A parameter that no rank used since the last reduction keeps the gradient it had, undefined as a rule, so that no
-// optimizer decays it. torch's DistributedDataParallel does the same.
-// Bytes sent per backward: those of one all-reduce of the gradients, plus padding, 1 element a parameter, 1 a bucket.
+// A parameter that no rank used since the last reduction keeps the gradient it had, usually undefined. So no optimizer
+// decays it. torch's DistributedDataParallel does the same. A backward sends the bytes of one all-reduce of the
+// gradients, padding, 1 element a parameter, and 1 a bucket.
 // Threads: one thread runs forward and backward; hooks run where autograd runs them.
 #pragma once
 
@@ -40,24 +40,24 @@ struct NamedParameter {
 
 class GradientReducer {
  public:
-  // Collective. Borrows `comm`, which must outlive this. Parameters: the same on every rank, each tensor once, dense,
-  // of a floating dtype (kBadConfig otherwise).
+  // Collective. Borrows `comm`, which must outlive this. Parameters must be the same on every rank, each tensor once,
+  // dense, of a floating dtype; else throws kBadConfig.
   GradientReducer(std::vector<NamedParameter> parameters, Communicator& comm, ReducerOptions options);
   ~GradientReducer();  // parameters keep their gradients
 
-  // Throws kAborted if the last backward ended half-way on this rank, by an exception in between.
+  // Throws kAborted if an exception ended the last backward half-way on this rank.
   void check_ready() const;
 
   // While off, backward only adds to the local gradients; the next one with reducing on averages the whole sum.
   void set_reducing(bool on);
   bool reducing() const;
 
-  // For uneven batches: the next reduced gradient is  sum over ranks of weight * gradient / sum of weights,  so with
-  // losses that are means over `weight` samples it is the gradient of the mean over all samples. Collective: a weight
-  // that is not >= 0 and finite throws kBadConfig on every rank, and so do weights that are all 0.
+  // Sets this rank's weight in the next reduced gradient, sum over ranks of weight * gradient / sum of weights. With
+  // losses that are means over `weight` samples, that is the gradient of the mean over all samples. Collective: throws
+  // kBadConfig on every rank where a weight is not finite, is below 0, or all are 0.
   void set_weight(double weight);
 
-  // In place of a backward on a rank that has no batch left: takes part in the reduction with zeros, or with
+  // A rank that has no batch left calls this in place of backward. It takes part in the reduction with zeros, or with
   // what backwards without reducing have added up.
   void contribute_nothing();
 

@@ -1,4 +1,4 @@
-// Line charts and stacked areas as SVG. Threads: pure.
+// Draws line charts and stacked areas as SVG. Threads: pure.
 //   line_chart({.title = "Loss", .x_label = "step", .y_label = "nats a token", .series = {{"train", points}}})
 #pragma once
 
@@ -10,10 +10,10 @@ namespace herd::draw {
 
 struct Series {
   std::string name;
-  std::vector<std::pair<double, double>> points;  // x ascending; those that are not finite leave a gap
+  std::vector<std::pair<double, double>> points;  // (x, y), x ascending; a point that is not finite leaves a gap
 };
 
-// What the pointer shows between two x.
+// A Band has a text that the pointer shows between two x.
 struct Band {
   double from = 0, to = 0;
   std::string hover;
@@ -25,10 +25,10 @@ struct Chart {
   std::string y_label = {};
   std::vector<Series> series = {};
   bool from_zero = false;  // the y axis begins at 0; stacked areas always do
-  // A horizontal line with its name, a budget or a bound; NaN = none.
+  // A horizontal line and its name show a budget or a bound; NaN = none.
   double limit = __builtin_nan("");
   std::string limit_name = {};
-  // Of stacked areas: lines over them, dashed; bands to point at; a place that is named, "" = none.
+  // Stacked areas have dashed lines over them, bands to point at, and a vertical line at `mark` where it has a name.
   std::vector<Series> lines = {};
   std::vector<Band> bands = {};
   double mark = 0;
@@ -36,8 +36,8 @@ struct Chart {
 };
 
 std::string line_chart(const Chart& chart);
-// Series on top of each other. They share their x values; a missing point counts as the one before it. Two points of
-// one x are a step.
+// Stacks the series on top of each other. A series without a point at another one's x counts there as at its point
+// before. Two points of one x are a step.
 std::string stacked_areas(const Chart& chart);
 
 }  // namespace herd::draw

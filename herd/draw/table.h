@@ -1,4 +1,4 @@
-// A table as text for the terminal, or as HTML for a page. Threads: pure.
+// Writes a table as text for the terminal, or as HTML for a page. Threads: pure.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@ namespace herd::draw {
 
 struct Column {
   std::string name;
-  bool right = false;  // numbers stand on the right
+  bool right = false;  // cells stand on the right, as numbers do
 };
 
 struct Table {
@@ -16,7 +16,8 @@ struct Table {
   std::vector<std::vector<std::string>> rows;  // cells beyond the columns are left out, missing ones are empty
 };
 
-std::string text_table(const Table& table);  // columns two spaces apart, a header line, no trailing spaces
+// Writes a header line, columns two spaces apart, and no trailing spaces.
+std::string text_table(const Table& table);
 std::string html_table(const Table& table);
 
 }  // namespace herd::draw

@@ -1,4 +1,4 @@
-// A timeline as a picture: one bar per span, rows below each other, groups apart, time to the right. Threads: pure.
+// Draws a timeline: a bar for each span, rows below each other, groups apart, time to the right. Threads: pure.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@ namespace herd::draw {
 
 std::string timeline_svg(const sim::Timeline& timeline);
 
-// Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a process per group, a thread
-// per row, microseconds.
+// Writes Chrome's trace-event JSON, which Perfetto (ui.perfetto.dev) and chrome://tracing open: a process for each
+// group, a thread for each row, times in microseconds.
 std::string timeline_trace(const sim::Timeline& timeline);
 
 }  // namespace herd::draw

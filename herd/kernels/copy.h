@@ -1,5 +1,6 @@
-// Copies of memory whose store kind is the caller's choice, and one source to many targets in a single read.
-// Traffic: one-to-many moves (1 + m) * bytes, m copies would move 2 * m * bytes.
+// Copies memory with a store kind that the caller chooses, and copies one source to m targets in a single read.
+// One-to-many moves (1 + m) * bytes, where m copies would move 2 * m * bytes. Threads: any; the ranges written must
+// differ.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +10,10 @@
 
 namespace herd::kernels {
 
-// REQUIRES bytes >= 0; ranges that do not overlap, or target == source. Any alignment.
+// REQUIRES bytes >= 0, and ranges that do not overlap, or target == source. Any alignment is legal.
 void copy(void* target, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
 void copy(std::span<void* const> targets, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
 
-bool takes_over();  // whether kTakeOver does, on this processor
+bool takes_over();  // tells whether kTakeOver takes lines over on this processor
 
 }  // namespace herd::kernels

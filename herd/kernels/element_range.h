@@ -1,4 +1,4 @@
-// An ElementRange is the elements [begin, end) of a flat tensor.
+// An ElementRange is the elements [begin, end) of a flat tensor. Threads: plain data.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,7 @@
 
 namespace herd::kernels {
 
-// Index of the first value that is not finite, -1 if all are.
+// Returns the index of the first value that is not finite, -1 if all are.
 int64_t first_non_finite(const float* values, int64_t count);
 
 }  // namespace herd::kernels

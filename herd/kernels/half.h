@@ -1,5 +1,5 @@
-// 16-bit floating types as bit patterns: to fp32 exactly, from fp32 rounded to nearest, ties to even.
-// Overflow gives infinity, NaN stays NaN (quiet), subnormals are kept.
+// Converts 16-bit floating types, as bit patterns: to fp32 exactly, from fp32 rounded to nearest, ties to even.
+// Overflow gives infinity, NaN stays NaN (quiet), subnormals are kept. Threads: pure.
 #pragma once
 
 #include <bit>

@@ -1,4 +1,4 @@
-// Arrays of 16-bit floating types to fp32 and back, as half.h states it.   Threads: any.
+// Converts arrays of 16-bit floating types to fp32 and back, as half.h states it.   Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace herd::kernels {
 
-// REQUIRES type: kBF16 or kF16, whose bit patterns `half` holds.
+// REQUIRES type kBF16 or kF16, whose bit patterns `half` holds.
 void widen(DType type, const uint16_t* half, float* wide, int64_t count);
 void narrow(DType type, const float* wide, uint16_t* half, int64_t count);
 

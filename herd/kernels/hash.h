@@ -1,7 +1,7 @@
-// A 64-bit hash of memory at memory speed, to notice replicas that drift apart. Not for hostile input.
+// Hashes memory into 64 bits at memory speed, to notice replicas that drift apart. It does not resist hostile input.
 //   32 lanes of 32 bits, lane = (word index) mod 32: lane = odd2 * rotate(lane + odd1 * word, 15). Each step is a
 //   bijection of both arguments, so a difference in one word of a lane is never lost before the final mix to 64 bits.
-// The same value on every instruction set and alignment; the length is part of it.   Threads: any.
+// The hash is the same on every instruction set and alignment; the length is part of it.   Threads: any.
 #pragma once
 
 #include <cstdint>

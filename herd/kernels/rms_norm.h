@@ -1,10 +1,10 @@
-// RMSNorm of rows of `width` elements, which are fp32, bf16 or fp16; arithmetic and sums are fp32, and nothing is kept
-// between forward and backward but r, one number a row.
+// Computes RMSNorm of rows of `width` elements, which are fp32, bf16 or fp16. Arithmetic and sums are fp32; between
+// forward and backward only r is kept, one number a row.
 //   forward    r = 1 / sqrt(mean(x^2) + epsilon),  y = x * r * gain
 //   backward   dx = r * dy * gain - x * r^3 * mean(dy * gain * x),  dgain += dy * x * r
-// In a sum over a row element i goes to partial sum i mod 16, and the 16 are added pairwise: the same bits in every
-// run, at any alignment and on every instruction set. y may be x, dx may be dy.   Threads: any, each with a dgain of
-// its own. Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+// In a sum over a row, element i goes to partial sum i mod 16, and the 16 are added pairwise. So the bits are the same
+// in every run, at any alignment and on every instruction set. y may be x, dx may be dy.
+// Source: Zhang & Sennrich 2019, arXiv:1910.07467.   Threads: any, each with a dgain of its own.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@
 namespace herd::kernels {
 
 struct NormRows {
-  DType type = DType::kF32;  // of all arrays but r and dgain
+  DType type = DType::kF32;  // type of all arrays but r and dgain
   int64_t rows = 0, width = 0;
 };
 

@@ -1,8 +1,9 @@
-// One step of stochastic gradient descent with momentum on flat fp32 memory, in one pass.
+// Takes one step of stochastic gradient descent with momentum on flat fp32 memory, in one pass.
 //   g = factor * gradient + weight_decay * w     (the second term inside `decay` only)
 //   m = momentum * m + g                         (m starts at 0; no memory when momentum is 0)
 //   w = w - rate * (nesterov ? g + momentum * m : m)
-// Elementwise, no fused multiply-add: any split of the flat range into shards gives the bits of the whole.
+// It works element by element without fused multiply-add, so any split of the flat range into shards gives the bits of
+// the whole.
 // Source: Sutskever et al. 2013, proceedings.mlr.press/v28/sutskever13, in the form where the rate scales the sum.
 #pragma once
 
@@ -20,7 +21,7 @@ struct SgdHyper {
   bool nesterov = false;
 };
 
-// Elements [offset, offset + count) of a flat tensor. `moment` may be null when momentum is 0.
+// Holds elements [offset, offset + count) of a flat tensor. `moment` may be null when momentum is 0.
 struct SgdShard {
   float* weights = nullptr;
   const float* gradient = nullptr;
@@ -29,7 +30,8 @@ struct SgdShard {
   int64_t offset = 0;
 };
 
-// `decay`: ordered, disjoint, in elements of the flat tensor. `factor` may be null.   Threads: any, on disjoint shards.
+// `decay` is ordered and disjoint, in elements of the flat tensor. `factor` may be null.   Threads: any, on disjoint
+// shards.
 void sgd(const SgdShard& shard, const SgdHyper& hyper, std::span<const ElementRange> decay,
          const float* factor = nullptr);
 

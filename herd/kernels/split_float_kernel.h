@@ -1,8 +1,8 @@
-// fp32 numbers as two halves of 16 bits, without loss: the nearest bf16, and the number's own lower 16 bits.
+// Splits fp32 numbers into two halves of 16 bits without loss: the nearest bf16, and the number's own lower 16 bits.
 //   high = (bits + 2^15) >> 16;   low = bits mod 2^16;   bits = ((high - (low >> 15)) << 16) + low
-// A number half way between two of bf16 goes to the one farther from zero, not to the even one: `low` has no bit left
-// to tell on which side of it an even `high` was. Beyond the range of bf16 `high` is infinite and the two still give
-// the number back. Of a NaN both halves together keep sign and upper bits, and it is quiet.
+// A number half way between two of bf16 goes to the one farther from zero, not to the even one. `low` has no bit left
+// to tell the two sides apart. Beyond the range of bf16 `high` is infinite, and the two halves still give the number
+// back. A NaN keeps its sign and upper bits, and becomes quiet.
 // Threads: any.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace herd::kernels {
 
-// `high` are bf16 as bits (half.h). No two of the three overlap, each is aligned to its element.
+// `high` holds the bits of bf16 (half.h). No two of the three arrays overlap, and each is aligned to its element.
 void split_float(const float* exact, uint16_t* high, uint16_t* low, int64_t count);
 void join_float(const uint16_t* high, const uint16_t* low, float* exact, int64_t count);
 

@@ -1,8 +1,9 @@
-// Computes how many ranks this node can start before it runs out of something, so that a slip of the keyboard is
-// refused before anything starts. Bounds of what no program could do with less, not advice: `herd plan` says what fits.
-//   descriptors  3 of each rank here (two pipes, a log), 1 of each rank of the job for the store, 64 for the rest
-//   memory       8 MiB of a process, in what is available now and in the control group's limit
+// Computes how many ranks this node can start before it runs out of something, so that a mistyped number is refused
+// before anything starts. These are bounds that every program needs; `herd plan` says what fits.
+//   descriptors  each rank here takes 3 (two pipes, a log), each rank of the job 1 for the store, the rest 64
+//   memory       a process takes 8 MiB of what is available now, and of the control group's limit
 //   cores        256 ranks take turns on one
+// Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +12,7 @@
 namespace herd::launch {
 
 struct Capacity {
-  int64_t ranks = 0;   // that can be started on this node
+  int64_t ranks = 0;   // ranks that can be started on this node
   std::string reason;  // "open files: 1024, of which a rank takes 4"
 };
 

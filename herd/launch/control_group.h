@@ -1,5 +1,5 @@
-// Defines what this process's control group says: limits, and how often its memory limit killed. Both versions of
-// cgroups.
+// Reads this process's control group, of either version of cgroups: limits, and how often its memory limit killed.
+// Threads: any.
 #pragma once
 
 #include <cstdint>
@@ -7,8 +7,8 @@
 
 namespace herd::launch {
 
-std::optional<int64_t> oom_kill_count();      // processes killed by the memory limit since the group exists
-std::optional<int64_t> memory_limit_bytes();  // nothing where there is no limit
-std::optional<double> cpu_quota();            // cores' worth of time
+std::optional<int64_t> oom_kill_count();      // counts processes that the memory limit killed since the group exists
+std::optional<int64_t> memory_limit_bytes();  // returns nothing where there is no limit
+std::optional<double> cpu_quota();            // returns the limit of CPU time, in cores; nothing where there is none
 
 }  // namespace herd::launch

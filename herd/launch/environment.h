@@ -1,4 +1,4 @@
-// Reads who this process is within its job, as the launcher's environment variables tell it. The only reader of them.
+// Reads who this process is within its job from the launcher's environment variables. Nothing else reads them.
 //   herd run   HERD_RANK, HERD_SIZE, HERD_LOCAL_RANK, HERD_LOCAL_SIZE, HERD_NODE_RANK, HERD_NUM_NODES,
 //              HERD_RENDEZVOUS, HERD_JOB_ID, HERD_TOKEN, HERD_THREADS, HERD_RESTART, HERD_LAUNCH, HERD_STARTED,
 //              HERD_MEMORY_TABLE
@@ -8,9 +8,10 @@
 //   srun       SLURM_STEP_ID with SLURM_PROCID, SLURM_NTASKS, SLURM_LOCALID, SLURM_NODEID, SLURM_NNODES, ...
 //   alone      none of them
 // The first one that is set decides, in this order, so a launcher started inside another's allocation wins.
-// Understood under every launcher: HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS; HERD_TRANSPORT,
-// HERD_TRUSTED_NETWORK, and HERD_NETWORK (or UCX_NET_DEVICES) with the network interfaces between hosts; HERD_TUNING, a
-// file of measured choices; HERD_TOPOLOGY, the machines that algorithms are chosen for.
+// Every launcher may set HERD_RENDEZVOUS, HERD_TOKEN (or HERD_TOKEN_FILE), HERD_THREADS, HERD_TRANSPORT,
+// HERD_TRUSTED_NETWORK. HERD_NETWORK (or UCX_NET_DEVICES) has the network interfaces between hosts, HERD_TUNING a file
+// of measured choices, HERD_TOPOLOGY the machines that algorithms are chosen for.
+// Threads: plain data; functions from any, while nobody changes the environment.
 #pragma once
 
 #include <map>
@@ -20,35 +21,38 @@ namespace herd::launch {
 
 struct Environment {
   int rank = 0, size = 1;
-  int local_rank = 0, local_size = 1;  // among the ranks of this node
+  int local_rank = 0, local_size = 1;  // index and number among the ranks of this node
   int node_rank = 0, num_nodes = 1;
-  // host:port of the store. Empty: the ranks, all on one host, find each other by job_id (launch/local_meeting.h).
+  // Holds host:port of the store. Empty: the ranks, all on one host, find each other by job_id
+  // (launch/local_meeting.h).
   std::string rendezvous;
   std::string job_id = "alone";  // tells jobs on one host apart; no secret
   std::string token;             // the job's secret; empty where the ranks meet by job_id
   std::string source = "alone";  // "herd run", "torchrun", "mpirun", "srun", "alone"
-  // "shm"; "tcp" or "ucx", also within a host; empty: shm within a host, and between hosts what `trusted_network` says.
+  // "shm"; "tcp" or "ucx", also within a host; empty: shm within a host, and trusted_network decides between hosts.
   std::string transport;
-  // No stranger reaches the network between hosts: UCX, which neither encrypts nor authenticates, instead of TLS.
+  // True: no stranger reaches the network between hosts, so they use UCX, which neither encrypts nor authenticates, in
+  // place of TLS.
   bool trusted_network = false;
-  std::string network;         // interfaces, "eth0,eth1"; empty: the one through which the rendezvous is reached
+  std::string network;         // interfaces, "eth0,eth1"; empty: the one that reaches the rendezvous
   std::string ucx_transports;  // UCX_TLS; empty: herd chooses
   std::string tuning_file;     // docs/formats/tuning.md; rank 0's counts. Empty: the model chooses
-  std::string topology;        // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: found
-  int threads = 0;             // compute threads of this rank; 0 = not stated
-  int restart = 0;             // how often the job was restarted before
-  int64_t started_s = -1;      // when the launcher did, seconds of this host's steady clock; -1 = not known
-  std::string launch;          // tells this start of the launcher from all others; restarts are of the same
-  // Where this rank may leave a text table of its memory: the launcher prints it if the memory limit kills the rank.
+  std::string topology;    // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: discovered
+  int threads = 0;         // compute threads of this rank; 0 = not stated
+  int restart = 0;         // how often the job was restarted before
+  int64_t started_s = -1;  // start of the launcher, seconds of this host's steady clock; -1 = not known
+  std::string launch;      // id of this start of the launcher; restarts have the same
+  // Path where this rank may leave a text table of its memory; the launcher prints it if the memory limit kills the
+  // rank.
   std::string memory_table;
 };
 
 using Variables = std::map<std::string, std::string>;
 
-// Pure, but for reading HERD_TOKEN_FILE. Throws kBadConfig naming the variables that are missing, malformed or
-// contradict each other, with their values.
+// Pure, but for reading HERD_TOKEN_FILE. Throws kBadConfig with the variables that are missing, malformed or contradict
+// each other, and their values.
 Environment parse_environment(const Variables& variables);
-Environment read_environment();  // parse_environment of this process's variables
-Variables process_variables();   // a copy of this process's variables
+Environment read_environment();  // returns parse_environment() of this process's variables
+Variables process_variables();   // returns a copy of this process's variables
 
 }  // namespace herd::launch

@@ -1,18 +1,18 @@
-// Defines what the job's token unlocks. Key i = crypto_kdf(BLAKE2b(token), i, context): knowing one tells nothing of
-// another.
+// Derives keys from the job's token. Key i = crypto_kdf(BLAKE2b(token), i, context): one key tells nothing of another.
+// Threads: any.
 #pragma once
 
 #include <string>
 
 namespace herd::launch {
 
-// Who records a handshake can try tokens at leisure, so one has to be too long to be found: 128 random bits and more.
+// An attacker that records a handshake can try tokens offline, so a token needs 128 random bits or more.
 inline constexpr size_t kMinTokenBytes = 32;     // characters
-inline constexpr size_t kMinDifferentBytes = 8;  // among them: nothing repeated, as in 000...0
+inline constexpr size_t kMinDifferentBytes = 8;  // different characters among them, so that 000...0 fails
 
-// Each 32 bytes; each throws kBadConfig for a token that is too weak.
-std::string derive_store_key(const std::string& token);  // of the store's connections
-std::string derive_secret(const std::string& token);     // for the data plane
-std::string make_token();                                // 64 random hexadecimal digits
+// These return 32 bytes, and throw kBadConfig for a token that is too weak.
+std::string derive_store_key(const std::string& token);  // serves the store's connections
+std::string derive_secret(const std::string& token);     // serves the data plane
+std::string make_token();                                // returns 64 random hexadecimal digits
 
 }  // namespace herd::launch

@@ -1,11 +1,12 @@
 // Starts the ranks of a job on this node, watches them, and ends with the status of the first one that failed.
-//   - one process per rank, its environment as launch/environment.h reads it; output rank by rank (launch/output.h)
-//   - a rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
-//     later; then the job starts again, as a whole, up to max_restarts times, after pauses of 1, 2, 4 .. 60 s; status
-//     2, a request that can't be met, ends it for good
-//   - SIGINT, SIGTERM, SIGHUP and SIGUSR1 are passed on; ranks have grace_s to save, and a signal that comes 2 s after
-//     the first or later ends them at once (launch/stop_request.h)
-//   - no process of the job outlives the launcher (launch/guardian.h), and no guardian's death goes unnoticed
+//   - It starts one process per rank, with an environment as launch/environment.h reads it, and prints output rank by
+//     rank (launch/output.h).
+//   - A rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
+//     later. Then the whole job starts again, up to max_restarts times, after pauses of 1, 2, 4 .. 60 s. Status 2, a
+//     request that can't be met, ends it for good.
+//   - It passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on; ranks have grace_s to save. A second signal at least 2 s later
+//     ends them at once (launch/stop_request.h).
+//   - No process of the job outlives the launcher (launch/guardian.h), and the launcher replaces a guardian that dies.
 // On several nodes one launcher runs on each; they meet at `rendezvous`, which node 0 hosts.
 #pragma once
 
@@ -19,23 +20,23 @@ struct LaunchOptions {
   int ranks_per_node = 1;
   int num_nodes = 1;
   int node_rank = 0;
-  std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; needed with several nodes
-  std::string token = {};       // the job's secret; needed with several nodes, else random
+  std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; required with several nodes
+  std::string token = {};       // secret of the job; required with several nodes, else random
   int max_restarts = 0;
-  std::string log_dir = {};   // rank<R>.log files; "" = none
-  int most_ranks = 0;         // that this node may start; 0 = as many as it has room for (launch/capacity.h)
-  double grace_s = 30;        // from a signal to SIGKILL
-  double meeting_s = 300;     // how long the launchers of several nodes wait for each other
+  std::string log_dir = {};   // folder of rank<R>.log files; "" = none
+  int most_ranks = 0;         // limit on ranks of this node; 0 = as many as it has room for (launch/capacity.h)
+  double grace_s = 30;        // seconds from a signal to SIGKILL
+  double meeting_s = 300;     // seconds that the launchers of several nodes wait for each other
   std::string topology = {};  // HERD_TOPOLOGY of the ranks; "" = as in this process's environment
   int threads_per_rank = 0;   // 0 = cores / ranks_per_node, at least 1
 };
 
-// ranks_per_node * num_nodes. Throws kBadConfig where that is more than a job can have.
+// Returns ranks_per_node * num_nodes. Throws kBadConfig where that is more than a job can have.
 int ranks_of_job(int ranks_per_node, int num_nodes);
 
-// Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal).
-// Takes SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it runs: call it from the main thread, before other threads
-// start. Throws kBadConfig where the options can't be met.
+// Blocks until the job has ended. Returns 0, or the status of the rank that failed first (128 + signal). It takes
+// SIGINT, SIGTERM, SIGHUP, SIGUSR1 and SIGCHLD while it runs: call it from the main thread, before other threads start.
+// Throws kBadConfig where the options can't be met.
 int launch_job(const LaunchOptions& options);
 
 }  // namespace herd::launch

@@ -1,6 +1,7 @@
-// Defines how ranks on one host, started by torchrun, mpirun or srun, find the store of rank 0 without an address: rank
-// 0 listens on the abstract Unix socket "herd/<user id>/<job id>" and tells address and token to processes of its own
+// Lets ranks on one host, started by torchrun, mpirun or srun, find the store of rank 0 without an address. Rank 0
+// listens on the abstract Unix socket "herd/<user id>/<job id>", and tells address and token to processes of its own
 // user alone (SO_PEERCRED). Abstract sockets leave no file behind, whatever kills the process.
+// Threads: any.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,8 @@ struct MeetingPoint {
 
 class LocalMeeting {
  public:
-  // Answers until destroyed. Throws kBadConfig where another live job on this host has the same id.
+  // Answers from a thread of its own until destroyed. Throws kBadConfig where another live job on this host has the
+  // same id.
   LocalMeeting(const std::string& job_id, MeetingPoint point);
   ~LocalMeeting();
 
@@ -25,8 +27,8 @@ class LocalMeeting {
   std::unique_ptr<State> state_;
 };
 
-// Asks rank 0, and waits for it until the deadline. Throws kTimeout, or kBadConfig where another user's process has
-// taken the name.
+// Asks rank 0, and waits for it until the deadline. Throws kTimeout; kBadConfig where another user's process has taken
+// the name.
 MeetingPoint ask_local_meeting(const std::string& job_id, SteadyTime deadline);
 
 }  // namespace herd::launch

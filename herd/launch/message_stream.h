@@ -1,4 +1,4 @@
-// Messages of store_protocol.h over a secure connection: whole, in order, without waiting.
+// Sends and receives messages of store_protocol.h over a secure connection: whole, in order, without waiting.
 // Threads: one at a time.
 #pragma once
 
@@ -17,17 +17,18 @@ class MessageStream {
 
   net::SecureSocket& socket() { return *socket_; }
   void post(std::string frame) { out_.push_back(std::move(frame)); }
-  bool flush();                       // sends what finds room; true: nothing is left
-  std::optional<std::string> next();  // the next whole frame that has arrived
-  // Why nothing can come any more, which is also so where the other end breaks the grammar's lengths; "" while it can.
+  bool flush();                       // sends what finds room; returns true when nothing is left
+  std::optional<std::string> next();  // returns the next whole frame that has arrived
+  // Says why no frame can come any more; "" while one can. A peer that breaks the grammar's lengths ends the stream,
+  // too.
   const std::string& ended() const { return broken_.empty() ? socket_->ended() : broken_; }
-  // What was posted and not sent at all: for the stream that follows this one.
+  // Returns the frames of which nothing was sent, for the stream that follows this one.
   std::deque<std::string> unsent();
 
  private:
   std::unique_ptr<net::SecureSocket> socket_;
   std::deque<std::string> out_;
-  size_t sent_ = 0;  // of the first
+  size_t sent_ = 0;  // bytes sent of the first frame
   std::string in_, broken_;
 };
 

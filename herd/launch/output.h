@@ -1,4 +1,4 @@
-// Defines what ranks print: whole lines go to the console with the rank before them, raw bytes to a log file per rank.
+// Copies what ranks print: whole lines go to the console with the rank before them, raw bytes to a log file per rank.
 // Threads: one.
 #pragma once
 
@@ -8,20 +8,21 @@
 
 namespace herd::launch {
 
-// One stream of one rank.
+// Copies one stream of one rank.
 class OutputStream {
  public:
-  // Copies from `from` (non-blocking; closed at its end) to `to` of the console, which it borrows. prefix "" = none;
-  // log_file -1 = none (borrowed).
+  // Copies from `from`, which is non-blocking and closed at its end, to stream `to` of the console, which it borrows.
+  // prefix "" = none; log_file -1 = none (borrowed).
   OutputStream(int from, Console& console, int to, std::string prefix, int log_file);
   ~OutputStream();
   OutputStream(OutputStream&&) noexcept;
   OutputStream& operator=(OutputStream&&) = delete;
 
-  int fd() const { return from_; }                        // -1 at its end
-  bool wanted() const { return console_->reading(to_); }  // else what comes would only be kept here
-  void pump();                                            // copies what is there
-  void finish();                                          // copies what is there, ends the last line, closes
+  int fd() const { return from_; }  // returns -1 at its end
+  // Returns false where the console has no room, so that what is read would wait here.
+  bool wanted() const { return console_->reading(to_); }
+  void pump();    // copies what is there
+  void finish();  // copies what is there, ends the last line, closes
 
  private:
   void write_lines(bool all);

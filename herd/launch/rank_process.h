@@ -1,4 +1,5 @@
-// One rank as a process: started by posix_spawn (never a fork: threads run), its output in two pipes.
+// Runs one rank as a process, started by posix_spawn (never a fork: threads run), with its output in two pipes.
+// Threads: one at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -14,17 +15,17 @@ namespace herd::launch {
 struct RankProcess {
   int rank = 0;
   pid_t pid = -1;
-  int output = -1, errors = -1;    // our ends of the pipes; -1 once closed
-  std::optional<int> wait_status;  // as waitpid gives it, once the process has ended
+  int output = -1, errors = -1;    // this process's ends of the pipes; -1 once closed
+  std::optional<int> wait_status;  // as waitpid(2) gives it, once the process has ended
   bool running() const { return !wait_status.has_value(); }
   bool failed() const { return wait_status.has_value() && *wait_status != 0; }
 };
 
-// Signals are back at their defaults in the new process, standard input is empty. Throws kBadConfig where the program
+// Starts a process that has default signal handlers and an empty standard input. Throws kBadConfig where the program
 // can't be started.
 RankProcess start_rank(int rank, const std::vector<std::string>& command, const Variables& variables, pid_t group);
-bool reap(RankProcess& process);            // true when the process has just ended
-int exit_status(int wait_status);           // the exit status, or 128 + signal
-std::string describe_end(int wait_status);  // "exited with status 3", "was killed by signal 9 (Killed)"
+bool reap(RankProcess& process);            // returns true when the process has just ended
+int exit_status(int wait_status);           // returns the exit status, or 128 + signal
+std::string describe_end(int wait_status);  // returns "exited with status 3" or "was killed by signal 9 (Killed)"
 
 }  // namespace herd::launch

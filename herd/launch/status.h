@@ -1,5 +1,5 @@
-// Publishes what each rank does now, outside the data path, so that whoever looks at a hang sees every rank.
-// A status travels with the next heartbeat (at most 200 ms later) and costs its caller a copy of the text.
+// Publishes what each rank does now, outside the data path, so that an observer of a hang sees every rank. A status
+// travels with the next heartbeat (at most 200 ms later) and costs its caller a copy of the text.
 // Threads: any.
 #pragma once
 
@@ -16,21 +16,21 @@ namespace herd::launch {
 
 struct Status {
   Rank rank = 0;
-  int64_t sequence = -1;              // of the operation within the rank, from 0 up; -1 = nothing published
+  int64_t sequence = -1;              // number of the operation within the rank, from 0 up; -1 = nothing published
   std::string text;                   // "all_reduce #412 grad.bucket3 on dp"
-  SteadyTime since = {}, heard = {};  // when the first and the last heartbeat that said so came in
+  SteadyTime since = {}, heard = {};  // times at which the first and the last heartbeat with this status came in
 };
 
 void publish_status(Store& store, Rank rank, std::string_view text, int64_t sequence = 0);
 std::optional<Status> read_status(Store& store, Rank rank);
-// Age of the rank's last heartbeat; nothing where it never connected (a MemoryStore knows no heartbeats).
+// Returns the age of the rank's last heartbeat; nothing where it never connected (a MemoryStore knows no heartbeats).
 std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank);
 
 std::string status_key(Rank rank);
 Status parse_status(Rank rank, const std::string& value);
-// One line that names where the ranks part `at` this moment: who is behind, or whose operation differs at the same
-// sequence number. A rank is behind if its heartbeat said so when others' had got further, or has missed two heartbeats
-// since: a status may be older than the peers'. "" where ranks agree or nothing is known.
+// Returns one line that names a rank that is behind, or whose operation differs at the same sequence number. Returns ""
+// where ranks agree or nothing is known. A status may be older than its peers'. So a rank is behind only if it said so
+// after others had got further, or has missed two heartbeats since. `at` is the present time.
 std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at);
 
 }  // namespace herd::launch

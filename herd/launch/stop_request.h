@@ -1,6 +1,6 @@
 // Defines what a signal that asks for a stop means, for launchers and ranks alike. The first asks to save and to stop.
-// What comes within two seconds of it is the same request, said again: a terminal signals all processes of a job and so
-// does the launcher, timeout(1) signals its child and then its group. One that comes later asks to end at once.
+// A signal within two seconds of it is the same request. A terminal and the launcher both signal all processes of a
+// job, and timeout(1) signals its child and then its group. A later one asks to end at once.
 #pragma once
 
 #include <array>
@@ -10,13 +10,13 @@
 
 namespace herd::launch {
 
-// Of a user, a terminal that is closed, a batch system before its time limit. One that the process was told to ignore
-// (nohup, a shell's background job) is none.
+// A user, a closed terminal, or a batch system before its time limit sends these. A signal that the process was told to
+// ignore (nohup, a shell's background job) asks for nothing.
 inline constexpr std::array<int, 4> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
 enum class StopWish { kSave, kSame, kEnd };
 
-// Safe in a signal handler. Threads: one at a time.
+// Counts requests; it is safe in a signal handler. Threads: one at a time.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;

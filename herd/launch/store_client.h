@@ -1,8 +1,9 @@
-// A rank's connection to the job's store: herd::Store over TCP inside TLS (herd/net). One thread sends a heartbeat
-// every 200 ms, so that liveness is known apart from any deadline. Errors: kBadConfig where the store refuses us
-// (another token, a rank that is in the job twice); kTimeout with what the store knows about the ranks; kPeerLost
-// within 2 s after the store's process is gone; and in get(), what the job failed of. set, add and erase wait at most
-// 30 s. Threads: every method from any thread. No fork while one exists (posix_spawn is fine).
+// Connects a rank to the job's store: herd::Store over TCP inside TLS (herd/net). One thread sends a heartbeat every
+// 200 ms, so that liveness does not depend on any deadline. set, add and erase wait at most 30 s.
+// Errors: kBadConfig where the store refuses the client (another token, a rank that is in the job twice). kTimeout has
+// what the store knows about the ranks. kPeerLost comes within 2 s after the store's process is gone. get() also throws
+// the job's failure.
+// Threads: any. REQUIRES that the process does not fork while a client exists; posix_spawn is fine.
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@
 
 namespace herd::launch {
 
-// Who a client is, within the store.
+// Tells the store who a client is.
 struct ClientIdentity {
   int rank = 0, size = 1;
   uint32_t scope = 0;
@@ -24,25 +25,27 @@ struct ClientIdentity {
 
 class StoreClient final : public Store {
  public:
-  // Returns when the store knows us. Tries until the deadline while nobody listens: the store may start after us.
+  // Returns when the store knows the client. Tries until the deadline while nobody listens, since the store may start
+  // later.
   StoreClient(const std::string& rendezvous, const std::string& token, const ClientIdentity& identity,
               SteadyTime deadline, std::shared_ptr<void> host = nullptr);
-  ~StoreClient() override;  // says goodbye, then lets go of `host` (the store, where this process hosts it)
+  ~StoreClient() override;  // says goodbye, then releases `host` (the store, where this process hosts it)
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, SteadyTime deadline) override;
   int64_t add(const std::string& key, int64_t delta) override;
   void erase(const std::string& key) override;
 
-  // Sent with the next heartbeat: costs a copy of the text. sequence: the number of the operation, from 0 up.
+  // Sends the status with the next heartbeat, for a copy of the text. `sequence` numbers the operation, from 0 up.
   void note_status(int64_t sequence, std::string_view text);
-  // The whole job fails: every rank's get() throws this. A launcher names the scope of its ranks.
+  // Fails the whole job: every rank's get() throws this. A launcher names the scope of its ranks.
   void fail(const Failure& failure);
   void fail(uint32_t scope, const Failure& failure);
-  // The job's failure as far as we heard, the store's loss included. A launcher hears of every scope.
+  // Returns the job's failure as far as this client knows, the loss of the store included. A launcher hears of every
+  // scope.
   std::optional<Failure> failure() const;
   std::optional<Failure> failure(uint32_t scope) const;
-  std::string secret() const;  // 32 bytes, the same for every process that holds the token
+  std::string secret() const;  // returns 32 bytes, the same for every process that holds the token
 
  private:
   struct State;
@@ -50,13 +53,13 @@ class StoreClient final : public Store {
   std::unique_ptr<State> state_;
 };
 
-// The store of this process's job. Under herd run it is in the launcher; under torchrun, mpirun and srun rank 0 hosts
-// it in its own process and its destructor waits, up to 10 s, for the other ranks' goodbyes. A job of one rank under
-// those, or alone, gets a MemoryStore. Waits 30 s for the store to appear.
+// Connects to the store of this process's job. Under herd run it is in the launcher. Under torchrun, mpirun and srun
+// rank 0 hosts it in its own process. Its destructor waits, up to 10 s, for the other ranks' goodbyes. A job of one
+// rank under those, or alone, gets a MemoryStore. Waits 30 s for the store to appear.
 std::unique_ptr<Store> connect_store(const Environment& environment);
 
-// 32 bytes that only the processes of this job know, for the data plane's own authentication.
-// A MemoryStore's are zero: its ranks share one process.
+// Returns 32 bytes that only the processes of this job know, for the data plane's own authentication. They are zero for
+// a MemoryStore, whose ranks share one process.
 std::string job_secret(const Store& store);
 
 }  // namespace herd::launch

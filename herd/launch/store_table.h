@@ -1,8 +1,8 @@
-// Defines what the store knows, without any socket: requests in, answers out. One scope per attempt of the job, so that
-// a late message of ranks that were killed can't reach the ranks that replaced them.
+// Defines what the store knows, without any socket: requests come in, answers go out. Each attempt of the job has a
+// scope, so that a late message of killed ranks can't reach the ranks that replaced them.
 //   Reserved keys: get "heartbeat/<rank>" answers with the age of that rank's last message in ms;
 //   "status/<rank>" holds its last published status (launch/status.h).
-// Threads: none; the server calls it under its lock.
+// Threads: one at a time; the server calls it under its lock.
 #pragma once
 
 #include <chrono>
@@ -23,32 +23,32 @@ struct Failure {
   std::string reason;
 };
 
-// One rank (or launcher) as the store sees it.
+// Describes one rank (or launcher) as the store sees it.
 struct PeerState {
   int rank = 0, size = 0;
   std::string place;                                // "pid 123 on host"
-  SteadyTime last_heard;                            // of any message
-  SteadyTime status_since = {}, status_heard = {};  // of its present status, the first and the last heartbeat
-  bool left = false;                                // said goodbye
+  SteadyTime last_heard;                            // time of its last message
+  SteadyTime status_since = {}, status_heard = {};  // times of the first and the last heartbeat with its present status
+  bool left = false;                                // it said goodbye
 };
 
 class StoreTable {
  public:
   struct Answer {
-    std::string peer;  // the connection that it goes to
+    std::string peer;  // connection that the answer goes to
     Message message;
   };
-  // Answers to one frame of one connection, in order. A frame that breaks the grammar, or comes before a hello, is
-  // dropped: `dropped` tells why.
+  // Returns the answers to one frame of one connection, in order. It drops a frame that breaks the grammar, or comes
+  // before a hello, and tells why in `dropped`.
   std::vector<Answer> handle(const std::string& peer, std::string_view frame, SteadyTime now,
                              std::string* dropped = nullptr);
-  // Every waiting and later get of the scope fails, unless its key exists. The first failure stays.
+  // Fails every waiting and later get of the scope whose key does not exist. The first failure stays.
   std::vector<Answer> fail(uint32_t scope, const Failure& failure);
 
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;
   std::vector<PeerState> peers(uint32_t scope) const;
-  // "here: 2 of 4 ranks; not here yet: 2, 3; left: 0; silent: 1 (3.2 s)"
+  // Returns "here: 2 of 4 ranks; not here yet: 2, 3; left: 0; silent: 1 (3.2 s)".
   std::string summary(uint32_t scope, SteadyTime now) const;
 
  private:

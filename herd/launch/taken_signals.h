@@ -1,5 +1,5 @@
-// The signals that a launcher lives by, taken for as long as this exists: those that ask for a stop, and SIGCHLD, which
-// only wakes who polls. Construct it before any thread starts: threads inherit what is blocked. Threads: one.
+// Takes a launcher's signals for as long as this object exists: those that ask for a stop, and SIGCHLD, which only
+// wakes a poll. Construct it before any thread starts, since threads inherit blocked signals. Threads: one.
 #pragma once
 
 #include <signal.h>
@@ -16,15 +16,15 @@ class TakenSignals {
   TakenSignals(const TakenSignals&) = delete;
   TakenSignals& operator=(const TakenSignals&) = delete;
 
-  int fd() const { return fd_; }                    // readable when a signal is there
-  int next();                                       // the next signal that asks for a stop, or 0
-  int next_within(std::chrono::milliseconds time);  // the same, waiting for one
+  int fd() const { return fd_; }                    // becomes readable when a signal is there
+  int next();                                       // returns the next signal that asks for a stop, or 0
+  int next_within(std::chrono::milliseconds time);  // waits so long for one
 
  private:
   sigset_t before_;
   int fd_ = -1;
 };
 
-std::string signal_name(int signal);  // "signal 15 (Terminated)"
+std::string signal_name(int signal);  // returns "signal 15 (Terminated)"
 
 }  // namespace herd::launch

@@ -1,5 +1,5 @@
-// A time that a quarter of the samples are at or below: other programs' turns on a core make samples longer, never
-// shorter. Threads: pure.
+// Returns a time that a quarter of the samples are at or below: other programs' turns on a core make samples longer,
+// never shorter. Threads: pure.
 #pragma once
 
 #include <algorithm>

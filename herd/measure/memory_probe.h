@@ -1,8 +1,7 @@
-// Measures how fast cores copy: one alone, then several together, each pieces of 1 MiB of its own:
-//   in the cache    what was copied before
-//   past the cache  and back, when it comes from memory
-// The lower quartile of 8 rounds, of the one that takes least: some 4 ms with the pages. None waits for another in
-// between, so that on a busy host it takes until each has had so much of a core; of fewer rounds after 5 ms.
+// Measures how fast cores copy: one alone, then several together, each pieces of 1 MiB of its own. Pieces are in the
+// cache, or pass it and come back from memory. It takes the lower quartile of 8 rounds, some 4 ms in all. Ranks do not
+// wait for each other in between, so on a busy host it lasts until each has had as much of a core. After 5 ms it takes
+// fewer rounds.
 // Threads: any.
 #pragma once
 
@@ -19,10 +18,10 @@ struct CopyTimes {  // microseconds of a piece
 CopyTimes time_copies();
 CopyTimes least_of(const CopyTimes& a, const CopyTimes& b);
 
-// Of `ranks` that copy: the first one's times alone, and the least of all at once.
+// Returns the times of `ranks` that copy: the first one's alone, and the least of all at once.
 MemoryProbe memory_probe_of(size_t ranks, const CopyTimes& alone, const CopyTimes& all);
 
-// By threads of this process: what a job of as many ranks on this host would find (comm/world_probes.h).
+// Measures by threads of this process, as a job of as many ranks on this host would (comm/world_probes.h).
 // REQUIRES threads > 1.
 MemoryProbe probe_memory(int threads);
 

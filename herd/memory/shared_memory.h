@@ -1,5 +1,5 @@
-// Memory that several processes of a host map: a memfd, so nothing has a name in a file system and nothing is left
-// behind, whichever process is killed when. Pages exist after commit() only: a machine that is too full is an error
+// Holds memory that several processes of a host map. It is a memfd, so nothing has a name in a file system, and nothing
+// is left behind when processes are killed. Pages exist after commit() only, so a machine that is full gives an error
 // there, never a SIGBUS later.
 // Threads: commit() of different ranges from any; the rest from one.
 #pragma once
@@ -13,18 +13,18 @@ namespace herd {
 class SharedMemory {
  public:
   SharedMemory() = default;
-  // `bytes` of address space, zero when committed. `label` shows in /proc/PID/maps. Throws kStorage.
+  // Reserves `bytes` of address space, which are zero when committed. `label` shows in /proc/PID/maps. Throws kStorage.
   static SharedMemory create(const std::string& label, int64_t bytes);
-  // Maps what another process created and sent; takes over the descriptor. Throws kStorage.
+  // Maps what another process created and sent, and owns the descriptor. Throws kStorage.
   static SharedMemory adopt(int descriptor, int64_t bytes);
   SharedMemory(SharedMemory&& other) noexcept;
   SharedMemory& operator=(SharedMemory&& other) noexcept;
   ~SharedMemory();
 
   // Makes the pages of [begin, begin + bytes) real, huge ones where the kernel has them at hand. Throws kStorage with
-  // the bytes wanted and the bytes there are.
+  // the bytes wanted and the bytes available.
   void commit(int64_t begin, int64_t bytes);
-  // Gives the descriptor back; the mapping stays. No commit() or sending afterwards.
+  // Closes the descriptor; the mapping stays. REQUIRES that nothing is committed or sent afterwards.
   void close_descriptor();
 
   std::byte* data() const { return data_; }
@@ -39,7 +39,7 @@ class SharedMemory {
   int descriptor_ = -1;
 };
 
-// Bytes this process may still take before the machine or its memory control group is full.
+// Returns the bytes this process may still take before the machine or its memory control group is full.
 int64_t available_memory();
 
 inline constexpr int64_t kPageBytes = 4096;

@@ -1,4 +1,4 @@
-// Decoders: pre-norm blocks, tied or untied head.
+// Builds decoders of pre-norm blocks, with a tied or an untied head.
 //   gpt    learned positions (wpe), LayerNorm or RMSNorm, GELU, biases
 //   llama  rotary positions, RMSNorm, SwiGLU, no biases, no wpe
 //   Either may have fewer key and value heads than heads, and heads that are not width / heads wide.
@@ -6,7 +6,7 @@
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
 //   Parameters that model.frozen names form groups of their own (spec/frozen.h).
-// The same names, shapes and order as spec's table of the model.
+// Names, shapes and order are those of spec's table of the model.   Threads: torch's; pure.
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023,
 // arXiv:2302.13971 and arXiv:2307.09288 (Llama).
 #pragma once
@@ -21,19 +21,19 @@ namespace herd::models {
 
 struct ModelOptions {
   at::ScalarType dtype = at::kFloat;
-  std::optional<at::ScalarType> gradient_dtype = {};  // none: dtype
+  std::optional<at::ScalarType> gradient_dtype = {};  // unset: dtype
   at::Device device = at::kCPU;
   bool recompute_attention = false;  // strategy.recompute = "selective"
 };
 
 ModelOptions options_of(const spec::ModelTable& table);
 
-// In the blocks and groups of the table. Where it is split (spec::program_table), what the rank at `place` of the
-// tensor-parallel axis has of the model; its initial weights are those of the whole.
+// Builds a model with the blocks and groups of the table. Where the table is split (spec::program_table), it builds the
+// part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole.
 Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
 Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
 
-// The whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
+// Builds the whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.
 Model make_model(const spec::RunFile::Model& shape, const ModelOptions& options = {});
 
 }  // namespace herd::models

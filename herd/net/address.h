@@ -1,4 +1,4 @@
-// Numeric addresses of sockets.
+// Makes numeric addresses of sockets.
 // Threads: any.
 #pragma once
 
@@ -25,8 +25,8 @@ class SocketAddress {
 // Throws kBadConfig where `host` is no numeric IPv4 or IPv6 address.
 SocketAddress numeric_address(const std::string& host, int port);
 int bound_port(int socket);
-// A socket that is connecting to the address, without Nagle's delay. What fails at once is left in `failed`; what fails
-// later shows when the socket is used.
+// Returns a socket that is connecting to the address, without Nagle's delay. An error at once is in `failed`; a later
+// one shows when the socket is used.
 Descriptor start_connecting(const SocketAddress& to, std::string& failed);
 
 }  // namespace herd::net

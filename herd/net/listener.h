@@ -1,7 +1,6 @@
-// Listens for SecureSockets, and keeps strangers out at a price that is known: whoever has connected has `timeout` to
-// show that it holds the key, no more than `strangers` may try at once (the one that has waited longest without a word
-// makes room for the next), and none gets more memory than one handshake takes, or any before its first bytes look
-// like one.
+// Listens for SecureSockets, and limits what strangers cost. A peer that has connected has `timeout` to show that it
+// holds the key. At most `strangers` may try at once: the one that has been silent longest makes room for the next. A
+// stranger gets memory only after its first bytes look like a handshake, and no more than one handshake takes.
 // Threads: one at a time.
 #pragma once
 
@@ -24,17 +23,17 @@ struct ListenerLimits {
 
 class Listener {
  public:
-  // `addresses`: numeric ones of this host. `port`: 0 = any free one, the same for all addresses. Throws kBadConfig
-  // naming address, port and the system's reason; errno() of it is in `error_number` where it is given.
+  // Listens on `addresses`, numeric ones of this host. `port` is the same for all; 0 = any free one. Throws kBadConfig
+  // with address, port and the system's reason, and sets *error_number to errno.
   Listener(const SecureContext& context, const std::vector<std::string>& addresses, int port,
            ListenerLimits limits = {}, int* error_number = nullptr);
 
   int port() const { return port_; }
-  int descriptor() const { return epoll_.fd; }  // shows input while there is something to accept, or to give up
-  // Those that have shown that they hold the key since the last call. Never waits.
+  int descriptor() const { return epoll_.fd; }  // becomes readable when there is something to accept, or to give up
+  // Returns the sockets that have shown since the last call that they hold the key. Never waits.
   std::vector<std::unique_ptr<SecureSocket>> accept();
-  int64_t refused() const { return refused_; }                       // connections so far
-  const std::string& last_refusal() const { return last_refusal_; }  // why; names no secret
+  int64_t refused() const { return refused_; }                       // counts connections so far
+  const std::string& last_refusal() const { return last_refusal_; }  // says why; names no secret
 
  private:
   struct Stranger {

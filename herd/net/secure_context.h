@@ -1,7 +1,7 @@
-// Defines what makes connections secure: TLS 1.3 (RFC 8446) with a pre-shared key that both ends derive from the job's
-// token, and X25519, so that what was recorded stays unreadable if the token becomes known later; AES-128-GCM. No
-// certificates, no tickets, no early data: who does not hold the key gets no further than one message. Threads: one
-// context serves sockets in any number of threads.
+// Defines what makes connections secure: TLS 1.3 (RFC 8446) with AES-128-GCM and a pre-shared key that both ends derive
+// from the job's token. X25519 keeps recorded traffic unreadable if the token becomes known later. There are no
+// certificates, tickets or early data: a peer without the key gets no further than one message.
+// Threads: one context serves sockets in any number of threads.
 #pragma once
 
 #include <memory>
@@ -16,7 +16,7 @@ struct SocketCallbacks;
 class SecureContext {
  public:
   static constexpr size_t kKeyBytes = 32;
-  // `key`: kKeyBytes of it, none of them guessable.
+  // REQUIRES a key of kKeyBytes random bytes.
   explicit SecureContext(const std::string& key);
   ~SecureContext();
   SecureContext(const SecureContext&) = delete;

@@ -1,4 +1,5 @@
-// One end of a TCP connection inside TLS (secure_context.h). Nothing here blocks: each call does what can be done now.
+// A SecureSocket is one end of a TCP connection inside TLS (secure_context.h). Nothing blocks: each call does what can
+// be done now.
 // Threads: one at a time.
 #pragma once
 
@@ -17,27 +18,28 @@ namespace herd::net {
 
 class SecureSocket {
  public:
-  // The end that connects: `socket` is connected or connecting. `name` says who it is to the other end, 64 bytes at
-  // most. The context outlives the socket.
+  // Makes the end that connects; `socket` is connected or connecting. `name` tells the other end who this is, in at
+  // most 64 bytes. The context must outlive the socket.
   static std::unique_ptr<SecureSocket> connect(const SecureContext& context, Descriptor socket,
                                                const std::string& name);
-  // The end that has accepted `socket`.
+  // Makes the end that has accepted `socket`.
   static std::unique_ptr<SecureSocket> accept(const SecureContext& context, Descriptor socket);
-  ~SecureSocket();  // tells the other end, if it can be told at once
+  ~SecureSocket();  // tells the other end, if that can be done at once
 
-  bool shake_hands();                                // true once both ends have shown that they hold the key
-  bool open() const { return open_; }                // the same, without doing anything for it
-  size_t read(std::span<std::byte> into);            // bytes that were there
-  size_t write(std::span<const std::byte>);          // bytes that found room; repeat the rest later
-  bool wants_write() const { return wants_write_; }  // the last call ended for want of room in the system's buffer
-  bool holds_more() const;  // bytes have been taken from the system that read() has not returned yet
-  const std::string& ended() const { return ended_; }  // why the connection is over; "" while it is not
-  const std::string& peer() const { return peer_; }    // of an accepted one that is open: the name the other end gave
+  bool shake_hands();                                // returns true once both ends have shown that they hold the key
+  bool open() const { return open_; }                // tells whether they have, without doing anything for it
+  size_t read(std::span<std::byte> into);            // returns the bytes that were there
+  size_t write(std::span<const std::byte>);          // returns the bytes that found room; repeat the rest later
+  bool wants_write() const { return wants_write_; }  // the last call ended because the system's buffer was full
+  bool holds_more() const;  // the socket has taken bytes from the system that read() has not returned yet
+  const std::string& ended() const { return ended_; }  // says why the connection is over; "" while it is not
+  // Returns the name that the other end gave, for an accepted socket that is open.
+  const std::string& peer() const { return peer_; }
   int descriptor() const { return socket_.fd; }
 
  private:
   SecureSocket(const SecureContext& context, Descriptor socket);
-  bool check_result(int result);  // of a call to the library; false: it ended, or can't go on now
+  bool check_result(int result);  // takes the library's result; false: the connection ended, or can't go on now
   friend struct SocketCallbacks;
 
   const SecureContext& context_;

@@ -1,8 +1,9 @@
-// Defines what a model is made of: a chain of blocks, each from a tuple of tensors to a tuple of tensors.
+// Defines what a model is made of: a chain of blocks, each a function from a tuple of tensors to a tuple of tensors.
 //
-// The last block of a chain is a LossBlock: it computes loss, input gradient and weight gradient together.
-// run_block.h runs one block forward and backward; runtime does so in the order of a Program.
+// The last block of a chain is a LossBlock: it computes loss, input gradient and weight gradient together. The
+// functions of run_block.h run one block forward and backward; runtime does so in the order of a Program.
 // Shapes: B sequences, T tokens, D width, V vocabulary.
+// Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,18 +25,18 @@ class KeyValueCache;
 
 using Tuple = std::vector<at::Tensor>;
 
-// What a forward pass may depend on besides weights and input. Everything random is keyed by it (dropout.h).
+// Holds what a forward pass may depend on besides weights and input. It keys everything random (dropout.h).
 struct Context {
   bool training = false;  // dropout only when training
   uint64_t seed = 0;
   int64_t step = 0;
-  std::vector<int64_t> samples = {};  // global sample index of each of the B rows; needed where dropout > 0
-  int layer = 0;                      // of the block in the whole model, so that stages draw what the whole would
+  std::vector<int64_t> samples = {};  // global sample index of each of the B rows; required where dropout > 0
+  int layer = 0;                      // layer of the block in the whole model, so that stages draw what the whole would
   double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
   KeyValueCache* cache =
       nullptr;  // while generating: x holds only the tokens after the cached ones (key_value_cache.h)
-  // Of blocks that are parts of a layer, whose values are rows: row r of a micro-batch is token r % tokens of its
-  // sample r / tokens. A shard of them begins with first_row, and may end with rows that are padding.
+  // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
+  // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
   comm::Communicator* tensor = nullptr;  // ranks that compute a loss together
 };
@@ -44,17 +45,17 @@ class Block {
  public:
   virtual ~Block() = default;
   const std::string& name() const { return name_; }
-  // The groups whose weights this block reads; a tied group is listed by each of its blocks.
+  // Returns the groups whose weights this block reads; each block of a tied group lists it.
   const std::vector<std::shared_ptr<ParameterGroup>>& groups() const { return groups_; }
   virtual Tuple forward(const Tuple& x, const Context& context) = 0;
 
-  // Whether backward() is the block's own. Such a block's graph holds no tensor.
+  // Tells whether the block has its own backward(). Such a block's graph holds no tensor.
   virtual bool has_backward() const { return false; }
-  // Gradients of the inputs from those of the outputs; adds those of its parameters, of which none may be left out.
+  // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.
   virtual Tuple backward(const Tuple& dy, const Context& context);
 
-  // Of the whole model, by which random numbers and caches are keyed: parts of a layer have the layer's. -1 = its place
-  // in the chain.
+  // Returns the layer in the whole model, which keys random numbers and caches; parts of a layer have the layer's. -1 =
+  // its place in the chain.
   int layer() const { return layer_; }
   void set_layer(int layer) { layer_ = layer; }
 
@@ -69,7 +70,7 @@ class Block {
 };
 
 struct LossResult {
-  double sum = 0;     // of the token losses, in nats, summed in fp64; not weighted
+  double sum = 0;     // sum of the token losses, in nats, in fp64; not weighted
   int64_t count = 0;  // tokens with a target
   Tuple dx = {};      // gradient of weight * sum for each input tensor; empty without gradients
 };
@@ -78,12 +79,13 @@ class DeferredGradients;
 
 class LossBlock : public Block {
  public:
-  // x as the block before gives it; targets int64 [B, T], a negative one is not counted. With gradients, the groups'
-  // gradients must be attached; contributions are added as Parameter::take_beta() says, and left complete. With `later`
-  // those of weights are left to it, which keeps the gradients of all logits until they are made.
+  // Computes the loss of x, the output of the block before; targets are int64 [B, T], and a negative one does not
+  // count. With gradients, the groups' gradients must be attached; it adds contributions as Parameter::take_beta()
+  // says, and leaves them complete. `later` makes the gradients of weights, and keeps the gradients of all logits until
+  // then.
   virtual LossResult loss(const Tuple& x, const at::Tensor& targets, const Context& context, bool with_gradients,
                           DeferredGradients* later = nullptr) = 0;
-  // forward() gives the logits [B, T, V]: for sampling, where T is small.
+  // forward() returns the logits [B, T, V], for sampling, where T is small.
 
  protected:
   using Block::Block;

@@ -1,8 +1,9 @@
-// Dropout whose mask is a function of (seed, step, global sample, layer, site, position in the sample): any split of
-// the batch draws what the whole would, and backward or a recomputation draws it again, so no mask is kept.
+// Drops elements by a mask that is a function of (seed, step, global sample, layer, site, position in the sample). Any
+// split of the batch draws what the whole would. Backward or a recomputation draws the mask again, so none is kept.
 //   y = x * keep / (1 - p), where element i of a sample is dropped if its Philox word < p * 2^32.
-//   Key mix(mix(seed, step), sample); counter (i / 4 low, i / 4 high, layer, site), word i mod 4.
-// p = 0, or a context that is not training, costs nothing. Throws kBadConfig if p is not in [0, 1).
+//   The key is mix(mix(seed, step), sample); the counter (i / 4 low, i / 4 high, layer, site), word i mod 4.
+// p = 0, or a context that is not training, costs nothing. Throws kBadConfig if p is not in [0, 1). Threads: torch's;
+// pure.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -11,10 +12,11 @@ namespace herd::nn {
 
 enum class Site : uint32_t { kEmbedding, kAttention, kAttentionOutput, kFeedForward };
 
-// x (B, ..), row b belonging to context.samples[b]; it holds the sample's elements from `first` on.
+// Row b of x (B, ..) belongs to context.samples[b], and holds the sample's elements from `first` on.
 at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context, int64_t first = 0);
 
-// x (R, D), rows of tokens as Context says; rows of padding stay as they are. Gives what dropout() gives of the whole.
+// Rows of x (R, D) are tokens as Context says; rows of padding stay as they are. The result is part of dropout() of the
+// whole.
 at::Tensor dropout_rows(const at::Tensor& x_RD, double p, Site site, const Context& context);
 
 }  // namespace herd::nn

@@ -1,6 +1,6 @@
 // y = W[ids].   ids int64 (B, T)  ->  y (B, T, D);  W (V, D).
-// Backward adds dy's rows straight into the flat gradient, in the order of the tokens. Keeps ids.
-// Throws kBadConfig for an id outside [0, V).
+// Backward adds dy's rows straight into the flat gradient, in the order of the tokens. The graph keeps ids. Throws
+// kBadConfig for an id outside [0, V). Threads: one at a time.
 #pragma once
 
 #include "herd/nn/parameter.h"
@@ -9,8 +9,9 @@ namespace herd::nn {
 
 at::Tensor embedding(const at::Tensor& ids, Parameter& weight);
 
-// ids (R) -> y (R, D) where the rank has a part of the rows of W (ParameterSpec::spans): rows of ids that it has not
-// are zero, so ranks' results sum up to the whole. Keeps which rows are its own, and their ids.
+// Computes y (R, D) of ids (R) where the rank has a part of the rows of W (ParameterSpec::spans). Rows of ids that
+// other ranks have are zero, so ranks' results sum up to the whole. The graph keeps which rows are its own, and their
+// ids.
 at::Tensor cut_embedding(const at::Tensor& ids_R, Parameter& weight);
 
 }  // namespace herd::nn

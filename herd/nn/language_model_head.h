@@ -1,5 +1,5 @@
-// The last block of a language model: norm, projection to the vocabulary, cross-entropy (chunked_cross_entropy.h).
-// With tied embeddings the projection is the token embedding of the first block's group.
+// The last block of a language model: norm, projection to the vocabulary, cross-entropy (chunked_cross_entropy.h). With
+// tied embeddings the projection is the token embedding of the first block's group. Threads: one at a time.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -9,7 +9,7 @@ namespace herd::nn {
 
 class LanguageModelHead final : public LossBlock {
  public:
-  // `gain` and `bias` (null where it has none) of the norm, `projection_VD`: parameters of `groups`.
+  // `gain` and `bias` (null where the norm has none) and `projection_VD` are parameters of `groups`.
   LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm, Parameter& gain,
                     Parameter* bias, Parameter& projection_VD);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // logits (B, T, V)

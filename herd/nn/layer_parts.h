@@ -1,5 +1,5 @@
-// The parts of a decoder's layers that ranks of a tensor-parallel axis share (spec::program_table): each a block of its
-// own, so that the collectives between them are ops of the Program.
+// Defines the parts of a decoder's layers that ranks of a tensor-parallel axis share (spec::program_table). Each is a
+// block of its own, so that the collectives between them are ops of the Program.
 //   R rows of tokens, S of them in a rank's shard where norms and sums work on shards (S = R without sequence
 //   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V its words.
 //     cut embedding   ids_BT  -> y_RD partial, after dropout: rows of words that others have are zero
@@ -9,7 +9,7 @@
 //     add             x_SD, y_SD -> x + dropout(y + bias)
 //     feed forward    n_RD    -> y_RD partial: its columns of the second matrix without its bias
 //     head            n_RD    -> loss, and dn_RD partial
-// Dropout draws what the whole layer would. Sources: those of strategies/tensor_parallel.h.
+// Dropout draws what the whole layer would. Threads: one at a time. Sources: those of strategies/tensor_parallel.h.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -74,7 +74,7 @@ class AddSum final : public Block {
  private:
   Parameter* bias_;
   double dropout_;
-  bool of_attention_;  // which of a layer's two random masks it draws
+  bool of_attention_;  // draws the mask of attention, else that of the feed-forward part
 };
 
 class CutFeedForward final : public Block {
@@ -89,7 +89,7 @@ class CutFeedForward final : public Block {
 class CutHead final : public LossBlock {
  public:
   explicit CutHead(GroupList groups, Parameter& projection_VD);
-  Tuple forward(const Tuple& n_RD, const Context& context) override;  // logits of this rank's words
+  Tuple forward(const Tuple& n_RD, const Context& context) override;  // returns logits of this rank's words
   LossResult loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
                   DeferredGradients* later = nullptr) override;
 

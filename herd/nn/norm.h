@@ -1,9 +1,10 @@
-// Normalisation over the last dimension, of width D.
-//   LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias     var biased.  Source: Ba et al. 2016,
-//   arXiv:1607.06450. Keeps x and two fp32 numbers a row for backward.
-//   RMSNorm:   y = x / sqrt(mean(x^2) + eps) * gain               Source: Zhang & Sennrich 2019,
-//   arXiv:1910.07467. Keeps x and one fp32 number a row.
-// Their small gradients go through autograd. On CPU only; x and gain are of one type, fp32, bf16 or fp16.
+// Normalises over the last dimension, of width D.
+//   LayerNorm: y = (x - mean) / sqrt(var + eps) * gain + bias, with biased var; keeps x and two fp32 numbers a row for
+//              backward.   Source: Ba et al. 2016, arXiv:1607.06450.
+//   RMSNorm:   y = x / sqrt(mean(x^2) + eps) * gain; keeps x and one fp32 number a row.
+//              Source: Zhang & Sennrich 2019, arXiv:1910.07467.
+// Gradients of gain and bias go through autograd. REQUIRES a CPU; x and gain are of one type, fp32, bf16 or fp16.
+// Threads: one at a time.
 #pragma once
 
 #include "herd/nn/parameter.h"
@@ -18,6 +19,7 @@ struct NormStyle {
   bool has_bias() const { return kind == NormKind::kLayerNorm; }
 };
 
-at::Tensor norm(const NormStyle& style, const at::Tensor& x, Parameter& gain, Parameter* bias);  // bias: if it has one
+// `bias` is null for RMSNorm.
+at::Tensor norm(const NormStyle& style, const at::Tensor& x, Parameter& gain, Parameter* bias);
 
 }  // namespace herd::nn

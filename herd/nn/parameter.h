@@ -1,4 +1,4 @@
-// One named weight: what it is (ParameterSpec), and its place in a group's flat tensors (Parameter).
+// Describes one named weight (ParameterSpec), and gives its place in a group's flat tensors (Parameter).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,42 +17,43 @@ struct Span {
 };
 
 struct ParameterSpec {
-  std::string name;  // global: the same on every rank and in every checkpoint, "blocks.3.attention.qkv.weight"
-  std::vector<int64_t> sizes;  // of what this rank holds of it
-  bool decay = false;          // weight decay: matrices yes; norms, biases and positions no
+  std::string name;  // global name, the same on every rank and in every checkpoint: "blocks.3.attention.qkv.weight"
+  std::vector<int64_t> sizes;  // sizes of the part that this rank holds
+  bool decay = false;          // weight decay: true for matrices; false for norms, biases and positions
   Init init = Init::kZeros;
   double standard_deviation = 0;  // of kNormal
-  // Of a parameter that ranks share: the indices of dimension cut_dim that this one holds, one after the other, of the
-  // whole parameter's. Several spans need cut_dim = 0.
-  int cut_dim = -1;  // -1 = it holds all
+  // Gives the indices of dimension cut_dim, of the whole parameter, that this rank holds where ranks share it, one span
+  // after the other. Several spans need cut_dim = 0.
+  int cut_dim = -1;  // -1 = this rank holds all
   std::vector<Span> spans = {};
   std::vector<int64_t> whole_sizes = {};  // empty = sizes
   int64_t elements() const;
   const std::vector<int64_t>& of_whole() const { return whole_sizes.empty() ? sizes : whole_sizes; }
 };
 
-// The part of a parameter with these spans of dimension `dim`.
+// Returns the part of a parameter with these spans of dimension `dim`.
 ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans);
 
-// Calls visit(at, whole, count) for runs of elements that follow each other in what the rank holds, from `at`, and in
-// the whole parameter, from `whole`; all of [begin, end) of the rank's elements, in order.
+// Calls visit(at, whole, count) for runs of elements that follow each other both in what the rank holds, from `at`, and
+// in the whole parameter, from `whole`. It visits all of [begin, end) of the rank's elements, in order.
 void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
                   const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit);
 
-// A view of the group's flat weights and flat gradient; both hold memory only while the group is attached.
-// Layers keep a pointer to it; the group owns it. Threads: one at a time.
+// A view of the group's flat weights and flat gradient, which hold memory only while the group is attached. Layers keep
+// a pointer to it; the group owns it. Threads: one at a time.
 class Parameter {
  public:
   const ParameterSpec& spec() const { return spec_; }
-  int64_t offset() const { return offset_; }          // elements from the start of the flat tensor
-  const at::Tensor& value() const { return value_; }  // spec().sizes; a leaf, which requires grad unless it is frozen
+  int64_t offset() const { return offset_; }  // elements from the start of the flat tensor
+  // Has spec().sizes; it is a leaf, which requires grad unless it is frozen.
+  const at::Tensor& value() const { return value_; }
   const at::Tensor& gradient() const { return gradient_; }
-  bool frozen() const { return !value_.requires_grad(); }  // not trained: it never has a gradient
+  bool frozen() const { return !value_.requires_grad(); }  // is not trained: it never has a gradient
 
-  // The factor for what the gradient holds already: 0 at the first contribution since begin_gradient(), then 1. Whoever
-  // takes it must write the whole gradient: gradient = beta * gradient + contribution.
+  // Returns the factor for what the gradient holds already: 0 at the first contribution since begin_gradient(), then 1.
+  // The caller must write the whole gradient: gradient = beta * gradient + contribution.
   double take_beta();
-  void add_gradient(const at::Tensor& contribution);  // by copy or addition, whichever take_beta() says
+  void add_gradient(const at::Tensor& contribution);  // copies or adds, as take_beta() says
 
  private:
   friend class ParameterGroup;

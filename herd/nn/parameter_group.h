@@ -1,13 +1,13 @@
-// The weights that are gathered, reduced and stepped together: one flat tensor, one flat gradient.
+// Holds weights that are gathered, reduced and stepped together: one flat tensor, one flat gradient.
 //
-// Parameters lie in the flat tensor in the order of the specs, densely, with no padding: the number of elements is
+// Parameters lie in the flat tensor in the order of the specs, densely, with no padding. The number of elements is
 // exactly the sum that spec's table states, and a shard is a plain range of elements. (Widths are multiples of 16 in
 // practice, so every matrix starts on a 64-byte line anyway.)
 // A group read by two blocks (tied embeddings) is one shared_ptr that both list; their contributions to a gradient add.
 //
-// The runtime:  group.attach(weights) ... forward ... group.attach_gradient(g); group.begin_gradient(); ... backward
-// (run_backward and LossBlock::loss leave every gradient of the block's groups complete: parameters that got no
-// contribution are zeroed) ... then reads g. Memory is never allocated here.
+// The runtime calls group.attach(weights) ... forward ... group.attach_gradient(g); group.begin_gradient(); ...
+// backward, then reads g. run_backward and LossBlock::loss leave every gradient of the block's groups complete:
+// parameters without a contribution are zeroed. A group never allocates memory.
 // Threads: one at a time.
 #pragma once
 
@@ -25,10 +25,10 @@ namespace herd::nn {
 
 struct GroupOptions {
   at::ScalarType dtype = at::kFloat;
-  std::optional<at::ScalarType> gradient_dtype = {};  // none: dtype
+  std::optional<at::ScalarType> gradient_dtype = {};  // unset: dtype
   at::Device device = at::kCPU;
   bool frozen = false;
-  int place = 0;  // of ranks that share the group's parameters, which part of them this is; 0 where all have the same
+  int place = 0;  // index of this rank's part among ranks that share the group's parameters; 0 where all have the same
 };
 
 class ParameterGroup {
@@ -40,33 +40,34 @@ class ParameterGroup {
   const std::string& name() const { return name_; }
   int64_t elements() const { return elements_; }
   int place() const { return place_; }     // GroupOptions
-  bool frozen() const { return frozen_; }  // none of it is trained: it gets no gradient
+  bool frozen() const { return frozen_; }  // none of it is trained, so it has no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
   at::ScalarType gradient_dtype() const { return gradient_.flat().scalar_type(); }
   std::deque<Parameter>& parameters() { return parameters_; }
   const std::deque<Parameter>& parameters() const { return parameters_; }
 
-  Parameter& find(std::string_view parameter_name);  // throws kBug, naming what the group has
+  Parameter& find(std::string_view parameter_name);  // throws kBug with what the group has
 
-  // flat_weights, flat_gradient: [elements()], contiguous, of dtype() and gradient_dtype(); their bytes are used in
-  // place and kept alive.
+  // REQUIRES [elements()] elements, contiguous, of dtype() and gradient_dtype(). The group uses their bytes in place
+  // and keeps them alive.
   void attach(const at::Tensor& flat_weights);
   void attach(void* flat_weights, std::shared_ptr<void> keep_alive);
   void detach();
   bool attached() const { return weights_.attached(); }
   const at::Tensor& weights() const { return weights_.flat(); }
-  void mark_weights_written() { weights_.mark_written(); }  // after writes past torch: stale graphs then throw
+  // Call it after writes past torch, so that stale graphs throw.
+  void mark_weights_written() { weights_.mark_written(); }
 
   void attach_gradient(const at::Tensor& flat_gradient);
   void attach_gradient(void* flat_gradient, std::shared_ptr<void> keep_alive);
   void detach_gradient();
   bool gradient_attached() const { return gradient_.attached(); }
   const at::Tensor& gradient() const { return gradient_.flat(); }
-  void begin_gradient();   // what the gradient holds is void: each parameter's next contribution overwrites it
+  void begin_gradient();   // voids the gradient: each parameter's next contribution overwrites it
   void finish_gradient();  // zeroes parameters without a contribution since begin_gradient()
 
-  // Elements [begin, begin + out.numel()) of the flat initial weights; any partition gives the same values, since each
-  // value is keyed by seed, parameter name and index alone. `out`: contiguous, of a type that initial_weights.h takes.
+  // Writes elements [begin, begin + out.numel()) of the flat initial weights. Seed, parameter name and index alone key
+  // each value, so any partition gives the same. `out` is contiguous, of a type that initial_weights.h takes.
   void initialize(uint64_t seed, const at::Tensor& out, int64_t begin = 0) const;
 
  private:
@@ -79,7 +80,7 @@ class ParameterGroup {
   std::deque<Parameter> parameters_;  // stable addresses: layers point into it
 };
 
-// The parameter of that name among several groups; throws kBug if none has it.
+// Returns the parameter of that name among several groups; throws kBug if none has it.
 Parameter& find(const std::vector<std::shared_ptr<ParameterGroup>>& groups, std::string_view parameter_name);
 
 }  // namespace herd::nn

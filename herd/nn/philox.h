@@ -1,5 +1,5 @@
-// Random numbers by counter: Philox4x32 with 10 rounds. The same key and counter give the same four words anywhere, so
-// what is drawn depends on what it is for and never on who draws it, when, or in which order.
+// Makes random numbers by counter: Philox4x32 with 10 rounds. The same key and counter give the same four words
+// anywhere. So a number depends on its use, and never on who draws it, when, or in which order.
 // Source: Salmon et al. 2011, doi:10.1145/2063384.2063405, section 3.3.   Threads: pure.
 #pragma once
 
@@ -23,7 +23,7 @@ constexpr PhiloxCounter philox(PhiloxCounter c, PhiloxKey k) {
   return c;
 }
 
-// 64-bit mix of a seed with more words (splitmix64's finisher), for keys.
+// Mixes a seed with another word into 64 bits for keys (splitmix64's finisher).
 constexpr uint64_t mix(uint64_t a, uint64_t b) {
   uint64_t x = a + 0x9E3779B97F4A7C15 * (b + 1);
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9;
@@ -35,7 +35,7 @@ constexpr PhiloxKey philox_key(uint64_t mixed) {
   return {static_cast<uint32_t>(mixed), static_cast<uint32_t>(mixed >> 32)};
 }
 
-constexpr uint64_t hash_name(std::string_view name) {  // FNV-1a
+constexpr uint64_t hash_name(std::string_view name) {  // is FNV-1a
   uint64_t hash = 0xCBF29CE484222325;
   for (char letter : name) hash = (hash ^ static_cast<uint8_t>(letter)) * 0x100000001B3;
   return hash;

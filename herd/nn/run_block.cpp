@@ -36,7 +36,8 @@ Tuple detached(const Tuple& x) {
 Tuple taken_outputs(Graph& graph) {
   Tuple out = detached(graph.outputs);
   if (graph.own != nullptr) graph.outputs.clear();
-  for (at::Tensor& output : graph.outputs) {  // a view would keep its base even with its data replaced
+  // Replaces each output whole, since a view would keep its base even with its data replaced.
+  for (at::Tensor& output : graph.outputs) {
     if (!output.requires_grad()) continue;
     at::Tensor way_back = at::empty({0}, output.options().requires_grad(false));
     torch::autograd::impl::set_gradient_edge(way_back, torch::autograd::impl::gradient_edge(output));
@@ -74,7 +75,7 @@ Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
 
   Tuple gradients(leaves.size());
   const DeferScope scope(later);
-  if (!outputs.empty())  // else all of it is frozen, and its input are tokens
+  if (!outputs.empty())  // without outputs, the block is frozen and its inputs are tokens
     gradients = torch::autograd::grad(outputs, leaves, output_gradients, /*retain_graph=*/false,
                                       /*create_graph=*/false, /*allow_unused=*/true);
   Tuple dx(graph.inputs.size());

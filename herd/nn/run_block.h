@@ -1,9 +1,10 @@
 // Runs one block forward with a graph of its own, and backward through that graph.
 //
-// Layers with large weights (Linear, Embedding) write their weight gradients into the group's flat gradient themselves;
-// what autograd returns for the small rest (norms, positions) is added to it here.
-// The groups must be attached in both passes, their gradients in the backward pass. Weights may lie elsewhere then, or
-// have been detached in between; their bytes must be the same.
+// Layers with large weights (Linear, Embedding) write their weight gradients into the group's flat gradient themselves.
+// run_backward() adds the few gradients that autograd returns (norms, positions). The groups must be attached in both
+// passes, their gradients in the backward pass. Weights may move or be detached in between, but their bytes must be the
+// same.
+// Threads: one at a time.
 #pragma once
 
 #include "herd/nn/block.h"
@@ -11,26 +12,26 @@
 
 namespace herd::nn {
 
-// What backward needs. Frees its memory when destroyed or after run_backward.
+// Holds what backward needs. It frees its memory when destroyed or after run_backward().
 struct Graph {
   Tuple inputs;   // detached from the graph of the block before; floating ones require grad
-  Tuple outputs;  // with grad history; hand on taken_outputs()
+  Tuple outputs;  // with grad history; pass taken_outputs() to the next block
   std::vector<std::shared_ptr<ParameterGroup>> groups;
-  Block* own = nullptr;  // a block that has a backward of its own; then there are no tensors
-  Context context = {};  // for it
+  Block* own = nullptr;  // the block, where it has a backward of its own; then there are no tensors
+  Context context = {};  // context of that backward
 };
 
 Graph run_forward(Block& block, const Tuple& x, const Context& context);
-Tuple detached(const Tuple& x);  // the same memory without grad history
-// The outputs without grad history; the graph keeps no more of them than the way back.
+Tuple detached(const Tuple& x);  // returns the same memory without grad history
+// Returns the outputs without grad history; the graph keeps the history, not the outputs' memory.
 Tuple taken_outputs(Graph& graph);
 
-// dy: gradients of graph.outputs (undefined = zero). Returns dx, one per input; undefined where the input takes none.
-// Consumes the graph. Runs on the calling thread. With `later`, gradients of weights are left to it, and then only the
-// block's input gradient is made here; it must be a block without a backward of its own.
+// Takes dy, the gradients of graph.outputs (undefined = zero). Returns dx, one per input; undefined where the input
+// takes none. It consumes the graph and runs on the calling thread. With `later` it makes only the block's input
+// gradient and leaves gradients of weights to `later`. REQUIRES then a block without a backward of its own.
 Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later = nullptr);
 
-// Forward without a graph: evaluation, generation, and the first pass under recomputation.
+// Runs forward without a graph: for evaluation, generation, and the first pass under recomputation.
 Tuple run_without_graph(Block& block, const Tuple& x, const Context& context);
 
 }  // namespace herd::nn

@@ -1,11 +1,12 @@
-// Multi-head self-attention between its two projections.   B sequences, T tokens, D width, H query heads and K key and
-// value heads of width d; head h reads key head h / (H/K). A rank that has a part of the heads has their rows of the
-// first projection and their columns of the second, and gives a partial sum.
+// Computes multi-head self-attention between its two projections. B sequences, T tokens, D width, H query heads and K
+// key and value heads of width d; head h reads key head h / (H/K). A rank that has a part of the heads has their rows
+// of the first projection and their columns of the second. It gives a partial sum.
 //   x_BTD -> qkv (B, T, (H + 2K) d) -> H heads of softmax(q k^T / sqrt(d)) v -> y_BTD, before dropout and the residual.
 // Rotary turns q and k before they meet and before they are cached (rotary.h); positions count from the cache's length.
-// Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135); with
-// dropout the plain equation, which keeps two of them or computes them again.
-//   Forward 4*B*T*D*(H + K)*d + 4*B*T^2*H*d FLOP (causal masks half of the second term; it is counted whole).
+// Without dropout torch's fused kernel runs, which keeps no T x T matrix (Dao et al. 2022, arXiv:2205.14135). With
+// dropout the plain equation runs, which keeps two of them or computes them again.
+//   Forward takes 4*B*T*D*(H + K)*d + 4*B*T^2*H*d FLOP; the second term is counted whole, though causal masks half.
+// Threads: one at a time.
 // Source: Vaswani et al. 2017, arXiv:1706.03762; Ainslie et al. 2023, arXiv:2305.13245 (grouped heads).
 #pragma once
 
@@ -18,7 +19,7 @@ struct AttentionParameters {
   Parameter* qkv_bias;    // ((H + 2K) d) or none
   Parameter& out_weight;  // (D, H d)
   Parameter* out_bias;    // (D) or none
-  // Rows of k, then v, where they are a parameter of their own: then the first ones are q's alone.
+  // Rows of k, then v, where these are a parameter of their own; then qkv_weight has q's rows alone.
   Parameter* kv_weight = nullptr;
   Parameter* kv_bias = nullptr;
 };
@@ -27,9 +28,9 @@ struct AttentionShape {
   int64_t heads = 1, kv_heads = 1;
   at::Tensor rotary = {};  // frequencies (d / 2); undefined = q and k do not turn
   bool causal = true;
-  double dropout = 0;      // of attention weights
+  double dropout = 0;      // probability for attention weights
   bool recompute = false;  // with dropout: keeps no T x T matrix (attention_with_dropout.h)
-  int64_t first_head = 0;  // of the whole model's, where ranks share them
+  int64_t first_head = 0;  // index of the first head in the whole model, where ranks share heads
 };
 
 at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& parameters, const AttentionShape& shape,

@@ -1,5 +1,6 @@
-// The first block of a language model: token ids int64 (B, T) -> x_BTD = tokens[id] + positions[0 .. T), with dropout.
-// A model whose attention knows positions (rotary.h) has none here.
+// The first block of a language model maps token ids int64 (B, T) to x_BTD = tokens[id] + positions[0 .. T), with
+// dropout. It has at most C positions; a model whose attention knows positions (rotary.h) has none here. Threads: one
+// at a time.
 #pragma once
 
 #include "herd/nn/block.h"

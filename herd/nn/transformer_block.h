@@ -1,11 +1,12 @@
-// One pre-norm decoder block.   x_BTD -> x_BTD, width D, feed-forward width F, H heads and K key heads of d.
+// One pre-norm decoder block maps x_BTD to x_BTD, with width D, feed-forward width F, H heads and K key heads of d.
 //   h = x + dropout(attention(ln_1(x)));  y = h + dropout(feed_forward(ln_2(h)))      self_attention.h, feed_forward.h
-//   Forward of GPT 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP, of Llama 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d;
-//   backward twice that.
-//   Keeps for backward (elements per token): 2D norms' outputs, (H + 2K)d qkv, Hd attention, D h, 2F around gelu or 4F
-//   around the gate, and the input.
+//   Forward takes 8*B*T*D^2 + 4*B*T*D*F + 4*B*T^2*D FLOP for GPT, and 4*B*T*D*(H + K)*d + 6*B*T*D*F + 4*B*T^2*H*d for
+//   Llama; backward takes twice that.
+//   The graph keeps per token, in elements: D of the input, 2D of the norms' outputs, (H + 2K)d of qkv, Hd of
+//   attention, D of h, and 2F around gelu or 4F around the gate.
 // Source: Radford et al. 2019 (GPT-2); Touvron et al. 2023, arXiv:2302.13971 (Llama); Xiong et al. 2020,
 // arXiv:2002.04745 for pre-norm.
+// Threads: one at a time.
 #pragma once
 
 #include <optional>
@@ -22,17 +23,17 @@ struct TransformerShape {
   int64_t kv_heads = 0;    // 0 = heads
   int64_t head_width = 0;  // 0 = width / heads
   NormStyle norm = {};
-  bool gated = false;                 // feed forward: SwiGLU
-  bool biases = true;                 // of linear layers
-  std::optional<Rotary> rotary = {};  // none: q and k do not turn
+  bool gated = false;                 // true: SwiGLU
+  bool biases = true;                 // linear layers have biases
+  std::optional<Rotary> rotary = {};  // unset: q and k do not turn
   double dropout = 0;
   bool recompute_attention = false;  // AttentionShape::recompute
   int64_t query_heads_per_key() const { return kv_heads == 0 ? 1 : heads / kv_heads; }
   int64_t width_of_head() const { return head_width == 0 ? width / heads : head_width; }
 };
 
-// Of `heads` of the layer's heads, from `first_head` on: those of whole groups that share a key head, or of one such
-// group.
+// Returns the shape of `heads` of the layer's heads, from `first_head` on. REQUIRES whole groups of heads that share a
+// key head, or part of one such group.
 AttentionShape attention_shape(const TransformerShape& shape, int64_t heads, int64_t first_head = 0);
 
 class TransformerBlock final : public Block {
@@ -48,14 +49,15 @@ class TransformerBlock final : public Block {
     Parameter* weight;
     Parameter* bias;
   };
-  Weights find(const std::string& name, bool has_bias) const;  // null where there is none
+  Weights find(const std::string& name, bool has_bias) const;  // pointers are null where there is none
   TransformerShape shape_;
   AttentionShape attention_;
   std::string prefix_;
   Weights ln_1_, qkv_, out_, ln_2_, gate_, up_, down_;
 };
 
-// The parameters of one block in their order; layers = depth of the whole model (residual projections start smaller).
+// Returns the parameters of one block in order. `layers` is the depth of the whole model, since residual projections
+// start smaller in deep ones.
 std::vector<ParameterSpec> transformer_parameters(const std::string& prefix, const TransformerShape& shape,
                                                   int64_t layers);
 

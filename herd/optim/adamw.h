@@ -1,4 +1,4 @@
-// AdamW: two fp32 states per weight. The equation is in herd/kernels/adamw_kernel.h.
+// AdamW keeps two fp32 states per weight. The equation is in herd/kernels/adamw_kernel.h. Threads: as Optimizer.
 #pragma once
 
 #include "herd/optim/optimizer.h"

@@ -1,8 +1,8 @@
-// Clipping by the global norm. The pieces, so that each runs where its data lies:
+// Clips by the global norm, in pieces, so that each piece runs where its data lies:
 //   local   gradient_squares(g) of each group's gradient or shard, in fp64; they add up over groups and over the ranks
 //           that hold different elements (never over replicas)
 //   global  norm = sqrt(sum);  factor = min(1, max_norm / (norm + 1e-6));  the step multiplies the gradient with it
-// The norm is that of the whole gradient, whatever the layout. NaN and infinity show in it.
+// The norm is that of the whole gradient, whatever the layout; it is NaN or infinite where the gradient is.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, algorithm 1.   Threads: pure.
 #pragma once
 
@@ -10,15 +10,15 @@
 
 namespace herd::optim {
 
-double gradient_squares(const at::Tensor& gradient);  // floating, contiguous, CPU
+double gradient_squares(const at::Tensor& gradient);  // REQUIRES a floating, contiguous tensor on the CPU
 
 struct Clip {
   double norm = 0;
   float factor = 1;
 };
 
-// max_norm 0 = no clipping, the norm is still told. A norm that is not finite gives factor 1: the caller stops or
-// skips.
+// max_norm 0 means no clipping; the result has the norm all the same. A norm that is not finite gives factor 1: the
+// caller stops or skips.
 Clip clip_by_norm(double sum_of_squares, double max_norm);
 
 }  // namespace herd::optim

@@ -1,11 +1,11 @@
-// The learning rate of a step: a linear warm-up, then a schedule down to `min`. With t = step + 1, W warm-up steps,
-// N steps in total and p = min(1, (t - W) / (N - W)):
+// Gives the learning rate of a step: a linear warm-up, then a schedule down to `min`. Symbols: t = step + 1, W warm-up
+// steps, N steps in total, p = min(1, (t - W) / (N - W)).
 //   t <= W     peak * t / W
 //   constant   peak
 //   linear     min + (peak - min) * (1 - p)
 //   cosine     min + (peak - min) * (1 + cos(pi * p)) / 2
 // So the first step has a rate above 0 and the last one has `min` exactly.
-// Source of the cosine: Loshchilov & Hutter 2017, arXiv:1608.03983, equation 5.
+// Source of the cosine: Loshchilov & Hutter 2017, arXiv:1608.03983, equation 5.   Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace herd::optim {
 
 enum class Schedule : uint8_t { kConstant, kLinear, kCosine };
 
-Schedule parse_schedule(std::string_view name);  // "constant", "linear", "cosine"; throws kBadConfig
+Schedule parse_schedule(std::string_view name);  // reads "constant", "linear" or "cosine"; throws kBadConfig
 
 struct LearningRate {
   double peak = 3e-4;

@@ -1,6 +1,6 @@
-// An optimizer as a pure update of flat fp32 shards. Who holds the memory (whole replicas, ZeRO shards, a host tier)
-// is not its business: it says how many state values a weight needs, and steps what it is given.
-// Elementwise, so any cut of the flat weights into shards gives the bits of the whole.
+// An optimizer is a pure update of flat fp32 shards. It does not know who holds the memory (whole replicas, ZeRO
+// shards, a host tier): it says how many state values a weight needs, and steps what it gets. It works element by
+// element, so any cut of the flat weights into shards gives the bits of the whole.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,17 @@
 
 namespace herd::optim {
 
-// Elements [offset, offset + weights.numel()) of a flat tensor. All tensors: fp32, contiguous, CPU, the same number of
-// elements, no two overlapping.
+// Holds elements [offset, offset + weights.numel()) of a flat tensor. All tensors are fp32, contiguous, on the CPU,
+// have the same number of elements and do not overlap.
 struct Shard {
   at::Tensor weights;
   at::Tensor gradient;
-  std::vector<at::Tensor> states;  // num_states() of them, zeros before the first step
+  std::vector<at::Tensor> states;  // num_states() tensors, zeros before the first step
   int64_t offset = 0;
   std::span<const kernels::ElementRange> decay = {};  // ordered, disjoint, in elements of the flat tensor
 };
 
-// The same in plain memory: what Shard says of tensors holds for its arrays.
+// Holds a Shard in plain memory; the rules for its tensors hold for these arrays.
 struct FlatShard {
   float* weights = nullptr;
   const float* gradient = nullptr;
@@ -44,15 +44,17 @@ struct StepOptions {
 class Optimizer {
  public:
   virtual ~Optimizer() = default;
-  virtual std::string_view name() const = 0;                          // "adamw"
-  virtual std::span<const std::string_view> state_names() const = 0;  // as checkpoints end their names: "exp_avg"
-  int num_states() const { return static_cast<int>(state_names().size()); }  // per weight; a momentum is the first
+  virtual std::string_view name() const = 0;  // returns "adamw"
+  // Returns the ends of their names in checkpoints: "exp_avg".
+  virtual std::span<const std::string_view> state_names() const = 0;
+  // Counts per weight; a momentum is the first.
+  int num_states() const { return static_cast<int>(state_names().size()); }
   // Throws kBug where a tensor breaks the rules of Shard.   Threads: any, on disjoint shards.
   void step(const Shard& shard, const StepOptions& options) const;
-  virtual void step_flat(const FlatShard& shard, const StepOptions& options) const = 0;  // the step itself
+  virtual void step_flat(const FlatShard& shard, const StepOptions& options) const = 0;  // takes the step itself
 };
 
-// Adds [begin, end) to ordered ranges, joining it to the last where they touch.
+// Adds [begin, end) to ordered ranges, and joins it to the last one where they touch.
 void append_range(std::vector<kernels::ElementRange>& ranges, int64_t begin, int64_t end);
 
 }  // namespace herd::optim

@@ -1,5 +1,5 @@
-// Stochastic gradient descent: one fp32 state per weight with momentum, none without. Equation:
-// herd/kernels/sgd_kernel.h.
+// Stochastic gradient descent keeps one fp32 state per weight with momentum, none without. The equation is in
+// herd/kernels/sgd_kernel.h. Threads: as Optimizer.
 #pragma once
 
 #include "herd/optim/optimizer.h"

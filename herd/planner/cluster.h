@@ -1,5 +1,5 @@
-// The machines of a plan: a topology, and what a rank computes with. From a file, from a run that measured it, or the
-// defaults of a small server. Grammar: docs/formats/cluster.md.
+// Describes the machines of a plan: a topology, and what a rank computes with. It comes from a file, from a run that
+// measured it, or from the defaults of a small server. Grammar: docs/formats/cluster.md.
 // Threads: plain data and pure functions.
 #pragma once
 
@@ -17,23 +17,23 @@
 
 namespace herd::planner {
 
-// What computes: a device of the rank's own, or cores and memory that it shares with the other ranks of its host.
+// Describes what computes: a device of the rank's own, or cores and memory that it shares with the ranks of its host.
 struct Device {
   bool own = false;
   spec::Kernels kernels() const { return own ? spec::Kernels::kDevice : spec::Kernels::kCpu; }
-  int64_t memory_bytes = 0;              // of a rank; 0 = not stated
+  int64_t memory_bytes = 0;              // bytes per rank; 0 = not stated
   double matmul_flops_per_us = 90e3;     // fp32, of the device or of one core
   double matmul16_flops_per_us = 180e3;  // 16 bit
   double attention_flops_per_us = 30e3;  // the fused kernel, fp32
   double attention16_flops_per_us = 60e3;
-  double bytes_per_us = 0;               // memory of an own device; a host's is in the topology
+  double bytes_per_us = 0;               // rate of an own device's memory; a host's is in the topology
   double host_link_bytes_per_us = 25e3;  // between an own device and host memory: PCIe 4.0 x16, each way
-  double nvme_bytes_per_us = 3e3;        // of a rank's share of the host's drives
+  double nvme_bytes_per_us = 3e3;        // rate of a rank's share of the host's drives
   double op_overhead_us = 50;
   bool operator==(const Device&) const = default;
 };
 
-// What a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
+// Holds what a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
 struct Measured {
   std::string of;                  // the model, micro-batch and threads that the passes belong to
   std::vector<double> forward_us;  // of each block of the chain but the last
@@ -47,32 +47,32 @@ struct Cluster {
   std::string name;
   Topology topology;
   Device device;
-  int64_t host_memory_bytes = 0;  // of a host; 0 = not stated
+  int64_t host_memory_bytes = 0;  // bytes per host; 0 = not stated
   std::optional<Measured> measured = {};
   bool operator==(const Cluster&) const = default;
 };
 
-// Throws kBadConfig naming the key, the rule and the nearest valid name. A topology file alone is a cluster too, of the
+// Throws kBadConfig with the key, the rule and the nearest valid name. A topology file alone is a cluster of the
 // default device.
 Cluster parse_cluster(std::string_view text, const std::string& name);
 std::string to_toml(const Cluster& cluster);  // parse_cluster(to_toml(c), ..) == c
 
-// One host with the default rates.
+// Returns one host with the default rates.
 Cluster small_server(int cores);
-// `ranks` of them: its first ranks, or, where it has fewer and its hosts are equal, as many hosts as they need. Throws
-// kBadConfig where hosts differ and are too few.
+// Returns a cluster of `ranks`: the first ranks of this one. Where it has fewer and its hosts are equal, it has as many
+// hosts as they need. Throws kBadConfig where hosts differ and are too few.
 Cluster with_ranks(Cluster cluster, int ranks);
 
-// What simulate() needs to know of the host that rank 0 is on. Passes that were measured count for the model and
-// micro-batch that they were measured with; other runs have the rates.
+// Returns what simulate() needs to know of rank 0's host. Measured passes count for the model and micro-batch that they
+// were measured with; other runs use the rates.
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout);
-// With the passes that were measured of `run` and `from`, if any, as if they had been of the micro-batch of `to`:
-// longer or shorter by as many samples.
+// Scales the passes that were measured with `run` and `from` to the micro-batch of `to`, by its number of samples.
+// Other clusters do not change.
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);
-// What a job knows of the machines before it measures: a cluster that a run measured, with the default rates of hosts
-// and devices instead; another as it is.
+// Returns what a job knows of the machines before it measures. A cluster that a run measured gets the default rates of
+// hosts and devices; another does not change.
 Cluster unmeasured(Cluster cluster);
-// What a run measured: the calibration on its topology.
+// Returns what a run measured: the calibration on its topology.
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
 Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);
 

@@ -11,13 +11,13 @@ namespace {
 
 constexpr int64_t kShort = 64 << 10, kMiddle = 4 << 20, kLong = 64 << 20;  // bytes that lines go through
 
-// Slope and start of the line through two points; never below zero.
+// Returns start and slope of the line through two points; never below zero.
 std::pair<double, double> line_through(int64_t a, double a_us, int64_t b, double b_us) {
   const double slope = std::max(0.0, b_us - a_us) / static_cast<double>(b - a);
   return {std::max(0.0, a_us - slope * static_cast<double>(a)), slope};
 }
 
-// "2@4*3@1 of 24 all_gather": axes of one shape have one price.
+// Returns "4@2 3@1 ,0,5": size@stride of each factor, then the members. Axes of one shape have one price.
 std::string shape_of(const Axis& axis) {
   std::string out;
   for (const Factor& factor : axis.factors)
@@ -26,7 +26,8 @@ std::string shape_of(const Axis& axis) {
   return out;
 }
 
-// Bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a reduction.
+// Returns the bytes that one rank's core or device reads and writes: S in and S out for a gather, twice that for a
+// reduction.
 double moved_bytes(program::OpKind kind, int64_t bytes) {
   return (kind == program::OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
 }
@@ -74,7 +75,7 @@ double CollectiveCostModel::chosen_us(program::OpKind kind, int64_t bytes, const
   return choose(request, group).candidates[0].us;
 }
 
-// Both ends copy it, one after the other within a host; between hosts the link takes its time as well.
+// Both ends copy the message, one after the other within a host; between hosts the link takes its time as well.
 program::CollectivePrice CollectiveCostModel::message_price(int64_t bytes, const Topology& group) const {
   const Host& host = group.hosts[0];
   const double size = static_cast<double>(bytes);

@@ -1,8 +1,8 @@
-// CollectiveCostModel predicts what collectives of a training step cost: the algorithm that collectives/choose.h picks
-// for the ranks of a mesh axis, where they stand in the topology, timed there.
-//   A group's ranks of one host work on cores of their own (the simulation of the step adds who else wants them); of
-//   the host's uplink they have their share, since every other group of the axis wants its own at the same time.
-// Threads: one at a time (prices are remembered).
+// Predicts what the collectives of a training step cost. It times the algorithm that collectives/choose.h picks for the
+// ranks of a mesh axis, where they stand in the topology. A group's ranks of one host work on cores of their own; the
+// simulation of the step adds other work on them. The group has its share of the host's uplink, since all groups of the
+// axis use it at the same time.
+// Threads: one at a time, since it remembers prices.
 #pragma once
 
 #include <map>
@@ -14,23 +14,23 @@
 
 namespace herd::planner {
 
-// The hosts of rank 0's group along an axis of the mesh.
+// Returns the hosts of rank 0's group along an axis of the mesh.
 Topology group_topology(const Topology& topology, const Mesh& mesh, int axis);
 
 class CollectiveCostModel final : public program::CollectiveCost {
  public:
   enum class Sizes : uint8_t {
-    kEach,  // every size up to 64 MiB is asked for, larger ones lie on a line
-    kLine,  // 64 KiB, 4 and 64 MiB are, the others lie on the lines through them: for searches over many layouts
+    kEach,  // times every size up to 64 MiB; larger ones lie on a line
+    kLine,  // times 64 KiB, 4 MiB and 64 MiB, other sizes lie on lines through them; for searches over many layouts
   };
   CollectiveCostModel(Topology topology, DType dtype, Sizes sizes = Sizes::kEach)
       : topology_(std::move(topology)), dtype_(dtype), sizes_(sizes) {}
   program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
-  // Lines of many meshes on one topology: those of equal axes are asked for once.
+  // Shares lines among many meshes on one topology: axes that are equal are timed once.
   struct Line {
     double fixed_us = 0, us_per_byte = 0;            // up to 4 MiB
-    double long_fixed_us = 0, long_us_per_byte = 0;  // beyond, where no cache holds it
+    double long_fixed_us = 0, long_us_per_byte = 0;  // beyond 4 MiB, where no cache holds it
   };
   using LineCache = std::map<std::string, Line>;
   CollectiveCostModel& share_lines_in(LineCache& memory) {

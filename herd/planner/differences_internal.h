@@ -8,10 +8,10 @@
 
 namespace herd::planner {
 
-// "strategy.zero=3", as herd train takes it; mesh.dp is left out, since it follows from the ranks.
+// Returns "strategy.zero=3", as herd train takes it, for each difference but mesh.dp, which follows from the ranks.
 std::vector<std::string> differences(const spec::RunFile& from, const spec::RunFile& to);
 
-// What this version can't run of it; empty = nothing.
+// Says what this version can't run of it; empty = nothing.
 std::string not_built(const spec::RunFile& run);
 
 }  // namespace herd::planner

@@ -1,4 +1,4 @@
-// The equations of one pipeline stage: what its rank holds, and how long its step takes.
+// Evaluates the equations of one pipeline stage: what its rank holds, and how long its step takes. Threads: pure.
 #pragma once
 
 #include "herd/planner/cluster.h"
@@ -8,7 +8,7 @@
 
 namespace herd::planner {
 
-// Share of a pipeline's time in which a stage has nothing to do.
+// Returns the share of a pipeline's time in which a stage has nothing to do.
 double idle_share(const PartitionedModel& cut);
 
 // Sets device, host and nvme.

@@ -1,4 +1,5 @@
-// A step of many micro-batches, from two programs of few: once a pipeline is full, a step goes on as it began.
+// Predicts a step of many micro-batches from two programs of few: once a pipeline is full, a step goes on as it began.
+// Threads: pure.
 #pragma once
 
 #include <optional>
@@ -7,8 +8,8 @@
 
 namespace herd::planner {
 
-// On the line through the predictions of 2 + 2 pp micro-batches and of pp more. Nothing where the run has no more than
-// these, or they have no program.
+// Returns the point on the line through the predictions of 2 + 2 pp and 2 + 3 pp micro-batches. Returns nothing where
+// the run has no more than these, or they have no program.
 std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
 }  // namespace herd::planner

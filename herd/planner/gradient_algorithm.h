@@ -1,4 +1,4 @@
-// comm.algorithm of the run file, before anything is started: whether the gradients of this layout can be summed by it.
+// Checks, before anything is started, whether comm.algorithm of the run file can sum the gradients of a layout.
 #pragma once
 
 #include <optional>
@@ -9,9 +9,9 @@
 
 namespace herd::planner {
 
-// Throws kBadConfig for a name that no all-reduce has, listing those that there are, whatever the number of ranks; and
-// where the algorithm can't serve the ranks that sum gradients, with the reason. `machines` are those of all ranks;
-// none = not known yet, so that the name alone counts.   Threads: pure.
+// Throws kBadConfig for a name that no all-reduce has, with the valid names. Also throws it where the algorithm can't
+// serve the ranks that sum gradients, with the reason. `machines` are those of all ranks; where they are not known yet,
+// it checks the name alone. Threads: pure.
 void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layout,
                               const std::optional<Topology>& machines);
 

@@ -19,9 +19,10 @@ std::vector<PaperTable> paper_tables(const PaperFormulas& formulas);
 
 nlohmann::ordered_json paper_json(const PaperFormulas& formulas);
 
-// Of a row that herd trains, and of one that it doesn't.
+// Returns the mark of a row that herd trains, or that it doesn't.
 inline std::string in_herd(bool built) { return built ? "yes" : "not run by herd yet"; }
 
-const char* name_of(spec::Recompute recompute);  // "none", "selective", "full": as strategy.recompute has them
+// Returns "none", "selective" or "full", as strategy.recompute has them.
+const char* name_of(spec::Recompute recompute);
 
 }  // namespace herd::planner

@@ -1,5 +1,5 @@
-// PartitionedModel answers what equations ask of a run: which blocks a pipeline stage has, how large the shards of its
-// parameter groups are, which blocks are computed again, and when a stage holds which group whole.
+// PartitionedModel answers what equations ask of a run: the blocks of a pipeline stage, the size of shards, the blocks
+// that are computed again, and the groups that a stage holds whole at a time. Threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -21,14 +21,14 @@ namespace herd::planner {
 
 using spec::BlockInterval;
 
-// Passes over blocks that hold whole weights or gradients of groups, in the order of a step.
+// Lists passes over blocks that hold whole weights or gradients of groups, in the order of a step.
 struct Visits {
   std::vector<program::PoolUse> weights, gradients;
-  std::map<int, int> gathers = {};  // by group, in one micro-batch where it is not kept whole
+  std::map<int, int> gathers = {};  // gathers of each group in one micro-batch, where it is not kept whole
   std::set<int> kept = {};          // groups that ZeRO-3 keeps whole
 };
 
-// Whether equations know the order of the run's pipeline, if it has one.
+// Tells whether equations know the order of the run's pipeline, if it has one.
 bool has_known_order(const spec::RunFile& run, const spec::Layout& layout);
 
 // Borrows the run and the layout.
@@ -49,21 +49,21 @@ class PartitionedModel {
   bool frozen(int group) const { return model.groups[static_cast<size_t>(group)].frozen; }
   double trained_elements(const BlockInterval& blocks) const;
   int64_t weight_bytes(int group) const;
-  int64_t shard_bytes(int group) const;  // of its weights
-  // Gradients are cut as weights are, so whatever the weights of a part take, its gradient takes so many times that.
+  int64_t shard_bytes(int group) const;  // counts the shard's weights
+  // Returns the bytes of gradients per byte of weights; gradients are cut as weights are, so it holds for every part.
   double gradient_ratio() const;
 
   Visits visits(const BlockInterval& blocks) const;
-  double gathered_bytes(const Visits& uses) const;  // of weights, in a step
+  double gathered_bytes(const Visits& uses) const;  // counts the weights that a step gathers
 
   const spec::RunFile& run;
   const spec::Layout& layout;
   const spec::ModelTable model;
-  const size_t first;      // block that anything is trained in: those before it are not differentiated
-  const int shards;        // that ZeRO cuts into,
-  const std::string axis;  // along this axis
-  const int zero;          // stage
-  const size_t segment;    // transformer blocks that are computed again together; 0 = none are
+  const size_t first;      // first block with a trained group: those before it are not differentiated
+  const int shards;        // shards that ZeRO cuts into
+  const std::string axis;  // axis of these shards
+  const int zero;          // ZeRO stage
+  const size_t segment;    // transformer blocks that are computed again together; 0 = none
 
  private:
   const std::vector<int> stage_of_blocks_;

@@ -1,7 +1,7 @@
-// Predicts what a run needs and takes: bytes on each memory tier of a rank, arithmetic, traffic and time. There are two
-// ways. The run's Program is built and simulated, as herd train does it; where a step would be too long for that, two
-// of fewer micro-batches are. Where no Program can be built for what the run file asks, equations over the same layer
-// table and the same prices give it.
+// Predicts what a run needs and takes: bytes on each memory tier of a rank, arithmetic, traffic and time. Where a
+// Program can be built for the run, it is built as herd train does and simulated. A step that is too long for that is
+// extrapolated from two of fewer micro-batches. Otherwise equations over the same layer table and the same prices
+// predict it.
 // Threads: pure.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace herd::planner {
 
-// Bytes of one rank in one tier when it holds most.
+// Holds the bytes of one rank in one tier at the moment when it holds most.
 struct TierBytes {
   double weights = 0, gradients = 0, states = 0;
   double activations = 0;  // inputs of blocks, graphs, their gradients, labels
@@ -29,16 +29,16 @@ struct TierBytes {
 struct Prediction {
   spec::Layout layout;
   int64_t parameters = 0;
-  int64_t frozen = 0;         // of the parameters, those that are not trained
-  bool simulated = false;     // else by equations,
-  std::string why_equations;  // because of this
+  int64_t frozen = 0;         // parameters that are not trained
+  bool simulated = false;     // false: by equations
+  std::string why_equations;  // why no Program was simulated
   TierBytes device, host, nvme;
-  double device_bound = 0;  // no order of ops that the program allows exceeds it; what a budget is compared with
-  std::string peak_at;      // the op: "loss of block13 mb0"; empty by equations
-  double flops = 0;         // of a rank and step, recompute included
-  double compute_us = 0;    // its arithmetic alone, at the rates of the cluster
+  double device_bound = 0;  // no order of ops that the program allows exceeds it; budgets are compared with it
+  std::string peak_at;      // op at the peak: "loss of block13 mb0"; empty by equations
+  double flops = 0;         // FLOP of a rank and step, recompute included
+  double compute_us = 0;    // time of its arithmetic alone, at the rates of the cluster
   double step_us = 0;
-  double idle_share = 0;               // of a pipeline: bubble
+  double idle_share = 0;               // share of the step that a pipeline's ranks are idle
   std::map<std::string, double> sent;  // mesh axis -> bytes that a rank sends in a step
   std::optional<program::Simulation> simulation;
   double sent_bytes() const;
@@ -48,14 +48,14 @@ struct Prediction {
 // Says why no Program can be built for this run; empty if one can.
 std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout);
 
-// Throws kBadConfig for a mesh that does not cover the ranks, and where neither way knows what the run asks for.
+// Throws kBadConfig for a mesh that does not cover the ranks, and where neither way can predict the run.
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// The same for searches: from two programs of few micro-batches where the step has many, since its time, traffic and
-// bytes lie on the line through theirs. It has no timeline then.
+// Predicts for searches. Where the step has many micro-batches, it uses two programs of few, since its time, traffic
+// and bytes lie on the line through theirs. Then the result has no timeline.
 Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Only by equations: microseconds of work where `memory` already has the prices of the layout's groups.
+// Predicts by equations alone; it takes microseconds where `memory` has the prices of the layout's groups.
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                 CollectiveCostModel::LineCache& memory);
 

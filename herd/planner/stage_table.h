@@ -1,4 +1,4 @@
-// Defines how a run's pipeline is cut, for herd plan --stages.   Threads: any (an order in a file is read).
+// Says how a run's pipeline is cut, for herd plan --stages. Threads: any; it may read the file of an order.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 
 namespace herd::planner {
 
-// The blocks, parameters and arithmetic of each rank's stages, and the order over time. One sentence where the run has
-// no pipeline.
+// Lists the blocks, parameters and arithmetic of each rank's stages, and the order over time; one sentence where the
+// run has no pipeline.
 std::string stages_text(const spec::RunFile& run, const spec::Layout& layout);
 
 }  // namespace herd::planner

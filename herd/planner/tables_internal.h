@@ -10,13 +10,15 @@
 
 namespace herd::planner {
 
-std::string headline(const Plan& plan);  // "gpt2-xl: gpt, 48 layers of width 1600, 1.56 B parameters, bf16"
+std::string headline(const Plan& plan);  // returns "gpt2-xl: gpt, 48 layers of width 1600, 1.56 B parameters, bf16"
 draw::Table memory_rows(const Plan& plan);
-std::string verdict(const Plan& plan);  // "does not fit: 32.8 GiB of 24 GiB a device, 137 %", "fits: ..", "needs .."
+// Returns "does not fit: 32.8 GiB of 24 GiB a device, 137 %", "fits: ..", "needs ..".
+std::string verdict(const Plan& plan);
 std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
-std::string method(const Plan& plan);  // how the figures came to be
+std::string method(const Plan& plan);  // says how the figures were computed
 draw::Table rewrite_rows(const Plan& plan);
-std::string rewrite_remark(const Plan& plan);  // what the rows rest on, or what comes nearest; empty without programs
+// Says what the rows rest on, or what comes nearest; empty without programs.
+std::string rewrite_remark(const Plan& plan);
 draw::Table suggestion_rows(const Plan& plan);
 
 }  // namespace herd::planner

@@ -73,7 +73,7 @@ class StageTime {
   struct Passes {
     double forward = 0, backward = 0, arithmetic = 0, flops = 0;
   };
-  Passes passes(const BlockInterval& blocks) const {  // of one micro-batch
+  Passes passes(const BlockInterval& blocks) const {  // one micro-batch
     Passes out;
     const double adds = cut_.layout.micro_batches > 1 ? 2 : 1;  // later micro-batches read the gradient too
     const auto count = [&](const spec::Cost& cost) {
@@ -106,7 +106,8 @@ class StageTime {
     return price.latency_us + price.work_us;
   }
 
-  // Gradients meet, and with them weights where they are shards. Returns time, and how much of it is on cores.
+  // Prices the collectives of gradients, and of weights where they are shards. Returns their time, and its part on
+  // cores.
   double data_parallel_us(const BlockInterval& blocks, double psi, double& on_cores,
                           std::map<std::string, double>& sent) const {
     const double bytes = psi * static_cast<double>(size_of(cut_.model.gradient));
@@ -124,7 +125,8 @@ class StageTime {
       }
       const double gathered = cut_.zero == 3 ? cut_.gathered_bytes(cut_.visits(blocks)) : cut_.zero > 0 ? whole : 0;
       const double reduced = whole * cut_.gradient_ratio();
-      const double halves = cut_.zero == 0 ? 2 * reduced : reduces * reduced + gathered;  // of all-reduces
+      // These are the bytes of reduce-scatters and all-gathers, each half of an all-reduce.
+      const double halves = cut_.zero == 0 ? 2 * reduced : reduces * reduced + gathered;
       sent[cut_.axis] += halves * (n - 1) / n;
       us += price_us(OpKind::kAllReduce, reduced, cut_.axis, on_cores) * halves / (2 * reduced);
       on_cores *= halves / (2 * reduced);
@@ -144,8 +146,8 @@ class StageTime {
     return us;
   }
 
-  // Reads gradient, weight and states, writes weight and states; the norm reads the gradient once more. States that are
-  // elsewhere are updated there, as fast as their tier gives and takes them; gradients go there, weights come back.
+  // Reads gradient, weight and states, and writes weight and states; the norm reads the gradient once more. States on
+  // another tier are updated there, at its rate; gradients go there and weights come back.
   double update_us(double psi) const {
     const spec::StateBytes bytes = spec::state_bytes(cut_.run);
     const double own = cut_.zero >= 1 ? psi / cut_.shards : psi;

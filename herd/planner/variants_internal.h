@@ -1,5 +1,5 @@
 // Walks over the runs that techniques offer in place of a run (strategies/technique.h), one dimension for each key:
-// layouts first, and of each what else may be tried.   Threads: pure.
+// layouts first, then the other keys of each layout.   Threads: pure.
 #pragma once
 
 #include <functional>
@@ -12,14 +12,15 @@ namespace herd::planner {
 
 using VisitRun = std::function<void(const spec::RunFile& changed)>;
 
-// The run with each value of the keys of [mesh], its own first, whether they cover the ranks or not. What depends on
-// the layout is adapted to it.
+// Returns the run with each value of the keys of [mesh], its own first, whether they cover the ranks or not. It adapts
+// what depends on the layout.
 void each_layout(const spec::RunFile& run, const strategies::Ranks& ranks, const VisitRun& visit);
 
-// The run as it is, then with each other combination of the values of all other keys, or of the automatic ones alone.
+// Returns the run as it is, then with each other combination of values of all other keys, or of the automatic ones
+// alone.
 void each_variant(const spec::RunFile& run, const strategies::Ranks& ranks, bool automatic_only, const VisitRun& visit);
 
-// Whether changes, as differences() lists them, are of automatic keys alone.
+// Tells whether changes, as differences() lists them, are of automatic keys alone.
 bool only_automatic(const std::vector<std::string>& changes);
 
 }  // namespace herd::planner

@@ -96,9 +96,9 @@ class PlainStep {
 
   const spec::RunFile& run_;
   const spec::ModelTable& model_;
-  const int first_;        // block that anything is trained in: those before it are not differentiated
-  std::set<int> written_;  // gradients of groups
-  std::set<Value> begun_;  // gradients of activations
+  const int first_;        // first block with a trained group: those before it are not differentiated
+  std::set<int> written_;  // gradients of groups that have their first contribution
+  std::set<Value> begun_;  // gradients of activations that have their first contribution
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// A predicted step as a self-contained page: timeline, memory over time, what fills it, and the ops. Threads: pure.
+// Draws a predicted step as a self-contained page: timeline, memory over time by use, and the ops. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -12,11 +12,12 @@ namespace herd::program {
 
 std::string program_page(const Program& step, const Simulation& simulation);
 
-// Device memory over a step: areas by use, the op that holds most, and under the pointer what each op holds. `beside`:
-// the same ops as predicted or measured elsewhere, drawn as a line of their totals at the times of `step`; may be
-// empty. `limit`: a budget in bytes; 0 = none. Empty for a step without ops.
+// Draws device memory over a step: areas by use, the op that holds most, and under the pointer what each op holds.
+// `beside` has the same ops as predicted or measured elsewhere, drawn as a line of totals at the times of `step`; it
+// may be empty. `limit` is a budget in bytes; 0 = none. Returns empty for a step without ops.
 std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& beside, int64_t limit);
-// What the uses hold at the op with most, and each op's bytes, folded; predicted beside measured, either may be empty.
+// Lists what the uses hold at the op with most bytes, and, folded away, each op's bytes; predicted beside measured.
+// Either may be empty.
 std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);
 
 }  // namespace herd::program

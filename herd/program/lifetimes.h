@@ -1,6 +1,6 @@
-// Adds a release after the last access of each value that is not persistent, before its next write; the loop body wraps
-// around. The release runs on the lane of that access. A program that has releases already gets new ones: same input
-// without them, same output.
+// Adds a release after the last access of each value that is not persistent, before its next write. A step follows
+// itself, so that write may be in the next step. The release runs on the lane of that access. Releases that a program
+// has already are replaced, so a second call changes nothing.
 // Threads: pure.
 #pragma once
 

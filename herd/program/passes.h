@@ -1,4 +1,4 @@
-// Ops that run a block over a micro-batch, and what each costs. Threads: pure.
+// Tells which ops run a block over a micro-batch, and what each costs. Threads: pure.
 #pragma once
 
 #include "herd/program/program.h"
@@ -6,14 +6,14 @@
 
 namespace herd::program {
 
-// Forward, backward, either half of a backward, recompute and loss.
+// True for forward, backward, either half of a backward, recompute and loss.
 bool is_pass(const Op& op);
 
-// Of an op of `block`; nothing for an op that is no pass. Of a backward in two halves, matrices take half of their
-// arithmetic for their weights; of the loss, which runs them forward as well, a third.
+// Returns the cost of an op of `block`; zero for an op that is no pass. Gradients of weights take half of the
+// arithmetic of a backward's matrices, and a third of the loss's, which runs them forward as well.
 spec::Cost cost_of(const Op& op, const spec::BlockShape& block);
 
-// The share of a whole backward, or a whole loss, that an op of it is.
+// Returns the share of a whole backward, or of a whole loss, that an op does; 1 for either as a whole.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
 
 // Counts how often an op of a block runs a collective that its pass issues by itself.

@@ -1,8 +1,8 @@
-// A pool of buffers that values share: how many there are, how large, and which value gets which.
-// Work goes on in visits, one after the other (a pass over a block). A use holds a buffer from one visit to another.
-// With `depth` k a buffer is not given away again within k-1 visits, so that many uses may be prepared ahead.
-//   Two items share a buffer only if no uses of theirs come that close, and the larger has at most twice the bytes of
-//   the smaller: a small one never waits for the buffer of an embedding.
+// Defines a pool of buffers that values share: how many there are, how large each is, and which value gets which. Work
+// goes on in visits, one after the other; a visit is a pass over a block. A use holds a buffer from one visit to
+// another. With `depth` k a buffer rests for k-1 visits between two uses, so that many uses may be prepared ahead.
+//   Two items share a buffer only if their uses are at least so far apart, and the larger has at most twice the bytes
+//   of the smaller: a small item never waits for the buffer of an embedding.
 // Threads: pure.
 #pragma once
 
@@ -14,7 +14,7 @@ namespace herd::program {
 struct PoolUse {
   int item = 0;
   int first_visit = 0, last_visit = 0;
-  int begin = 0, end = -1;  // where in an order of ops it holds the buffer, both included; empty = the visits say all
+  int begin = 0, end = -1;  // ops [begin, end], both included, that hold the buffer; empty = the visits say all
 };
 
 struct Pool {
@@ -23,7 +23,7 @@ struct Pool {
   int64_t bytes() const;
 };
 
-// `bytes` by item; `uses` in the order of their first visits, in which items get buffers.
+// Assigns buffers; `bytes` are by item, and items get buffers in the order of the first visits of `uses`.
 Pool assign_pool(const std::vector<int64_t>& bytes, const std::vector<PoolUse>& uses, int depth);
 
 }  // namespace herd::program

@@ -1,4 +1,4 @@
-// A Program as text, one op a line: op, of, lane, reads, writes. docs/formats/program.md holds the grammar.
+// Writes and reads a Program as text, one op a line: op, of, lane, reads, writes. Grammar: docs/formats/program.md.
 // Threads: pure.
 #pragma once
 
@@ -10,12 +10,13 @@
 namespace herd::program {
 
 struct TextOptions {
-  bool dependencies = false;  // a last column: what the op waits for on other lanes; such text is not for parsing
+  // Adds a last column: what the op waits for on other lanes; parse_program() refuses such text.
+  bool dependencies = false;
 };
 
 std::string to_text(const Program& step, const TextOptions& options = {});
 
-// parse_program(to_text(p)) == p. Throws kCorruptFile, naming line and rule.
+// Reads such text: parse_program(to_text(p)) == p. Throws kCorruptFile with line and rule.
 Program parse_program(std::string_view text);
 
 }  // namespace herd::program

@@ -1,7 +1,7 @@
-// The communicators of a step: one per lane and mesh axis that its collectives run on, so that ranks of an axis meet in
-// the order of one lane and lanes progress independently (an op that ranks compute together has one, too); and one per
-// axis along which messages go.
-// Threads: made by one thread; of() from any.
+// Holds the communicators of a step. Each lane has one for every mesh axis that its collectives run on. So ranks of an
+// axis meet in the order of one lane, and lanes progress independently. Ops that ranks compute together have one, too.
+// Messages have one for every axis that they follow.
+// Threads: one thread makes it; of() from any.
 #pragma once
 
 #include <chrono>
@@ -15,17 +15,17 @@ namespace herd::runtime {
 
 class AxisGroups {
  public:
-  // Collective over `world`, which it borrows: reductions over an axis that is the whole world run on it; the others on
-  // groups that are split off. Ranks may have other steps, so all make the groups that any of them needs.
+  // Collective over `world`, which it borrows. Reductions over an axis that is the whole world run on `world`, others
+  // on groups split off it. Ranks may have other steps, so all make the groups that any of them needs.
   AxisGroups(Communicator& world, const program::Program& step);
-  // Throws kBug where the step has no collective there.
+  // Throws kBug where the step has no collective on that lane and axis.
   Communicator& of(program::Lane lane, int axis) const;
-  Communicator& messages(int axis) const;  // for sends and receives; likewise
+  Communicator& messages(int axis) const;  // serves sends and receives along the axis; throws as of()
   Communicator& world() const { return world_; }
-  int tensor_place() const { return tensor_place_; }      // of this rank on the step's tensor axis
-  int tensor_ranks() const { return tensor_ranks_; }      // 1 without such an axis
-  void set_deadline(std::chrono::milliseconds deadline);  // of all of them
-  std::vector<AlgorithmUse> algorithms_used() const;      // of all of them, the world's included
+  int tensor_place() const { return tensor_place_; }      // returns this rank's place on the step's tensor axis
+  int tensor_ranks() const { return tensor_ranks_; }      // returns 1 without such an axis
+  void set_deadline(std::chrono::milliseconds deadline);  // sets that of all groups
+  std::vector<AlgorithmUse> algorithms_used() const;      // lists those of all groups, the world's included
 
  private:
   Communicator& world_;

@@ -1,5 +1,5 @@
-// Defines what the executor does for each kind of op: a table from OpKind to a function. The table is all that the
-// executor knows of models, tensors and collectives. Threads: built before the executor, read-only afterwards.
+// Defines what the executor does for each kind of op, by a table from OpKind to a function. The executor knows models,
+// tensors and collectives only through this table. Threads: built before the executor, read-only afterwards.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace herd::runtime {
 
-// Executes one op of step `step`. Returns the event of an operation it only started, else null. Runs on the op's lane.
+// Executes one op of step `step`, on the op's lane. Returns the event of an operation it only started, else null.
 using Binding = std::function<EventPtr(const program::Op& op, int64_t step)>;
 using BindingTable = std::map<program::OpKind, Binding>;
 

@@ -1,12 +1,12 @@
-// A lane starts jobs first in, first out, and its events end in that order too: an event is done when its job is, what
-// the job started included, and every job before it on the lane. A job does not wait for what earlier jobs of its lane
-// only started, unless their events are among those it is told to wait for. The executor is written once over this
-// interface; the implementations differ in who does the work:
+// A lane starts jobs first in, first out, and its events end in that order, too. An event is done when its job is, with
+// all that the job started, and every job before it on the lane. A job does not wait for what earlier jobs of its lane
+// only started, unless it is told to wait for their events. The executor is written once over this interface;
+// implementations differ in who does the work:
 //   inline_lane    the calling thread, at once                      (CPU: compute)
 //   thread_lane    one sleeping thread with a queue                 (CPU: copies, host arithmetic, files)
 //   ready_lane     the calling thread where nothing has to be waited for, else the lane's own thread
 //                  (CPU: jobs that only start an operation, such as a collective)
-// A device's stream fits behind it too: its jobs only enqueue, its events are the device's.
+// A device's stream fits this interface, too: jobs enqueue, and events are the device's.
 // Threads: submit() and drain() from one thread; Event from any.
 #pragma once
 
@@ -20,33 +20,34 @@ namespace herd::runtime {
 
 using Clock = std::chrono::steady_clock;
 
-// The end of a job. A job that failed is done too: wait() rethrows what it threw.
+// An event is the end of a job. A job that failed is done, too: wait() throws what the job threw.
 class Event {
  public:
   virtual ~Event() = default;
   virtual bool done() const = 0;
   virtual void wait() = 0;
-  // When the job itself ended, whenever that was looked at, and however long jobs before it took. REQUIRES done().
+  // Returns when the job itself ended, whenever that was observed, and however long jobs before it took. REQUIRES
+  // done().
   virtual Clock::time_point ended_at() const = 0;
 };
 using EventPtr = std::shared_ptr<Event>;
 
-// What a lane runs. A job that only starts something returns the event of its end; null means it ended on return.
+// A lane runs jobs. A job that only starts something returns the event of its end; null means it ended on return.
 using Job = std::function<EventPtr()>;
 
 class Lane {
  public:
   virtual ~Lane() = default;
   // Starts `job` after every job submitted before, and after every event in `after`. The returned event carries what
-  // the job threw. Once a job, or what it started, has failed, later ones of this lane are not run; those that ran
-  // already fail with the same exception.
+  // the job threw. After a job, or what it started, has failed, the lane runs no later ones; jobs that ran already fail
+  // with the same exception.
   virtual EventPtr submit(std::vector<EventPtr> after, Job job) = 0;
   // Returns when every submitted job is done; throws nothing.
   virtual void drain() = 0;
 };
 
 std::unique_ptr<Lane> inline_lane();
-std::unique_ptr<Lane> thread_lane(const std::string& name);  // the thread's name, as debuggers show it
+std::unique_ptr<Lane> thread_lane(const std::string& name);  // debuggers show `name`
 std::unique_ptr<Lane> ready_lane(const std::string& name);
 
 }  // namespace herd::runtime

@@ -1,4 +1,4 @@
-// The optimizer's step on the part of each group that this rank updates.
+// Takes the optimizer's step on the part of each group that this rank updates. Threads: one at a time.
 #pragma once
 
 #include <memory>
@@ -10,7 +10,7 @@
 
 namespace herd::runtime {
 
-// Weight decay applies to the parameters whose spec says so. Borrows `parameters` and `optimizer`.
+// Returns the update. It decays parameters whose spec says so. Borrows `parameters` and `optimizer`.
 GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer& optimizer, optim::LearningRate rate);
 
 }  // namespace herd::runtime

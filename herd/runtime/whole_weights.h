@@ -1,4 +1,4 @@
-// Defines what follows from weights that were written outside of a step, as by a checkpoint.   Threads: one at a time.
+// Completes weights that were written outside of a step, as by a checkpoint.   Threads: one at a time.
 #pragma once
 
 #include "herd/runtime/axis_groups.h"
@@ -8,11 +8,11 @@ namespace herd::runtime {
 
 class WholeWeights {
  public:
-  // Borrows both.
+  // Borrows `parameters` and `groups`.
   WholeWeights(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step);
 
-  // After what ranks update was written: weights become the rounding of their master copies, where they have one, and
-  // wholes those of their shards. Collective; no step may be running.
+  // Call it after the part that each rank updates was written. Weights become the rounding of their master copies,
+  // where they have one, and whole weights are gathered from their shards. Collective. REQUIRES that no step runs.
   void refresh();
 
  private:

@@ -1,4 +1,4 @@
-// Writes the steps of one rank: what every collective algorithm is written with.
+// Writes the steps of one rank; every collective algorithm uses it.
 //
 //   Builder b(header);                                     // who, what, how many; no steps yet
 //   b.send(next, b.input(chunk));
@@ -19,7 +19,7 @@
 
 namespace herd {
 
-enum class Sum : uint8_t { kPartial, kComplete };  // kComplete: all contributions are in, average divides here
+enum class Sum : uint8_t { kPartial, kComplete };  // kComplete: the sum has all contributions, and average divides here
 
 class Builder {
  public:
@@ -30,23 +30,23 @@ class Builder {
   Rank self() const { return schedule_.self; }
   int num_ranks() const { return schedule_.num_ranks; }
   int64_t elements() const { return schedule_.elements; }
-  Rank neighbor(int distance) const;  // (self + distance) mod num_ranks, distance may be negative
+  Rank neighbor(int distance) const;  // returns (self + distance) mod num_ranks; distance may be negative
   Range part(int index) const { return layout_.part(index); }
   int64_t longest_part() const { return layout_.longest_part(); }
   const MessageLayout& layout() const { return layout_; }
 
-  // Slices of a rank (default: self). `range` counts in elements of the whole message for input and output alike:
-  // (all-)gather's input and (reduce-)scatter's output are placed by their owner's part. For all_to_all it counts in
-  // the owner's input or output; sent() and received() name its blocks.
+  // The next functions return slices of a rank (default: self). `range` counts in elements of the whole message for
+  // input and output alike: the owner's part places (all-)gather's input and (reduce-)scatter's output. For all_to_all
+  // it counts in the owner's input or output; sent() and received() name its blocks.
   Slice input(Range range) const { return input(range, self()); }
   Slice input(Range range, Rank owner) const;
   Slice output(Range range) const { return output(range, self()); }
   Slice output(Range range, Rank owner) const;
   Slice sent(Rank from, Rank to) const { return input(layout_.sent(from, to), from); }
   Slice received(Rank from, Rank to) const { return output(layout_.received(from, to), to); }
-  Slice scratch(int64_t elements);           // fresh private memory
-  Slice stage(int64_t elements);             // fresh shared memory, at the same offset on every rank that asks alike
-  static Slice of(Slice slice, Rank owner);  // the same place on another rank
+  Slice scratch(int64_t elements);  // takes fresh private memory
+  Slice stage(int64_t elements);    // takes fresh shared memory, at the same offset on every rank that asks alike
+  static Slice of(Slice slice, Rank owner);  // returns the same elements and space on rank `owner`
 
   void send(Rank peer, Slice source);
   void receive(Rank peer, Slice target);
@@ -55,12 +55,12 @@ class Builder {
   void reduce(std::vector<Slice> sources, std::vector<Slice> targets, Sum sum);
   void signal(Rank peer, std::vector<Slice> handed_over);
   void wait(Rank peer, std::vector<Slice> handed_over);
-  // A message of no elements; the send follows what touches `tokens`, the receive precedes it.
+  // Sends a message of no elements: the send follows what touches `tokens`, the receive precedes it.
   void send_empty(Rank peer, std::vector<Slice> tokens);
   void receive_empty(Rank peer, std::vector<Slice> tokens);
 
   void add(Step step) { schedule_.steps.push_back(std::move(step)); }
-  void reserve_scratch(int64_t elements);  // at least so many, for steps given to add()
+  void reserve_scratch(int64_t elements);  // takes at least so many, for steps given to add()
   void reserve_stage(int64_t elements);
   Schedule finish() { return std::move(schedule_); }
 

@@ -1,5 +1,5 @@
-// Schedules as pictures: what each rank does when, by the times of cost.h. draw/timeline_picture.h turns the result
-// into SVG or a trace for Perfetto. Threads: pure.
+// Draws schedules: what each rank does when, by the times of cost.h. draw/timeline_picture.h turns the result into SVG
+// or a trace for Perfetto. Threads: pure.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace herd {
 
-// A group per rank, a row per lane of it that has steps; sends, receives, .. are categories.
+// Returns a group per rank with a row for each of its lanes that has steps; categories are sends, receives and so on.
 sim::Timeline timeline_of(std::span<const Schedule> all_ranks, const ScheduleTimes& times);
 
 }  // namespace herd

@@ -1,4 +1,5 @@
-// A value for every element of [0, infinity), stored by intervals: what large counts cost is the number of cuts.
+// Holds a value for every element of [0, infinity), by intervals: time and memory grow with the cuts, not with
+// elements.
 // Threads: plain data.
 #pragma once
 
@@ -27,7 +28,7 @@ class IntervalMap {
     }
   }
 
-  // One interval [begin, end) with this value, whatever was there.
+  // Gives the elements of [begin, end) this value, as one interval.
   void assign(int64_t begin, int64_t end, T value) {
     if (begin >= end) return;
     const auto first = cut(begin);

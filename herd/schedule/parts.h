@@ -1,4 +1,4 @@
-// Defines how a message of `elements` is cut into n parts: chunk r of n has elements / n of them, plus one for r <
+// Defines how a message of `elements` is cut into n parts. Part r of n has elements / n of them, plus one if r <
 // elements % n. All-gather's inputs and reduce-scatter's outputs are these parts; algorithms cut their pieces the same
 // way. Threads: pure.
 #pragma once
@@ -14,14 +14,14 @@ struct Range {  // elements [begin, end)
   bool operator==(const Range&) const = default;
 };
 
-// REQUIRES 0 <= index < parts.
+// Returns part `index` of [0, elements). REQUIRES 0 <= index < parts.
 constexpr Range part_of(int64_t elements, int parts, int index) {
   const int64_t each = elements / parts, longer = elements % parts;
   const int64_t begin = index * each + (index < longer ? index : longer);
   return {begin, begin + each + (index < longer ? 1 : 0)};
 }
 
-// The same of a range: part `index` of [range.begin, range.end).
+// Returns part `index` of [range.begin, range.end).
 constexpr Range part_of(Range range, int parts, int index) {
   const Range part = part_of(range.size(), parts, index);
   return {range.begin + part.begin, range.begin + part.end};

@@ -1,5 +1,6 @@
-// A collective as data: the steps of one rank. Pure algorithms (herd/collectives) write it; comm executes it over any
-// transport; verify_schedule.h proves it, cost.h times it, draw_schedule.h draws it, schedule_text.h stores it.
+// Defines a collective as data: the steps of one rank. Pure algorithms (herd/collectives) write it; comm executes it
+// over any transport. verify_schedule.h proves it, cost.h times it, draw_schedule.h draws it, schedule_text.h stores
+// it.
 //
 // Each step says which slices it reads (sources) and writes (targets). Order follows from that alone:
 //   - lanes run their steps first in, first out: one lane for sends to each peer, one for receives from each peer, one
@@ -7,8 +8,8 @@
 //   - between lanes a step waits for exactly the hazards on overlapping slices: read after write, write after read,
 //     write after write, in the order of `steps`.
 // The k-th send to a peer meets the k-th receive from this rank there; the k-th signal meets the k-th wait.
-// Signal and wait declare (as sources) the slices they hand over, own ones or a peer's, and order whatever touches
-// those slices before the signal, or after the wait: for hazards both count as reading and writing them.
+// Signal and wait declare (as sources) the slices they hand over, own ones or a peer's. They order whatever touches
+// those slices before the signal, or after the wait. For hazards both count as reading and writing them.
 //
 // A slice of another rank is read or written in place, in shared memory. Without such slices a schedule runs over any
 // transport. Threads: plain data.
@@ -27,13 +28,13 @@ enum class Space : uint8_t {
   kInput,    // the caller's input; absent when the operation is in place (then it's a part of kOutput)
   kOutput,   // the caller's output
   kScratch,  // private, holds nothing before the operation
-  kStage,    // shared with peers of the host, holds nothing before the operation. Consecutive operations that use it
-             // alternate between two copies, and in each of them every rank hears from every other before it is done
-             // (verify_schedule.h checks): so nobody still reads the copy that is two operations old, without closing
-             // signals
+  // Peers of the host share it; it holds nothing before the operation. Consecutive operations that use it alternate
+  // between two copies, and in each every rank hears from every other before it is done (verify_schedule.h checks
+  // that). So nobody still reads the copy that is two operations old, without closing signals.
+  kStage,
 };
 
-// Elements [begin, end) of one space of one rank.
+// Names elements [begin, end) of one space of one rank.
 struct Slice {
   Rank rank = 0;  // the owner: self, or a peer on the same host
   Space space = Space::kOutput;
@@ -44,14 +45,15 @@ struct Slice {
 };
 
 enum class StepKind : uint8_t {
-  kSend,           // sources[0] to peer, maybe no elements; further sources move nothing, they only order the step
-  kReceive,        // from peer into targets[0]; further targets only order the step
+  kSend,     // sends sources[0], maybe no elements, to peer; further sources move nothing, they only order the step
+  kReceive,  // receives from peer into targets[0]; further targets only order the step
   kReceiveReduce,  // targets[0] = sources[0] (+) what peer sends, where (+) is the operation's ReduceOp
   kCopy,           // targets[i] = sources[0], for every i
-  kReduce,         // targets[i] = sources[0] (+) sources[1] (+) ..., in this order, for every i; one source with
-                   // completes = true just finishes a value
-  kSignal,         // tells peer that the declared slices are handed over
-  kWait,           // until peer has said so
+  // targets[i] = sources[0] (+) sources[1] (+) ..., in this order, for every i; with one source and completes = true it
+  // just finishes a value
+  kReduce,
+  kSignal,  // tells peer that this rank hands over the declared slices
+  kWait,    // waits until peer has said so
 };
 
 struct Step {
@@ -75,7 +77,7 @@ enum class Collective : uint8_t {
   kAllToAll
 };
 
-// What a collective of `elements` means, n ranks:
+// A collective of `elements` over n ranks means:
 //   all_reduce      input and output [0, elements)
 //   all_gather      input [0, counts[rank]), output all inputs in rank order, [0, elements); in place the input is the
 //                   rank's own part of the output
@@ -89,19 +91,19 @@ enum class Collective : uint8_t {
 //                   its input, which is then kOutput [0, elements)
 //   all_to_all      input [0, elements) in n parts, one for each rank; output what each rank sent here, in rank order:
 //                   n parts of the size of the rank's own. In place only where both lie alike (elements % n == 0)
-// Parts are part_of(elements, n, rank), or `counts` (the uneven, "v" forms), see message_layout.h.
+// Parts are part_of(elements, n, rank), or those of `counts` (the uneven, "v" forms); see message_layout.h.
 struct Schedule {
   Collective collective = Collective::kAllReduce;
   std::string algorithm = {};  // "ring", "direct_push", ...
   Rank self = 0;
   int num_ranks = 1;
   int root = -1;         // broadcast, reduce, gather, scatter
-  int64_t elements = 0;  // of the whole message
-  // Elements of each rank's part, elements being their sum; empty = equal parts. For all_to_all a matrix, what rank f
-  // sends to rank t at [f * n + t], elements being the most that any rank sends or receives.
+  int64_t elements = 0;  // elements of the whole message
+  // Gives the elements of each rank's part, which sum to `elements`; empty = equal parts. For all_to_all [f * n + t] is
+  // what rank f sends to rank t, and `elements` the most that any rank sends or receives.
   std::vector<int64_t> counts = {};
   DType dtype = DType::kF32;
-  DType accumulate = DType::kF32;  // what kReduce with several sources sums in, before it rounds to dtype
+  DType accumulate = DType::kF32;  // type that kReduce with several sources sums in, before it rounds to dtype
   bool in_place = false;
   int64_t scratch_elements = 0;
   int64_t stage_elements = 0;

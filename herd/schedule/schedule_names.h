@@ -1,4 +1,4 @@
-// Names of a schedule's enums, as text files and messages write them. Threads: pure.
+// Names a schedule's enums, as text files and messages write them. Threads: pure.
 #pragma once
 
 #include <string>
@@ -8,15 +8,15 @@
 
 namespace herd {
 
-std::string_view collective_name(Collective collective);  // "all_reduce"
-std::string_view space_name(Space space);                 // "input", "output", "scratch", "stage"
-std::string_view step_kind_name(StepKind kind);           // "send", "receive_reduce", ..
+std::string_view collective_name(Collective collective);  // returns "all_reduce", ..
+std::string_view space_name(Space space);                 // returns "input", "output", "scratch" or "stage"
+std::string_view step_kind_name(StepKind kind);           // returns "send", "receive_reduce", ..
 
-Collective parse_collective(std::string_view name);  // throws kBadConfig, naming the valid names
+Collective parse_collective(std::string_view name);  // throws kBadConfig with the valid names
 
-// "rank 3 output[128,256)"
+// Returns "rank 3 output[128,256)".
 std::string describe(const Slice& slice);
-// "send to 1: rank 0 output[0,8)"
+// Returns "send to 1: rank 0 output[0,8)".
 std::string describe(const Step& step);
 
 }  // namespace herd

@@ -1,5 +1,5 @@
-// Schedules as text: the golden form that is reviewed, and what `herd show schedule --text` prints. Grammar:
-// docs/formats/schedule.md. parse_schedule(to_text(s)) == s.
+// Writes and reads schedules as text: tests review it as golden files, and `herd show schedule --text` prints it.
+// Grammar: docs/formats/schedule.md. parse_schedule(to_text(s)) == s.
 //
 //   herd-schedule 1
 //   collective all_reduce
@@ -24,8 +24,8 @@ namespace herd {
 
 std::string to_text(const Schedule& schedule);
 
-// Throws kCorruptFile naming the line and the rule it breaks. What it returns has the shape of a schedule; whether it
-// is a right one says verify().
+// Throws kCorruptFile with the line and the rule it breaks. The result has the shape of a schedule; verify() tells
+// whether it is right.
 Schedule parse_schedule(std::string_view text);
 
 }  // namespace herd

@@ -1,5 +1,6 @@
-// The order that the slices of a schedule imply, as schedule.h defines it: within a lane the steps in order, between
-// lanes the hazards on overlapping slices. The executor, the verifier and the cost model all follow this one function.
+// Derives the order that the slices of a schedule imply, as schedule.h defines it. Within a lane steps run in order,
+// between lanes they wait for hazards on overlapping slices. The executor, the verifier and the cost model all follow
+// this one function.
 //   Cost: about (slices + cuts) * log(cuts); counts of elements cost nothing.   Threads: pure.
 #pragma once
 
@@ -20,8 +21,8 @@ struct LaneId {
 
 LaneId lane_of(const Step& step);
 
-// For each step the earlier steps that must be done before it starts, ascending. Edges that others imply are left out:
-// at most one per lane, and none that is reached through another.
+// Returns for each step the earlier steps that must be done before it starts, ascending. It leaves out edges that
+// others imply: at most one is left per lane, and none that is reached through another.
 std::vector<std::vector<int>> derive_dependencies(const Schedule& schedule);
 
 }  // namespace herd

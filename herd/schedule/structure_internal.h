@@ -11,8 +11,8 @@ namespace herd {
 
 std::vector<Finding> check_structure(std::span<const Schedule> all_ranks);
 
-// Step of the peer that each step meets: send with receive, signal with wait; -1 for local steps.
-// REQUIRES check_structure found nothing.
+// Returns the step of the peer that each step meets: send with receive, signal with wait; -1 for local steps. REQUIRES
+// check_structure() found nothing.
 std::vector<std::vector<int>> match_steps(std::span<const Schedule> all_ranks);
 
 }  // namespace herd

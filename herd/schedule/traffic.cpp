@@ -24,7 +24,8 @@ int64_t bytes_sent(const Schedule& s) {
 int num_rounds(std::span<const Schedule> all) {
   const auto meets = match_steps(all);
   const size_t n = all.size();
-  std::vector<std::vector<int>> rounds(n), missing(n);  // of each step; what it still waits for
+  // These are the rounds until each step, and the number of steps it still waits for.
+  std::vector<std::vector<int>> rounds(n), missing(n);
   std::vector<std::vector<std::vector<int>>> after(n);
   std::vector<std::pair<size_t, int>> ready;
   const auto hears = [](StepKind kind) {

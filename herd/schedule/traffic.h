@@ -1,4 +1,4 @@
-// Defines what a schedule moves, counted from its steps. Threads: pure.
+// Counts what a schedule moves, from its steps. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -8,14 +8,14 @@
 
 namespace herd {
 
-// Bytes that this rank sends: its messages, and what it reads from or writes to a peer's memory.
+// Returns the bytes that this rank sends: its messages, and what it reads from or writes to a peer's memory.
 int64_t bytes_sent(const Schedule& schedule);
 
-// The longest chain of messages and signals that follow each other, over all ranks: the steps of an algorithm, each of
-// which costs a latency. REQUIRES schedules that verify() passes.
+// Returns the length of the longest chain of messages and signals that follow each other, over all ranks; each of them
+// costs a latency. REQUIRES schedules that verify() passes.
 int num_rounds(std::span<const Schedule> all_ranks);
 
-// Messages this rank sends, plus signals.
+// Counts the messages and signals that this rank sends.
 int num_messages(const Schedule& schedule);
 
 }  // namespace herd

@@ -1,10 +1,10 @@
-// One event engine for both IRs: tasks with dependencies, lanes that run their tasks first in, first out, and resources
+// Simulates events for both IRs: tasks with dependencies, lanes that run their tasks first in, first out, and resources
 // that running tasks share (cores, the memory bus, a host's uplink).
 //
 // A task first waits `latency_us`, which uses nothing, then works. At speed 1 its work lasts `work_us` and uses each of
 // its resources at the stated rate. Where a resource is short, the tasks on it slow down alike: speeds are max-min fair
-// (progressive filling), so c tasks of one core each on k < c cores run at speed k/c, and what a slow task leaves
-// unused elsewhere goes to the others.
+// (progressive filling). So c tasks of one core each on k < c cores run at speed k/c. Others get what a slow task
+// leaves unused elsewhere.
 //
 //   Engine engine;
 //   const int bus = engine.add_resource("memory bus", 12'000);            // bytes per us
@@ -12,11 +12,11 @@
 //   const int b = engine.add_task({.lane = 1, .latency_us = 2, .work_us = 50, .uses = {{bus, 8'000}}, .after = {a}});
 //   Outcome outcome = engine.run();                                      // times, busy shares
 //
-// Users may take turns on a core: the tasks of one work, and those of others wait, until none of its own can work. The
-// next one begins after the time that a switch takes.
+// Users may take turns on a core: while tasks of one user can work, those of other users wait. The next user begins
+// after the time that a switch takes.
 //
-// A resource with a bucket passes more while it has saved up something: what it could have passed and did not, up to
-// the bucket's size (a token bucket, as links are limited that let bursts pass).
+// A resource with a bucket passes more while it has savings: what it could have passed and did not, up to the bucket's
+// size (a token bucket, as of links that let bursts pass).
 //
 // The same input gives the same output, bit for bit.   Threads: one at a time.
 #pragma once
@@ -26,6 +26,7 @@
 
 namespace herd::sim {
 
+// Says that a task uses a resource while it works.
 struct Use {
   int resource = 0;
   double rate = 0;  // units per us at speed 1
@@ -34,18 +35,18 @@ struct Use {
 struct Task {
   int lane = -1;  // any number >= 0; -1 = no lane
   double latency_us = 0;
-  int latency_from = -1;  // one of `after`: the latency runs from its end, beside what else is waited for; -1 = from
-                          // when dependencies and lane let the task start
-  double work_us = 0;     // alone, with its resources to itself
+  // Names the one of `after` from whose end the latency runs; -1 = from when dependencies and lane let the task start.
+  int latency_from = -1;
+  double work_us = 0;  // time of its work, alone with its resources
   std::vector<Use> uses = {};
   std::vector<int> after = {};  // earlier or later tasks that must end first
-  int core = -1;                // works in its user's turns on it; -1 = at once
-  int user = 0;                 // of the core: any number >= 0
+  int core = -1;                // core on which it works in its user's turns; -1 = at once
+  int user = 0;                 // user of the core, any number >= 0
 };
 
 struct Bucket {
-  double size = 0;      // units; 0 = it saves nothing
-  double capacity = 0;  // units per us while something is left of it; no less than the resource's own
+  double size = 0;      // units that it saves at most; 0 = none
+  double capacity = 0;  // units per us while it has savings; no less than the resource's own
 };
 
 struct TaskTime {
@@ -56,25 +57,25 @@ struct TaskTime {
 
 struct Outcome {
   std::vector<TaskTime> tasks;  // by the index that add_task returned
-  std::vector<double> work_us;  // when the work of each began: after its latency, in its user's turn
-  std::vector<double> busy;     // per resource: what was used of capacity * end_us, 0 .. 1
-  std::vector<double> saved;    // per resource: what its bucket has at the end
-  double end_us = 0;            // of the last task
+  std::vector<double> work_us;  // time at which the work of each began: after its latency, in its user's turn
+  std::vector<double> busy;     // per resource: used share of capacity * end_us, 0 .. 1
+  std::vector<double> saved;    // per resource: units that its bucket has at the end
+  double end_us = 0;            // end of the last task
 };
 
 class Engine {
  public:
-  // Units per us. REQUIRES capacity > 0.
+  // Capacity is in units per us. REQUIRES capacity > 0.
   int add_resource(std::string name, double capacity, Bucket bucket = {});
-  // A core whose users take turns. Who finds it idle has waited for half a switch: all look in turn.
+  // Adds a core whose users take turns. A user that finds it idle waits for half a switch, since it looks in turn.
   int add_core(double switch_us);
   // Throws kBug for a negative time, an unknown resource or core.
   int add_task(Task task);
   int num_tasks() const { return static_cast<int>(tasks_.size()); }
   const std::string& resource_name(int resource) const { return resources_[resource].name; }
 
-  // Throws kBadConfig naming a task where tasks wait for each other in a circle (dependencies and lanes together).
-  // `saved`: what the buckets have at the beginning, by resource, as an Outcome says it; else nothing.
+  // Runs all tasks. `saved` are the units of each bucket at the beginning, as an Outcome holds them; empty = none.
+  // Throws kBadConfig with a task where tasks wait for each other in a circle (dependencies and lanes together).
   Outcome run(std::vector<double> saved = {}) const;
 
  private:

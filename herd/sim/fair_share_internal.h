@@ -1,4 +1,4 @@
-// Max-min fair speeds of tasks that share resources, by progressive filling. Threads: pure.
+// Computes max-min fair speeds of tasks that share resources, by progressive filling. Threads: pure.
 #pragma once
 
 #include <span>
@@ -8,7 +8,8 @@
 
 namespace herd::sim {
 
-// Speeds in (0, 1], one per entry of `uses`: all grow alike until a resource is full; its tasks stop there, and so on.
+// Returns speeds in (0, 1], one per entry of `uses`. All grow alike until a resource is full; its tasks stop there, and
+// so on.
 std::vector<double> fair_speeds(std::span<const std::vector<Use>* const> uses, std::span<const double> capacities);
 
 }  // namespace herd::sim

@@ -21,7 +21,7 @@ struct Row {
   std::string name;   // "compute"
 };
 
-struct Link {  // something that leaves one row and arrives in another: a message, a signal
+struct Link {  // leaves one row and arrives in another: a message, a signal
   int from_row = 0;
   double from_us = 0;
   int to_row = 0;
@@ -35,6 +35,6 @@ struct Timeline {
   std::vector<Link> links = {};  // drawn as lines
 };
 
-double end_of(const Timeline& timeline);  // us, 0 when empty
+double end_of(const Timeline& timeline);  // returns the last end in us; 0 when empty
 
 }  // namespace herd::sim

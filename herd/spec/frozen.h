@@ -1,5 +1,5 @@
-// Parameters that are not trained: no gradient, no optimizer state, no reduction, no decay. model.frozen says which, by
-// patterns of their names, separated by spaces; "*" stands for any text, also for none.
+// Finds the parameters that are not trained: they have no gradient, no optimizer state, no reduction and no decay.
+// model.frozen names them by patterns separated by spaces; "*" stands for any text, also for none.
 //   "wte.weight h.0.* *.bias"
 // Threads: pure.
 #pragma once
@@ -11,15 +11,15 @@
 
 namespace herd::spec {
 
-bool is_frozen(std::string_view patterns, std::string_view parameter);  // "none" = nothing is
+bool is_frozen(std::string_view patterns, std::string_view parameter);  // "none" freezes nothing
 
-// The name of the group that a group's frozen parameters form where others of it are trained.
+// Names the group of a group's frozen parameters, where others of that group are trained.
 std::string frozen_group_name(std::string_view group);
 
-// Marks groups that are frozen whole, and splits those that are so in part: the trained part stays in its place, the
-// frozen one follows. Blocks below the first that has anything to train get no backward pass and keep no graph; others
-// compute no gradients of frozen matrices. Throws kBadConfig for a pattern that matches nothing, with the nearest
-// names, and where nothing would be trained.
+// Marks groups that are wholly frozen. It splits groups that are partly frozen: the trained part stays in its place,
+// the frozen part follows. Blocks before the first trained one get no backward pass and keep no graph; others compute
+// no gradients of frozen matrices. Throws kBadConfig for a pattern that matches nothing, with the nearest names, and
+// where nothing would be trained.
 void freeze(ModelTable& table, const std::string& patterns);
 
 }  // namespace herd::spec

@@ -1,4 +1,4 @@
-// The numbers of a run that follow from its file and the number of ranks. Threads: pure.
+// Resolves the numbers of a run that follow from its file and the number of ranks. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -12,33 +12,35 @@ namespace herd::spec {
 
 struct Layout {
   int world_size = 1;
-  Mesh mesh = {};  // the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose
-                   // ranks are neighbours; then dp*fsdp where both are there, the ends of pp where the embedding is
-                   // tied, and keys where copies of key and value heads are
-  int data = kNoAxis;    // of `mesh`: ranks along it work on samples of their own
-  int stage = kNoAxis;   // of `mesh`: ranks along it run the stages of one pipeline
-  int tensor = kNoAxis;  // of `mesh`: ranks along it share the work on each sample
-  int keys = kNoAxis;    // of `mesh`: ranks of tp that hold the same key and value heads
-  int tied = kNoAxis;    // of `mesh`: the ranks of the first and the last stage, where both hold a tied embedding: none
-                         // where one rank has both
+  // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
+  // neighbours. Then dp*fsdp if both exist, the ends of pp if the embedding is tied, and keys if ranks hold copies of
+  // key and value heads.
+  Mesh mesh = {};
+  int data = kNoAxis;    // axis of `mesh` whose ranks work on samples of their own
+  int stage = kNoAxis;   // axis of `mesh` whose ranks run the stages of one pipeline
+  int tensor = kNoAxis;  // axis of `mesh` whose ranks share the work on each sample
+  int keys = kNoAxis;    // axis of `mesh` whose ranks hold the same key and value heads
+  // Names the axis of `mesh` of the first and the last stage, where both hold a tied embedding; none where one rank has
+  // both.
+  int tied = kNoAxis;
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
-  int64_t batch = 1;                         // sequences per optimizer step, over all ranks
-  int64_t micro_batch = 1;                   // sequences per rank and micro-batch, at most; no more than samples_max
-  int64_t samples_min = 1, samples_max = 1;  // of a data rank: floor and ceil of batch / data_ranks(); data/batch.h
-                                             // says which
+  int64_t batch = 1;        // sequences per optimizer step, over all ranks
+  int64_t micro_batch = 1;  // sequences per rank and micro-batch, at most samples_max
+  // A data rank has floor or ceil of batch / data_ranks() samples; data/batch.h says which rank has which.
+  int64_t samples_min = 1, samples_max = 1;
   int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
   int64_t tokens = 0;     // per optimizer step, over all ranks
   PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
 };
 
-// Throws kBadConfig if the mesh does not cover the world. Whether this version can run it, strategies::resolve() asks.
+// Throws kBadConfig if the mesh does not cover the world. strategies::resolve() checks whether this version can run it.
 Layout resolve_mesh(const RunFile& run, int world_size);
 
-// The ZeRO stage that a run file asks for: an axis of its own for shards (mesh.fsdp) means 3 where strategy.zero is 0.
+// Returns the ZeRO stage that a run file asks for; mesh.fsdp > 1 means 3 where strategy.zero is 0.
 int stated_zero_stage(const RunFile& run);
 
-// "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step"
+// Returns "2 ranks = dp 2 | 12 sequences a step = 6 a rank = 3 micro-batches of 2 | 3072 tokens a step".
 std::string summary(const Layout& layout);
 
 }  // namespace herd::spec

@@ -1,4 +1,4 @@
-// Bytes of weights, gradients and optimizer states. psi parameters, N ranks that share them.
+// Counts the bytes of weights, gradients and optimizer states. Symbols: psi parameters, N ranks that share them.
 // Threads: pure.
 #pragma once
 
@@ -21,35 +21,37 @@ inline constexpr StateBytes kBf16Momentum = {2, 2, 8};  // the same with a bf16 
 inline constexpr StateBytes kFp16Master = {2, 2, 12};   // fp32 master weight and moments: 16
 inline constexpr StateBytes kFp16MasterGradient = {2, 2, 16};  // and an fp32 gradient copy: 20
 
-// What a run keeps per parameter: weight and gradient in strategy.precision, the gradient in fp32 where
-// strategy.gradient_precision says so; two fp32 moments of AdamW, one of SGD with momentum, the first in bf16 where
-// optimizer.momentum_precision says so. What makes 16-bit weights exact counts as a state: of fp16 an fp32 master copy,
-// of bf16 the 2 bytes by which an fp32 number is longer; or a master copy too, where states are offloaded and so not
-// beside the weights.
+// Returns the bytes that a run keeps per parameter. Weight and gradient have strategy.precision;
+// strategy.gradient_precision may make the gradient fp32. AdamW keeps two fp32 moments, SGD with momentum one;
+// optimizer.momentum_precision may make the first one bf16.
+// States also hold what makes 16-bit weights exact: an fp32 master copy of fp16, the lower 2 bytes of an fp32 weight
+// for bf16. Offloaded states lie apart from the weights, so they hold a master copy for bf16, too.
 StateBytes state_bytes(const RunFile& run);
 
-// Bytes per rank under ZeRO stage 0..3 over N ranks (weight + gradient = 4, states K = 12 in the paper's units):
+// Returns the bytes per rank under ZeRO stage 0..3 over N ranks (weight + gradient = 4, states K = 12 in the paper's
+// units):
 //   0: (4+K)psi   1: 4psi + K*psi/N   2: 2psi + (2+K)psi/N   3: (4+K)psi/N
-// Check: psi = 7.5e9, N = 64, K = 12 gives 120 / 31.4 / 16.6 / 1.9 GB.   Throws kBadConfig if stage is none of 0..3.
+// Check: psi = 7.5e9, N = 64, K = 12 gives 120 / 31.4 / 16.6 / 1.9 GB.   Throws kBadConfig unless 0 <= stage <= 3.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.
 double zero_state_bytes(double parameters, int ranks, int stage, StateBytes per_parameter = kFp16Master);
 
-// Bytes of a rank's shard of so many, cut over `ranks`: all shards alike, of whole 64-byte lines, so the last ones may
-// hold less of it, or nothing but padding. Together they take at most 64 * ranks - 1 bytes more than the whole.
+// Returns the bytes of a rank's shard of `bytes`, cut over `ranks`. All shards are alike and made of 64-byte lines, so
+// the last ones may hold less of it, or nothing but padding. Together they take at most 64 * ranks - 1 bytes more than
+// the whole.
 int64_t shard_bytes(int64_t bytes, int ranks);
 
-// Elements that a rank sends in a step: 2psi(N-1)/N for stage 0..2 (reduce-scatter and all-gather), 3psi(N-1)/N for
-// stage 3 (weights are gathered for backward once more). Same source, section 7.
+// Returns the elements that a rank sends in a step: 2psi(N-1)/N for stage 0..2 (reduce-scatter and all-gather),
+// 3psi(N-1)/N for stage 3, which gathers weights once more for backward. Source: Rajbhandari et al. 2020, section 7.
 double zero_elements_sent(double parameters, int ranks, int stage);
 
-// The same with shards over `shards` ranks (of a host), copies of which stand on `replicas` of them: the shard's
-// gradient is all-reduced among its copies.   (stage 3 ? 3 : 2) psi(f-1)/f + 2 psi/f (d-1)/d,   f shards, d replicas
+// Returns the elements that a rank sends in a step with f `shards` (ranks of a host) and d `replicas` of each shard:
+// (stage 3 ? 3 : 2) psi(f-1)/f + 2 psi/f (d-1)/d. The gradient of a shard is all-reduced among its replicas.
 // Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2 (hybrid sharding).
 double hybrid_elements_sent(double parameters, int shards, int replicas, int stage);
 
-// Bytes of M 16-bit parameters that cross hosts in a step, in units of M * 2 bytes: ZeRO-3 sends 3M (two gathers, one
-// reduce-scatter); ZeRO++ 0.75M: weights gathered once as int8 (0.5M), a second copy of them inside the host for
-// backward (0), gradients as int4 (0.25M).   Source: Wang et al. 2023, arXiv:2306.10209, table 1.
+// Return the elements of 2 bytes, of M parameters, that cross hosts in a step. ZeRO-3 sends 3M: two gathers,
+// one reduce-scatter. ZeRO++ sends 0.75M: weights once as int8 (0.5M), no second time since each host keeps a copy for
+// backward, and gradients as int4 (0.25M). Source: Wang et al. 2023, arXiv:2306.10209, table 1.
 double zero3_cross_host(double parameters);
 double zero_plus_plus_cross_host(double parameters);
 

@@ -1,5 +1,5 @@
-// Pipelines of p stages and m micro-batches: how long stages stand idle, and what waits in memory.
-// Threads: pure.   All throw kBadConfig unless p, m >= 1, chunks >= 1 and 0 <= stage < p.
+// Computes, for pipelines of p stages and m micro-batches, how long stages stand idle and how many micro-batches they
+// hold. Every function throws kBadConfig unless p, m >= 1, chunks >= 1 and 0 <= stage < p. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -8,10 +8,10 @@
 namespace herd::spec {
 
 enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBubbleV };
-// "gpipe", "1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"; throws kBadConfig
+// Reads "gpipe", "1f1b", "interleaved", "zero_bubble_h1" or "zero_bubble_v"; throws kBadConfig.
 Pipeline parse_pipeline(std::string_view name);
 
-// Share of the step that a stage is idle.
+// Returns the share of the step that a stage is idle, in [0, 1).
 //   gpipe, 1f1b   (p-1) / (m+p-1)
 //   interleaved   (p-1) / (v*m+p-1)    v chunks of layers a stage
 //   zero_bubble_h1   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
@@ -21,7 +21,7 @@ Pipeline parse_pipeline(std::string_view name);
 // of zero_bubble_v, Qi et al. 2024, arXiv:2405.15362, section 3, and what strategies/pipeline_orders.cpp writes.
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
 
-// Micro-batches whose activations a stage holds at its worst.
+// Returns the micro-batches whose activations a stage holds at its worst.
 //   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, ((v-1)p + 2(p-1-stage) + 1) / v)
 //     where p divides m;
 //   zero_bubble_v min(m, p), of both of its stages

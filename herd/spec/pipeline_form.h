@@ -1,4 +1,4 @@
-// Defines how the stages of a run's pipeline lie on its ranks.   Threads: any (an order in a file is read).
+// Defines how the stages of a run's pipeline lie on its ranks. Threads: any; it may read the file of an order.
 #pragma once
 
 #include <string>
@@ -15,16 +15,16 @@ struct PipelineForm {
   bool operator==(const PipelineForm&) const = default;
 };
 
-// Throws kBadConfig where strategy.stages_per_rank is not what strategy.pipeline has, or its file is none.
+// Throws kBadConfig where strategy.stages_per_rank does not fit strategy.pipeline, or its file is no order.
 PipelineForm pipeline_form(const RunFile& run);
 
-// "file:PATH" -> PATH, the order of a file; else empty.
+// Returns PATH where strategy.pipeline is "file:PATH"; else empty.
 std::string order_file_of(const RunFile& run);
 
-// The stage of each block, of a pipeline of `ranks`.   Throws as stage_of_blocks() of stage_cut.h.
+// Returns the stage of each block in a pipeline of `ranks`. Throws as stage_of_blocks() of stage_cut.h.
 std::vector<int> stage_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form);
 
-// Which rank along the pipeline's axis runs each block, of `ranks` there.   Throws as stage_of_blocks().
+// Returns the rank along the pipeline's axis, of `ranks` there, that runs each block. Throws as stage_of_blocks().
 std::vector<int> rank_of_blocks(const ModelTable& model, int ranks, const PipelineForm& form);
 
 }  // namespace herd::spec

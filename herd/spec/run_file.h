@@ -1,5 +1,5 @@
-// The run file: everything that defines a run, in TOML. run_keys.h declares each key once (name, type, range, text);
-// parsing, printing and docs/guide/run_file.md come from that table, the defaults from the initialisers below.
+// Defines the run file, everything that defines a run, in TOML. run_keys.h declares each key once (name, type, range,
+// text); parsing, printing and docs/guide/run_file.md come from that table, and defaults from the initialisers below.
 // Threads: plain data and pure functions.
 #pragma once
 
@@ -13,7 +13,7 @@
 
 namespace herd::spec {
 
-inline constexpr int64_t kAuto = -1;  // of a number that may be left to herd: "auto"
+inline constexpr int64_t kAuto = -1;  // a number that herd chooses: "auto"
 
 struct RunFile {
   struct Model {
@@ -31,7 +31,7 @@ struct RunFile {
     std::string rope_scaling = "none";
     double rope_factor = 1, rope_low_freq_factor = 1, rope_high_freq_factor = 4;
     int64_t rope_original_context = 8192;
-    std::string weights = "none";  // a checkpoint whose weights the run starts from; none = what the seed gives
+    std::string weights = "none";  // a checkpoint whose weights the run starts from; none = weights from the seed
     std::string frozen = "none";   // patterns of parameters that are not trained (frozen.h)
     bool operator==(const Model&) const = default;
   } model;
@@ -42,7 +42,7 @@ struct RunFile {
   struct Train {
     int64_t steps = 200, batch = 12, micro_batch = 2, seed = 1;
     int64_t eval_every = 50, eval_batches = 8;
-    double max_minutes = 0;  // of the job, restarts included; 0 = no limit
+    double max_minutes = 0;  // limit of the job, restarts included; 0 = no limit
     int64_t threads = 0;     // torch threads of a rank; 0 = cores / ranks of the host
     bool operator==(const Train&) const = default;
   } train;
@@ -58,7 +58,7 @@ struct RunFile {
     bool operator==(const Optimizer&) const = default;
   } optimizer;
   struct Mesh {
-    int64_t dp = 0;  // 0 = what is left over of the ranks
+    int64_t dp = 0;  // 0 = the ranks that the other axes leave over
     int64_t fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
     bool operator==(const Mesh&) const = default;
   } mesh;
@@ -68,16 +68,16 @@ struct RunFile {
                 offload = "none", compression = "none";
     bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
     bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
-    bool keep_gathered = true;             // with that, blocks keep the inputs that they gather for backward
-    int64_t prefetch = kAuto;              // passes over blocks that ZeRO-3 gathers weights ahead for
+    bool keep_gathered = true;             // with sequence_parallel: blocks keep gathered inputs for backward
+    int64_t prefetch = kAuto;              // passes over blocks before the use for which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
     int64_t stages_per_rank = kAuto;       // of a pipeline
-    int64_t interleave_micro_batches = 1;  // with mesh.tp: as many take turns; 1 = each by itself
+    int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself
     int64_t bucket = 25 << 20;             // bytes of gradient reduced at a time
     bool operator==(const Strategy&) const = default;
   } strategy;
   struct Memory {
-    int64_t device_budget = 0, host_budget = 0;  // bytes a rank; 0 = no limit
+    int64_t device_budget = 0, host_budget = 0;  // bytes per rank; 0 = no limit
     bool operator==(const Memory&) const = default;
   } memory;
   struct Comm {
@@ -88,7 +88,7 @@ struct RunFile {
   struct Checkpoint {
     int64_t every = 100, keep = 2;
     std::string resume = "auto";
-    std::string used_folder = "refuse";  // by a new run: refuse, set_aside
+    std::string used_folder = "refuse";  // what a new run does with a folder of another: refuse, set_aside
     bool operator==(const Checkpoint&) const = default;
   } checkpoint;
   struct Health {
@@ -105,24 +105,25 @@ struct RunFile {
   bool operator==(const RunFile&) const = default;
 };
 
-// The model of the weights that a run begins with.
+// Holds the model of the weights that a run begins with.
 struct GivenModel {
   RunFile::Model model;
-  std::string source;  // where they are, for messages
+  std::string source;  // place of the weights, for messages
 };
-// Finds it by what a run file states, its rules not checked yet; nothing where the run begins with none.
+// Finds that model from the values that a run file states, before its rules are checked; nothing where a run begins
+// with no weights.
 using FindModel = std::function<std::optional<GivenModel>(const RunFile& stated)>;
 
-// Each override is "section.key=value"; a string's quotes may be left out. What the run file leaves out has the value
-// of the given model where `find_model` finds one and the key says what a model is, else its default. All throw
-// kBadConfig naming key, line (or override), the rule with its values, and for an unknown name the nearest valid one,
-// or as check_same_model(); kStorage if the file can't be read.
+// Read a run file or its text, then each override "section.key=value", where a string needs no quotes. A key that is
+// left out gets its default; keys that say what a model is get the value of the model that `find_model` finds.
+// Throw kBadConfig with key, line (or override), the rule with its values, and for an unknown name the nearest valid
+// one. They throw as check_same_model(), and kStorage if the file can't be read.
 RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides = {},
                        const FindModel& find_model = {});
 RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {},
                        const FindModel& find_model = {});
 
-// Every key with its value, so that parse_run_text(to_toml(run)) == run.
+// Writes every key with its value, so that parse_run_text(to_toml(run)) == run.
 std::string to_toml(const RunFile& run);
 
 }  // namespace herd::spec

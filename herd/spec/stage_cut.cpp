@@ -12,7 +12,7 @@ namespace herd::spec {
 namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
-constexpr double kRounding = 1 + 1e-9;  // sums of the same flops in another order
+constexpr double kRounding = 1 + 1e-9;  // allows for sums of the same flops in another order
 
 class Cuts {
  public:
@@ -41,7 +41,7 @@ class Cuts {
   }
 
  private:
-  using Table = std::vector<std::vector<double>>;  // [stages][blocks]: of the best cut of the first blocks
+  using Table = std::vector<std::vector<double>>;  // [stages][blocks]: value of the best cut of the first blocks
   size_t blocks() const { return sums_.size() - 1; }
   double flops(size_t begin, size_t end) const { return sums_[end] - sums_[begin]; }
   double ends_at(const Table& squares, size_t s, size_t begin, size_t end, double most) const {
@@ -69,7 +69,7 @@ class Cuts {
 };
 
 struct Layers {
-  std::vector<double> flops;     // of each; blocks of one layer follow each other
+  std::vector<double> flops;     // of each layer; blocks of one layer follow each other
   std::vector<size_t> of_block;  // the layer of each block
 };
 
@@ -84,7 +84,7 @@ Layers layers_of(const ModelTable& model) {
   return layers;
 }
 
-// How a cut is judged: flops of the rank that has most, of the stage that has most, and how unlike stages are.
+// Judges a cut: flops of the rank that has most, of the stage that has most, and how unlike stages are.
 using Judgement = std::array<double, 3>;
 Judgement judge(const std::vector<double>& layers, const std::vector<int>& stage_of_layers,
                 const std::vector<int>& rank_of_stages) {
@@ -106,7 +106,7 @@ bool is_better(const Judgement& a, const Judgement& b) {
   return false;
 }
 
-// One layer at a border goes to its neighbour, wherever that gains most, until nothing gains.
+// Moves one layer at a border to its neighbour, where that gains most, until no move gains.
 void move_borders(const std::vector<double>& layers, const std::vector<int>& rank_of_stages, std::vector<int>& stage) {
   Judgement best = judge(layers, stage, rank_of_stages);
   for (size_t moved = layers.size(); moved != 0;) {

@@ -1,5 +1,4 @@
-// Refuses what a run file may ask for and this version does not build: one form, one message.
-// Threads: pure.
+// Refuses what a run file may ask for and this version does not build, with one form of message. Threads: pure.
 #pragma once
 
 #include <optional>
@@ -14,7 +13,7 @@ namespace herd::spec {
 
 struct SupportedValues {
   std::string_view key;          // "strategy.offload"
-  std::vector<KeyValue> values;  // none = any that the key allows
+  std::vector<KeyValue> values;  // values that this version builds; none = any that the key allows
 };
 
 struct Unsupported {
@@ -23,10 +22,10 @@ struct Unsupported {
   std::string message() const { return setting + " is not in this version\n  fix: " + fix; }
 };
 
-// The run's value of a key, where it is none of those; the fix lists them.
+// Returns the run's value of a key unless `supported` lists it; the fix names the listed values.
 std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues& supported);
 
-// Of models and transports. What meshes and strategies there are, strategies/techniques.h knows.
+// Checks models and transports. strategies/techniques.h checks meshes and strategies.
 std::optional<Unsupported> unsupported_parts(const RunFile& run);
 
 // Throws kBadConfig where comm.transport asks for shared memory and the ranks are on several hosts.

@@ -1,13 +1,14 @@
-// A file that appears whole or not at all: written beside its place under a temporary name, made durable, renamed.
+// Makes a file appear whole or not at all: it is written beside its place under a temporary name, made durable, and
+// renamed.
 //
 //   AtomicFile file("runs/x/manifest.json");
 //   file.write(text);
 //   file.commit();
 //
-// Until commit() returns, whatever stood at the path is untouched; afterwards the new bytes are there and durable
-// (file and folder synced). Without commit() the destructor removes the temporary file; after a kill it stays behind as
+// Until commit() returns, the path keeps its old content; afterwards the new bytes are there and durable (file and
+// folder synced). Without commit() the destructor removes the temporary file. After a kill it stays behind as
 // `<name>.tmp.<pid>.<n>`, which no reader opens and remove_stale_temporaries() deletes.
-// A full disk, a quota or a limit throws kStorage with the bytes needed and the bytes free; other refusals throw
+// A full disk, a quota or a limit throws kStorage with the bytes needed and the bytes free. Other refusals throw
 // kStorage with the system's reason. Threads: one at a time.
 #pragma once
 
@@ -31,7 +32,7 @@ class AtomicFile {
   void reserve(int64_t bytes);  // takes the room now, so that a full disk shows before the work is done
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
-  void write_at(int64_t offset, std::span<const std::byte> bytes);  // over bytes already written
+  void write_at(int64_t offset, std::span<const std::byte> bytes);  // overwrites bytes already written
   void commit();
   int64_t size() const { return size_; }  // bytes written
   const std::filesystem::path& path() const { return path_; }

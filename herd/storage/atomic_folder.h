@@ -1,14 +1,15 @@
-// A folder that appears whole or not at all: filled beside its place under a temporary name, made durable, renamed.
+// Makes a folder appear whole or not at all: it is filled beside its place under a temporary name, made durable, and
+// renamed.
 //
 //   AtomicFolder folder("checkpoints/for-8-ranks");
 //   ...write durable files into folder.working_path()...
 //   folder.commit();
 //
-// What stood at the path stays until commit(), which replaces a model's own files (manifest.json, config.json,
-// *.safetensors and their index) and keeps all others that the new folder has no file for: tokenizers, a README.
+// The path keeps its old content until commit(). That replaces a model's own files (manifest.json, config.json,
+// *.safetensors and their index), and keeps all others that the new folder has no file for: tokenizers, a README.
 // Without commit() the destructor removes the temporary folder. After a kill it stays behind as `<name>.tmp.<pid>.<n>`,
-// which the next AtomicFolder of that path deletes. Throws kBadConfig if the path is taken and may not be replaced,
-// kStorage as AtomicFile. Threads: one at a time.
+// which the next AtomicFolder of that path deletes.
+// Throws kBadConfig if the path is taken and may not be replaced, kStorage as AtomicFile. Threads: one at a time.
 #pragma once
 
 #include <filesystem>
@@ -17,7 +18,8 @@
 
 namespace herd {
 
-enum class Replace { kNever, kModels };  // kModels: a checkpoint or a Hugging Face model; an empty folder always
+// kModels replaces a checkpoint or a Hugging Face model; both replace an empty folder
+enum class Replace { kNever, kModels };
 
 class AtomicFolder {
  public:
@@ -28,7 +30,7 @@ class AtomicFolder {
   AtomicFolder& operator=(const AtomicFolder&) = delete;
 
   const std::filesystem::path& working_path() const { return working_; }
-  void commit();  // what it replaces is gone when it returns
+  void commit();  // returns when what it replaces is gone
 
  private:
   FileSystem& files_;
@@ -36,7 +38,7 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Deletes a file, or a folder with all that is in it; what can't be deleted stays.
+// Deletes a file, or a folder with all that is in it; leaves what can't be deleted.
 void remove_tree(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
 
 }  // namespace herd

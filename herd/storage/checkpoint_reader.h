@@ -1,8 +1,7 @@
-// Reads any slice of any tensor of a checkpoint, from whichever shards hold it: this is what makes a checkpoint
-// independent of the layout that wrote it.
-// Opening parses the manifest and checks that every shard is there with its length. A piece is checked against its
-// checksum before its first byte is used. Throws kCorruptFile naming file, byte and rule; kStorage if a file is
-// missing. Threads: one at a time.
+// Reads any slice of any tensor of a checkpoint, from whichever shards hold it. So a checkpoint does not depend on the
+// layout that wrote it. Opening parses the manifest and checks that every shard is there with its length. The reader
+// checks a piece against its checksum before it uses the first byte. Throws kCorruptFile with file, byte and rule;
+// kStorage if a file is missing. Threads: one at a time.
 #pragma once
 
 #include <cstddef>
@@ -24,10 +23,11 @@ class CheckpointReader {
   explicit CheckpointReader(std::filesystem::path folder);
   const Manifest& manifest() const { return manifest_; }
   const std::filesystem::path& folder() const { return folder_; }
-  // The bytes of `slice` of the tensor. REQUIRES out.size() == slice.elements.size() * bytes of an element.
+  // Reads `slice` of the tensor. REQUIRES out.size() == slice.elements.size() * bytes of an element.
   // Throws kBadConfig if there is no such tensor or the slice leaves it.
   void read(const std::string& tensor, const TensorSlice& slice, std::span<std::byte> out);
-  // The checksums of all pieces. `progress`, if any, is called after each with the bytes done and all bytes.
+  // Checks the checksums of all pieces. It calls `progress`, if any, after each piece with the bytes done and all
+  // bytes.
   void verify(const std::function<void(int64_t done, int64_t all)>& progress = {});
 
  private:

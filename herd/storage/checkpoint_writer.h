@@ -1,8 +1,8 @@
-// Writes a checkpoint, tensor-free: each rank its shard, then one rank the manifest.
+// Writes a checkpoint, tensor-free: each rank writes its shard, then one rank the manifest.
 //   1. one rank   folder = new_checkpoint_folder(root, step)
 //   2. each rank  part = write_shard(folder, rank, pieces); the shard is durable when it returns
 //   3. one rank   when all parts are there: commit_checkpoint(folder, parts); then keep_newest(root, keep)
-// A stop at any point leaves earlier checkpoints as they were.
+// A stop at any point leaves earlier checkpoints intact.
 // Throws kStorage (disk full: file, bytes needed, bytes free) and kBadConfig (pieces that don't fit together).
 // Threads: write_shard() of different ranks at once; all else one at a time.
 #pragma once
@@ -19,19 +19,19 @@
 namespace herd {
 
 struct TensorPiece {
-  std::string name;  // global
+  std::string name;  // global name
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // global
-  TensorSlice slice;           // the part that `bytes` are
+  std::vector<int64_t> shape;  // global shape
+  TensorSlice slice;           // the part that `bytes` hold
   std::span<const std::byte> bytes;
 };
 
-// Makes root/step-00000100, or step-00000100-2, -3, .. where a whole checkpoint of that step stands already.
+// Makes root/step-00000100, or step-00000100-2, -3, .. where a whole checkpoint of that step exists already.
 std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, int64_t step,
                                             FileSystem& files = FileSystem::system());
 
-// Writes shard-<rank>.safetensors; returns what the manifest must say of it. Whole tensors keep their name and shape in
-// the file. No pieces = no file.
+// Writes shard-<rank>.safetensors, and returns what the manifest must say of it. Whole tensors keep their name and
+// shape in the file. Without pieces it writes no file.
 Manifest write_shard(const std::filesystem::path& folder, Rank rank, const std::vector<TensorPiece>& pieces,
                      FileSystem& files = FileSystem::system());
 

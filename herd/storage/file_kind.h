@@ -1,6 +1,6 @@
-// Defines what stands at a path, and what a folder holds. Nobody takes what may not be seen for what is not there: only
-// a path where nothing is counts as nothing; whatever else the system refuses (no permission, a disk or a network that
-// fails) throws kStorage with its reason and a fix. Links are followed. Threads: any.
+// Tells what is at a path, and what a folder holds. Only a path where nothing exists counts as nothing. Other refusals
+// of the system (no permission, a disk or a network that fails) throw kStorage with its reason and a fix. Links are
+// followed. Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -12,9 +12,9 @@ enum class FileKind { kNothing, kFile, kFolder, kOther };
 FileKind kind_of(const std::filesystem::path& path);
 bool is_file(const std::filesystem::path& path);
 bool is_folder(const std::filesystem::path& path);
-bool is_taken(const std::filesystem::path& path);  // a link that leads nowhere takes its name, too
+bool is_taken(const std::filesystem::path& path);  // is also true for a link that leads nowhere
 
-// The paths in a folder, in no order; none where nothing is.
+// Returns the paths in a folder, in no order; none where nothing exists.
 std::vector<std::filesystem::path> entries_of(const std::filesystem::path& folder);
 
 }  // namespace herd

@@ -1,4 +1,4 @@
-// The few system calls that change files, behind an interface, so that tests fail or stop any one of them.
+// Puts the few system calls that change files behind an interface, so that tests fail or stop any one of them.
 // Each method returns 0 (or a value >= 0) or -errno, like the kernel; nothing throws.
 // Threads: the system's own implementation from any thread.
 #pragma once
@@ -12,17 +12,18 @@ namespace herd {
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
-  virtual int create(const std::filesystem::path& path);  // a new file for writing; -EEXIST if there is one
+  virtual int create(const std::filesystem::path& path);  // makes a new file for writing; -EEXIST if there is one
   virtual int64_t write_at(int fd, const void* data, size_t bytes, int64_t offset);  // may write less than asked
-  virtual int reserve(int fd, int64_t bytes);  // -EOPNOTSUPP where the file system can't
-  virtual int sync(int fd);                    // data and length are durable
+  virtual int reserve(int fd, int64_t bytes);  // returns -EOPNOTSUPP where the file system can't
+  virtual int sync(int fd);                    // makes data and length durable
   virtual int close(int fd);
   virtual int rename(const std::filesystem::path& from, const std::filesystem::path& to);  // replaces `to`
-  virtual int link(const std::filesystem::path& from, const std::filesystem::path& to);    // another name of a file
-  virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);  // both are there; in one step
-  virtual int remove(const std::filesystem::path& path);                                 // a file or an empty folder
-  virtual int make_folder(const std::filesystem::path& path);                            // 0 if it is there already
-  virtual int sync_folder(const std::filesystem::path& path);                            // names in it are durable
+  virtual int link(const std::filesystem::path& from, const std::filesystem::path& to);    // gives a file another name
+  // Swaps two existing paths in one step.
+  virtual int exchange(const std::filesystem::path& a, const std::filesystem::path& b);
+  virtual int remove(const std::filesystem::path& path);       // removes a file or an empty folder
+  virtual int make_folder(const std::filesystem::path& path);  // returns 0 if it is there already
+  virtual int sync_folder(const std::filesystem::path& path);  // makes the names in it durable
 
   static FileSystem& system();
 };

@@ -1,6 +1,7 @@
 // Defines what a checkpoint holds: manifest.json beside its shards (docs/formats/manifest.md). Tensors are keyed by
-// global name and index range, so no layout is inside: any number of ranks reads what any other number wrote. The
-// manifest is renamed into place last, when every shard is durable; a folder without one is no checkpoint.
+// global name and index range, not by layout, so any number of ranks reads what any other number wrote. The manifest is
+// renamed into place last, when every shard is durable; a folder without one is no checkpoint.
+// Threads: plain data, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -27,25 +28,25 @@ struct CheckpointPiece {
 
 struct CheckpointTensor {
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // global
+  std::vector<int64_t> shape;  // global shape
   std::vector<CheckpointPiece> pieces;
 };
 
 struct Manifest {
   std::string herd_version = {};
   int64_t step = 0;                               // optimizer steps done
-  int64_t samples = 0;                            // global samples consumed: the position in the data
+  int64_t samples = 0;                            // global samples consumed, which is the position in the data
   std::string config = {};                        // the run file, resolved
-  std::map<std::string, std::string> notes = {};  // what else must survive: algorithms, topology, threads
+  std::map<std::string, std::string> notes = {};  // other facts to keep: algorithms, topology, threads
   std::map<std::string, CheckpointTensor> tensors = {};
-  std::map<std::string, int64_t> files = {};  // shard -> bytes
+  std::map<std::string, int64_t> files = {};  // bytes of each shard
 };
 
-std::string format_manifest(const Manifest& manifest);  // a line for each tensor
+std::string format_manifest(const Manifest& manifest);  // writes a line for each tensor
 
-// Throws kCorruptFile naming `file`, byte and rule: not JSON, another format or version, a wrong checksum, a member
-// that is missing or of a wrong kind, a shard name that leaves the folder, a piece outside its tensor or in an unlisted
-// file, elements that are held twice or (unless `partial`) not at all.
+// Throws kCorruptFile with `file`, byte and rule. The text must be JSON of this format and version, with the right
+// checksum and members. Shard names must stay in the folder, and pieces in their tensor and in a listed file. No
+// element may be held twice, nor (unless `partial`) left out.
 Manifest parse_manifest(std::string_view text, const std::string& file, bool partial = false);
 
 // Adds the tensors and files of one rank's part. Throws kBadConfig if two ranks state different dtypes or shapes for

@@ -1,6 +1,6 @@
-// A whole file mapped for reading. Pages come in as they are touched.
-// Throws kStorage if the file can't be opened or mapped. The file must not shrink while it is mapped: herd's own files
-// are replaced by rename, never cut. Threads: reads from any.
+// Maps a whole file for reading; pages come in as they are touched. Throws kStorage if the file can't be opened or
+// mapped. REQUIRES that the file does not shrink while it is mapped: herd replaces its files by rename and never cuts
+// them. Threads: reads from any.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
-// metrics.jsonl: what each optimizer step did, one JSON object a line (docs/formats/metrics.md). The first line names
-// format, version and run. A number that is not finite is null.
-// A line is written with one call, so a killed run loses at most the step it was in; the reader leaves out a last line
-// that is not whole. A resumed run drops the steps after the one it resumes from, so that no step stands twice.
+// Writes and reads metrics.jsonl: what each optimizer step did, one JSON object a line (docs/formats/metrics.md). The
+// first line names format, version and run. A number that is not finite is null. One call writes a line, so a killed
+// run loses at most the step it was in. The reader leaves out a last line that is not whole. A resumed run drops the
+// steps after the one it resumes from, so that no step appears twice.
+// Threads: plain data, pure functions.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct StepMetrics {
   double loss = std::numeric_limits<double>::quiet_NaN();  // mean over all tokens of the step, nats
   double grad_norm = std::numeric_limits<double>::quiet_NaN();
   double lr = 0;
-  int64_t tokens = 0;  // of this step, over all ranks
+  int64_t tokens = 0;  // tokens of this step, over all ranks
   double tokens_per_s = 0;
   double step_ms = 0;
   double comm_wait_ms = 0;  // time in which compute waited for communication
@@ -27,30 +28,30 @@ struct StepMetrics {
   int64_t device_bytes_peak = 0;
   double predicted_step_ms = 0;
   int64_t predicted_device_bytes_peak = 0;
-  std::optional<double> val_loss = {};  // where this step was followed by a validation
+  std::optional<double> val_loss = {};  // set where a validation followed this step
 };
 
-std::string format_metrics(const StepMetrics& metrics);  // one line, without its line feed
+std::string format_metrics(const StepMetrics& metrics);  // returns one line, without its line feed
 
-// Throws kCorruptFile naming `file` and line: another format or version, a line that is no object, a member that is
-// missing or no number, steps that don't ascend. Members that are not known are left out.
+// Throws kCorruptFile with `file` and line for another format or version, or a line that is no object. Throws it, too,
+// for a member that is missing or no number, and steps that don't ascend. It ignores unknown members.
 std::vector<StepMetrics> parse_metrics(std::string_view text, const std::string& file);
 std::vector<StepMetrics> read_metrics(const std::filesystem::path& path);  // throws kStorage if there is no file
 
-// What of a damaged text can be read: whole steps that ascend, whatever the lines between them say.
+// Holds what can be read of a damaged text: whole steps that ascend, whatever the lines between them say.
 struct SalvagedMetrics {
   std::vector<StepMetrics> steps;
-  std::vector<std::string> passed_over;  // what is wrong with each line that is left out, as parse_metrics() throws it
+  std::vector<std::string> passed_over;  // what is wrong with each line left out, as parse_metrics() throws it
 };
 SalvagedMetrics salvage_metrics(std::string_view text, const std::string& file);
 
-// A line that the system refuses to write stays in memory, with a warning, and is tried again with each one after it.
-// Threads: one at a time. Only the constructor and finish() throw: kStorage.
+// Appends steps to a file. A line that the system refuses to write stays in memory, with a warning, and is tried again
+// with each later one. Only the constructor and finish() throw: kStorage. Threads: one at a time.
 class MetricsWriter {
  public:
   // Starts the file anew (resumed_step = 0), or keeps what it holds up to `resumed_step` and goes on after it. A
-  // damaged file stops no run: what can be read is kept, the file as it was stays as <name>.damaged, and a warning says
-  // so. `run` is the id that the first line names.
+  // damaged file stops no run: the writer keeps what can be read, leaves the damaged file as <name>.damaged, and warns.
+  // `run` is the id that the first line names.
   MetricsWriter(std::filesystem::path path, int64_t resumed_step, const std::string& run = "");
   ~MetricsWriter();
   MetricsWriter(const MetricsWriter&) = delete;
@@ -62,7 +63,7 @@ class MetricsWriter {
   int put_pending();  // 0, or errno
 
   std::filesystem::path path_;
-  std::string pending_;  // what the file still has to hold
+  std::string pending_;  // what is not yet in the file
   int fd_ = -1;
 };
 

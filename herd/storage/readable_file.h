@@ -1,6 +1,6 @@
-// A file that is read a piece at a time, each with one call of the system: one that gets shorter meanwhile is found
-// out, where touching a mapping of it would kill the process. Throws kStorage if the system refuses. Threads: reads
-// from any.
+// Reads a file a piece at a time, each with one call of the system. It notices a file that gets shorter meanwhile,
+// where touching a mapping of it would kill the process. Throws kStorage if the system refuses. Threads: reads from
+// any.
 #pragma once
 
 #include <cstddef>
@@ -15,9 +15,9 @@ namespace herd {
 class ReadableFile {
  public:
   explicit ReadableFile(std::filesystem::path path);
-  int64_t size() const { return size_; }  // bytes, when it was opened
+  int64_t size() const { return size_; }  // bytes when it was opened
   const std::filesystem::path& path() const { return path_; }
-  // Fills `out` with the bytes from `offset` on, or with as many as there are now: returns how many.
+  // Fills `out` with the bytes from `offset` on, or with as many as the file has now, and returns how many.
   int64_t read_at(int64_t offset, std::span<std::byte> out) const;
 
  private:

@@ -1,4 +1,4 @@
-// The name of one run, apart from its folder's: a run keeps it through stops and restarts, and its metrics and
+// Names one run, apart from its folder's name. A run keeps its id through stops and restarts, and its metrics and
 // checkpoints carry it. Threads: any.
 #pragma once
 
@@ -6,8 +6,8 @@
 
 namespace herd {
 
-std::string new_run_id();  // 16 hexadecimal digits at random; throws kStorage where the system has none
+std::string new_run_id();  // returns 16 random hexadecimal digits; throws kStorage where the system has none
 
-inline constexpr char kRunNote[] = "run";  // the note of a checkpoint that holds its run's id
+inline constexpr char kRunNote[] = "run";  // name of the note of a checkpoint that holds its run's id
 
 }  // namespace herd

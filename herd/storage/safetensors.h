@@ -1,8 +1,7 @@
-// Files of named tensors in the safetensors format (docs/formats/safetensors.md): 8 bytes of header length, a JSON
-// header, then the tensors' bytes without gaps. Files of herd open in every program that reads the format, and herd
-// reads theirs.
-// The reader trusts nothing: every rule of the format is checked when the file is opened, before any tensor is touched;
-// a broken one throws kCorruptFile naming file, byte and rule. Source: the format's published specification.
+// Reads and writes files of named tensors in the safetensors format (docs/formats/safetensors.md): 8 bytes of header
+// length, a JSON header, then the tensors' bytes without gaps. Every program that reads the format opens herd's files,
+// and herd reads theirs. The reader checks every rule of the format when it opens a file, before any tensor is touched.
+// A broken rule throws kCorruptFile with file, byte and rule. Source: the format's published specification.
 #pragma once
 
 #include <cstdint>
@@ -26,15 +25,16 @@ struct TensorEntry {
   int64_t begin = 0, end = 0;  // bytes [begin, end) after the header; the writer sets them
 };
 
-// Threads: any.
+// Maps a file for reading. Threads: any.
 class SafetensorsFile {
  public:
   explicit SafetensorsFile(std::filesystem::path path);
   const std::vector<TensorEntry>& tensors() const { return tensors_; }  // in the order of their bytes
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  const TensorEntry* find(std::string_view name) const;  // nullptr if there is none
+  const TensorEntry* find(std::string_view name) const;  // returns nullptr if no tensor has the name
   std::span<const std::byte> bytes(const TensorEntry& tensor) const;
-  int64_t offset(const TensorEntry& tensor) const { return data_begin_ + tensor.begin; }  // byte of the file
+  // Returns the byte of the file where it begins.
+  int64_t offset(const TensorEntry& tensor) const { return data_begin_ + tensor.begin; }
   int64_t size() const { return static_cast<int64_t>(file_.bytes().size()); }
   const std::filesystem::path& path() const { return file_.path(); }
 
@@ -46,20 +46,22 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-// Parses a whole file in memory; what the constructor above does, for tests and fuzzing. Returns where the data begins.
+// Parses a whole file in memory as SafetensorsFile does, for tests and fuzzing. Returns where the data begins, in
+// bytes.
 int64_t parse_safetensors(std::span<const std::byte> file, const std::string& name, std::vector<TensorEntry>& tensors,
                           std::map<std::string, std::string>& metadata);
 
-// Streams a file: the tensors are stated first, then their bytes follow in the order of entries(), in any pieces.
-// Wider types come first, so that every tensor is aligned to its element. Atomic as AtomicFile.
-// Throws kBadConfig for two tensors of one name, an unknown type or a shape whose bits are no whole bytes.
+// Streams a file: the caller states the tensors first, then appends their bytes in the order of entries(), in any
+// pieces. Wider types come first, so that every tensor is aligned to its element. The file appears whole or not at all,
+// as by AtomicFile. Throws kBadConfig for two tensors of one name, an unknown type or a shape whose bits are no whole
+// bytes. Threads: one at a time.
 class SafetensorsWriter {
  public:
   SafetensorsWriter(std::filesystem::path path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata = {}, FileSystem& files = FileSystem::system());
   const std::vector<TensorEntry>& entries() const { return tensors_; }
   void append(std::span<const std::byte> bytes);
-  void commit();  // all bytes must have been appended
+  void commit();  // REQUIRES that all bytes were appended
   int64_t size() const { return file_.size(); }
 
  private:

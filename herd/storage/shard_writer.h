@@ -1,4 +1,4 @@
-// Writes one shard of a checkpoint as a stream, so that no more than a buffer of it is in memory.
+// Writes one shard of a checkpoint as a stream, so that memory holds no more than a buffer of it.
 //
 //   ShardWriter shard(folder, rank, pieces);                                        // what it will hold
 //   for (const size_t index : shard.order()) shard.append(bytes of pieces[index]);  // in any portions
@@ -21,19 +21,19 @@
 namespace herd {
 
 struct ShardPiece {
-  std::string name;  // global
+  std::string name;  // global name
   DType dtype = DType::kF32;
-  std::vector<int64_t> shape;  // global
-  TensorSlice slice;           // the part of it
+  std::vector<int64_t> shape;  // global shape
+  TensorSlice slice;           // the part of the tensor that this rank has
   int64_t bytes() const;
 };
 
 class ShardWriter {
  public:
-  // REQUIRES pieces: a file holds something.
+  // REQUIRES pieces, since a file holds something.
   ShardWriter(const std::filesystem::path& folder, Rank rank, std::vector<ShardPiece> pieces,
               FileSystem& files = FileSystem::system());
-  const std::vector<size_t>& order() const { return order_; }  // of the pieces in the file, wider elements first
+  const std::vector<size_t>& order() const { return order_; }  // order of the pieces in the file, wider elements first
   void append(std::span<const std::byte> bytes);
   Manifest commit();
 
@@ -45,7 +45,7 @@ class ShardWriter {
   std::vector<uint32_t> checksums_;
   SafetensorsWriter writer_;
   size_t current_ = 0;    // place in order_ of the piece that the next byte belongs to
-  int64_t appended_ = 0;  // bytes of it
+  int64_t appended_ = 0;  // bytes appended of it
 };
 
 }  // namespace herd

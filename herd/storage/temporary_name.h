@@ -1,5 +1,5 @@
-// Defines what a file or folder is called on the way to its path, `<name>.tmp.<pid>.<n>` beside it, and how what killed
-// processes left under such names is found. No reader opens them. Threads: any.
+// Names a file or folder on the way to its path, `<name>.tmp.<pid>.<n>` beside it, and deletes what killed processes
+// left under such names. No reader opens them. Threads: any.
 #pragma once
 
 #include <filesystem>
@@ -8,16 +8,16 @@
 
 namespace herd {
 
-std::filesystem::path temporary_name(const std::filesystem::path& path);  // another one at each call
+std::filesystem::path temporary_name(const std::filesystem::path& path);  // returns another name at each call
 
-// The folder that a path is in.
+// Returns the folder that a path is in.
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
-// Deletes the files that killed processes left in a folder; temporaries of living processes of this machine stay.
-// Throws kStorage where the system does not let the folder be listed; here and below.
+// Deletes the files that killed processes left in a folder; temporaries of living processes of this machine stay. Both
+// functions throw kStorage where the system does not let the folder be listed.
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files = FileSystem::system());
 
-// Deletes what they left beside one path on the way to it, files and folders.
+// Deletes the files and folders that killed processes left beside one path on the way to it.
 void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
 
 }  // namespace herd

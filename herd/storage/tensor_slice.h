@@ -1,9 +1,9 @@
-// A part of a global tensor, as one rank or one file holds it: a box of indices, flattened row-major, and a range of
-// elements of that flattened box.
+// Describes the part of a global tensor that one rank or one file holds. It is a box of indices, flattened row-major,
+// and a range of elements of that flattened box.
 //   tensor parallel   a box (rows or columns), all of its elements
 //   ZeRO              the whole tensor as box, a range of its elements
 //   both              a box, and a range within it
-// Any two slices of a tensor meet in runs of consecutive elements, so a checkpoint that was written in one layout is
+// Any two slices of a tensor meet in runs of consecutive elements. So a checkpoint that was written in one layout is
 // read in any other. Threads: pure.
 #pragma once
 
@@ -23,23 +23,24 @@ struct IndexRange {
 
 struct TensorSlice {
   std::vector<IndexRange> box;  // one range per dimension of the global tensor; none for a tensor without dimensions
-  IndexRange elements;          // of the flattened box
+  IndexRange elements;          // elements of the flattened box
   bool operator==(const TensorSlice&) const = default;
 };
 
 TensorSlice whole_tensor(const std::vector<int64_t>& shape);
-TensorSlice element_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);  // of the flattened tensor
+// Takes elements of the flattened tensor.
+TensorSlice element_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
 int64_t box_elements(const TensorSlice& slice);
 
-// What is wrong with a slice of a tensor of this shape; empty = nothing.
+// Says what is wrong with a slice of a tensor of this shape; empty = nothing.
 std::string find_fault(const TensorSlice& slice, const std::vector<int64_t>& shape);
 
-// What keeps these slices from holding every element of the tensor exactly once; empty = nothing. Slices share a box or
-// their boxes are disjoint.
+// Says what keeps these slices from holding every element of the tensor exactly once; empty = nothing. REQUIRES that
+// any two slices share a box or have disjoint boxes.
 std::string find_cover_fault(const std::vector<TensorSlice>& slices, const std::vector<int64_t>& shape);
 
-// Calls visit(a, b, count) for every maximal run of elements that both hold: `count` elements from the a-th of the
-// first slice's own elements and from the b-th of the second's.
+// Calls visit(a, b, count) for every maximal run of elements that both hold: `count` elements, from the a-th of the
+// first slice's elements and from the b-th of the second's.
 void for_each_common_run(const TensorSlice& first, const TensorSlice& second,
                          const std::function<void(int64_t a, int64_t b, int64_t count)>& visit);
 

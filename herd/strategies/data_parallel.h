@@ -1,5 +1,5 @@
-// Data parallel over one axis of n ranks: each works on its own samples, gradients are summed over the axis.
-//   Bytes sent per rank 2(n-1)/n * gradient bytes (ring or direct all-reduce).  Extra memory: none.
+// Data parallel over one axis of n ranks: each rank works on its own samples, and gradients are summed over the axis.
+//   Each rank sends 2(n-1)/n * gradient bytes (ring or direct all-reduce), and needs no extra memory.
 //   A group's gradient is complete after the last op of the step that adds to it. Complete groups fill a bucket, in the
 //   order in which they complete; a bucket is reduced, as one op on lane reduce, as soon as it holds `bucket_bytes`,
 //   and what is left after the last backward.

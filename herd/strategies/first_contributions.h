@@ -7,7 +7,7 @@
 
 namespace herd::strategies {
 
-// The first op of a sequence that writes a gradient does not read it, all others add to it.
+// Sets reads so that the first op of a sequence that writes a gradient does not read it, and all others add to it.
 void begin_with_first(std::vector<program::Op>& ops);
 
 }  // namespace herd::strategies

@@ -1,11 +1,10 @@
-// Micro-batches that take turns, so that the collectives inside the layers of one are on their way while another
-// computes.
-//   Of `count` micro-batches each runs until it has issued a collective of activations; then the one that can go on
-//   first runs, as if a block that ranks share took two units, all others nothing, and a collective one. All ranks have
-//   the same sequence. Memory: the activations of `count` micro-batches. With all-reduces two micro-batches hide all
-//   but the first and the last of them. With sequence parallel a gather follows a reduce-scatter with next to nothing
-//   to compute between: two hide half of both, three nearly all.
-// Sources: Narayanan et al. 2021, arXiv:2104.04473, section 3.2 (the collectives); the sequence is of herd's own.
+// Lets micro-batches take turns, so that the collectives inside one's layers run while another computes.
+//   Each of `count` micro-batches runs until it has issued a collective of activations. Then the one that can go on
+//   first runs; that is estimated with two units for a block that ranks share, one for a collective and none for
+//   others. All ranks have the same sequence. Memory holds the activations of `count` micro-batches. With all-reduces,
+//   two micro-batches hide all collectives but the first and the last. With sequence parallel a gather follows a
+//   reduce-scatter with next to nothing to compute between: two hide half of both, three nearly all.
+// Source: Narayanan et al. 2021, arXiv:2104.04473, section 3.2, for the collectives; herd's own for the sequence.
 // Threads: pure.
 #pragma once
 

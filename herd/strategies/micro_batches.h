@@ -1,6 +1,7 @@
-// Gradient accumulation: the work of a step in `count` micro-batches, one after the other; gradients add up.
-//   Activations of one micro-batch at a time; weights, gradients and states as before.
-//   Order: micro-batch 0 from load to its last backward, then 1, .. so sums run in the order of micro-batches.
+// Gradient accumulation: a step runs its work in `count` micro-batches, one after the other, and gradients add up.
+// Memory holds activations of one micro-batch at a time; weights, gradients and states stay as they are. Micro-batch 0
+// runs from load to its last backward, then 1, .., so sums run in the order of micro-batches.
+// Threads: pure.
 #pragma once
 
 #include "herd/strategies/technique.h"

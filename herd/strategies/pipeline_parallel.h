@@ -1,14 +1,13 @@
 // Pipeline parallel over one axis: each rank runs the blocks of its stages, for all micro-batches.
-//   Bytes per rank: those of its own blocks; activations of the micro-batches that wait for their backward.
-//   Sent: the input of the next stage's first block for each micro-batch, and its gradient back; nothing where both
-//   stages are of one rank.
-//   A rank keeps the ops and the values of its blocks, in the sequence that the order gives it. Messages lie in one
-//   order on all ranks, that in which they are made (spec/pipeline_order.h, times_of()): a send stands after the pass
-//   that makes it, a receive before the pass that needs it, or before one that needs a later message. So the ends of
-//   each message meet, however few of them wait. How far receives run ahead is decided by the number of buffers
-//   (slots.h). The loss block's single op belongs to the backward pass of the last stage.
-//   A parameter group that blocks of several ranks read (a tied embedding) is held by each of them, with the
-//   contributions of its own blocks alone: shared_groups.h sums them.
+//   A rank holds the bytes of its own blocks, and activations of the micro-batches that wait for their backward.
+//   It sends the input of the next stage's first block for each micro-batch, and its gradient back; nothing where one
+//   rank has both stages.
+//   A rank keeps the ops and the values of its blocks, in the sequence of the order. Messages have the same order on
+//   all ranks, by the time at which they are made (spec/pipeline_order.h, times_of()). A send stands after the pass
+//   that makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So the
+//   ends of each message meet with any number of buffers; that number decides how far receives run ahead (slots.h). The
+//   loss block's single op belongs to the backward pass of the last stage. Each rank whose blocks read a parameter
+//   group (a tied embedding) holds it, with the contributions of its own blocks alone: shared_groups.h sums them.
 // Sources: those of pipeline_orders.h.
 #pragma once
 
@@ -22,8 +21,8 @@ namespace herd::strategies {
 
 class PipelineParallel final : public Strategy {
  public:
-  // REQUIRES all micro-batches of a step that has the whole model. `stage_of_blocks`: spec/stage_cut.h, of the order's
-  // stages. Throws what times_of() throws. `name`: of the order.
+  // REQUIRES all micro-batches of a step that has the whole model. `stage_of_blocks` is of spec/stage_cut.h, with the
+  // order's stages; `name` names the order. Throws what times_of() throws.
   PipelineParallel(int axis, std::vector<int> stage_of_blocks, spec::PipelineOrder order, std::string name);
   std::string name() const override { return "pipeline, " + name_; }
   program::Program rewrite(program::Program step) const override;

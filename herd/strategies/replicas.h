@@ -1,6 +1,6 @@
-// Hybrid sharding, after ZeRO over another axis: d copies of the shards, each with samples of its own.
-//   A shard's gradient is summed over its copies once a step, after the last reduce-scatter that adds to it; so between
-//   hosts, where copies stand, psi/f elements of f shards are reduced, 2(d-1)/d * psi/f sent.
+// Hybrid sharding, after ZeRO over another axis: d copies of the shards, each with samples of its own. A shard's
+// gradient is summed over its copies once a step, after the last reduce-scatter that adds to it. With f shards of psi
+// parameters, each rank sends 2(d-1)/d * psi/f elements to the copies, which are on other hosts.
 // Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace herd::strategies {
 
 class Replicas final : public Strategy {
  public:
-  explicit Replicas(int axis) : axis_(axis) {}  // of the copies
+  explicit Replicas(int axis) : axis_(axis) {}  // `axis` joins the copies
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -18,7 +18,7 @@ class Replicas final : public Strategy {
   int axis_;
 };
 
-// Whether ranks hold copies of shards: gradients are summed over the shards first, then over the copies.
+// Tells whether ranks hold copies of shards, so that gradients are summed over the shards first, then over the copies.
 bool has_replicas(const spec::RunFile& run, const spec::Layout& layout);
 
 Technique replicas_row();

@@ -1,8 +1,8 @@
-// Backward in two halves: the gradient of a block's input at once, those of its weights when there is time. Between
-// them lies what the second half is made of (pending<b>.m): inputs and output gradients of the block's matrices.
-//   Time as before; memory pending<b>.m from the one to the other: of the loss, the gradients of all its logits, which
-//   otherwise are in no memory after their chunk. A block that has no matrices, or gives no gradient of its input,
-//   stays as it is.
+// Splits backward into two halves: the first makes the gradient of a block's input, the second, later, those of its
+// weights. Between them lies what the second half needs (pending<b>.m): inputs and output gradients of the block's
+// matrices. Time does not change. Memory holds pending<b>.m from the first half to the second. For the loss that is the
+// gradients of all its logits, of which otherwise one chunk is in memory. A block that has no matrices, or gives no
+// gradient of its input, does not change.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2.
 #pragma once
 
@@ -19,7 +19,8 @@ class SplitBackward final : public Strategy {
   program::Program rewrite(program::Program step) const override;
 
  private:
-  std::vector<int64_t> pending_bytes_, scratch_bytes_, late_scratch_bytes_;  // by block; 0 pending = stays as it is
+  // These are by block; 0 pending means that the block does not change.
+  std::vector<int64_t> pending_bytes_, scratch_bytes_, late_scratch_bytes_;
 };
 
 Technique split_backward_row();

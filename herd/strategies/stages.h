@@ -10,7 +10,7 @@ namespace herd::strategies {
 
 struct Stages {
   std::vector<int> of_blocks;          // the rank of each block
-  std::vector<std::set<int>> counted;  // by rank: its parameter groups, but for those that one before it holds, too
+  std::vector<std::set<int>> counted;  // parameter groups of each rank, without those that an earlier rank holds, too
   std::vector<int> shared;             // groups that several ranks hold, ascending
 };
 

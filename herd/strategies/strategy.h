@@ -1,5 +1,5 @@
-// A strategy: one technique, as a pure rewrite of a training step. The order of strategies is one table
-// (strategy_table.h). Threads: pure.
+// A strategy is one technique, as a pure rewrite of a training step. One table has the order of strategies
+// (techniques.h). Threads: pure.
 #pragma once
 
 #include <string>
@@ -11,8 +11,8 @@ namespace herd::strategies {
 class Strategy {
  public:
   virtual ~Strategy() = default;
-  virtual std::string name() const = 0;  // with its settings: "data_parallel on dp, buckets of 25 MiB"
-  // Same input, same text. Neither adds nor expects releases and slots: they come last.
+  virtual std::string name() const = 0;  // returns the name with its settings: "data_parallel on dp, buckets of 25 MiB"
+  // Returns the same text for the same input. It neither adds nor expects releases and slots: they come last.
   virtual program::Program rewrite(program::Program step) const = 0;
 };
 

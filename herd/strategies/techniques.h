@@ -1,6 +1,5 @@
-// The table of strategies: the rows of all techniques, in the order in which they rewrite a step. What a version
-// supports follows from it.
-// Threads: any may read; rows are added while nobody does.
+// Defines the table of strategies: the rows of all techniques, in the order in which they rewrite a step. What a
+// version supports follows from it. Threads: any may read; nobody may read while a row is added.
 #pragma once
 
 #include <optional>
@@ -14,8 +13,8 @@ namespace herd::strategies {
 
 const std::vector<Technique>& techniques();
 
-// A row of one's own, right after the row named `after`, as long as this lives. Throws kBadConfig where there is no
-// such row, or there is one of its name.
+// Adds a row right after the row named `after`, as long as this object lives. Throws kBadConfig where no row has that
+// name, or one has the new row's name.
 class AddedTechnique {
  public:
   AddedTechnique(Technique row, std::string_view after);
@@ -27,13 +26,14 @@ class AddedTechnique {
   std::string_view name_;
 };
 
-// The first setting of [mesh] or [strategy] that no row supports: a program of this run can't be built.
+// Returns the first setting of [mesh] or [strategy] that no row supports, for which no program can be built.
 std::optional<spec::Unsupported> without_technique(const spec::RunFile& run);
 
-// "mesh.cp = 2 is not in this version", and on a second line the fix; empty where herd train takes the run.
+// Returns "mesh.cp = 2 is not in this version" with a fix on a second line; empty where herd train takes the run.
 std::string not_supported(const spec::RunFile& run);
 
-// The layout of a run that this version can train. Throws kBadConfig with not_supported(), and as spec::resolve_mesh().
+// Returns the layout of a run that this version can train. Throws kBadConfig with not_supported(), and as
+// spec::resolve_mesh().
 spec::Layout resolve(const spec::RunFile& run, int world_size);
 
 }  // namespace herd::strategies

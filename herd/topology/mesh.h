@@ -1,8 +1,8 @@
-// The ranks of a job as a grid, and the axes along which they work together: one table that groups of ranks, gradient
-// sums, shards, checkpoints, prices and proofs read.
-//   An axis is a list of (stride, size) over rank numbers, so that a product of axes (replicas x shards) is an axis
-//   like any other, and may name the members that take part (the first and the last pipeline stage share an embedding).
-//   Ranks that differ along an axis alone, and are members of it, are one group of that axis.
+// Defines the ranks of a job as a grid, and the axes along which they work together. Groups of ranks, gradient sums,
+// shards, checkpoints, prices and proofs all follow from this table.
+//   An axis is a list of (stride, size) over rank numbers, so a product of axes (replicas x shards) is an axis, too. It
+//   may name the members that take part (the first and the last pipeline stage share an embedding). Ranks that differ
+//   along one axis alone, and are members of it, are one group of that axis.
 // Threads: plain data, pure functions.
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace herd {
 
-// Rank numbers r, r + stride, .., `size` of them.
+// A factor has `size` ranks r, r + stride, r + 2 stride, ..
 struct Factor {
   int stride = 1;
   int size = 1;
@@ -23,31 +23,31 @@ struct Axis {
   std::string name;               // "dp", "dp*fsdp"
   std::vector<Factor> factors;    // outermost first; a place on the axis counts the last factor fastest
   std::vector<int> members = {};  // places that take part, ascending; empty = all of them
-  int places() const;             // product of the factors' sizes
-  int size() const;               // ranks of a group: the members, else all places
+  int places() const;             // returns the product of the factors' sizes
+  int size() const;               // returns the ranks of a group: the members, else all places
   bool operator==(const Axis&) const = default;
 };
 
-inline constexpr int kNoAxis = -1;  // an axis of one rank: it is in no table
+inline constexpr int kNoAxis = -1;  // names an axis of one rank, which is in no table
 
 struct Mesh {
   int world_size = 1;
   std::vector<Axis> axes = {};  // of two places or more; an axis is named by its index here, or kNoAxis
   bool operator==(const Mesh&) const = default;
 
-  int find(std::string_view name) const;  // kNoAxis if there is none of that name
-  int size(int axis) const;               // ranks of a group; 1 for kNoAxis
-  // The rank's index in its group along the axis; -1 if it is no member. 0 for kNoAxis.
+  int find(std::string_view name) const;  // returns kNoAxis if no axis has that name
+  int size(int axis) const;               // returns the ranks of a group; 1 for kNoAxis
+  // Returns the rank's index in its group along the axis; -1 if it is no member, 0 for kNoAxis.
   int index(int axis, int rank) const;
-  // The rank at this index of the group that `rank` is in, or would be in if it were a member.
+  // Returns the rank at this index of the group that `rank` is in, or would be in if it were a member.
   int peer(int axis, int rank, int index) const;
-  std::vector<int> ranks(int axis, int rank) const;  // of that group, by index
+  std::vector<int> ranks(int axis, int rank) const;  // returns the ranks of that group, by index
 };
 
-// The axis whose groups join those of both: `outer` counts slower. Their factors must not overlap.
+// Returns the axis whose groups join those of both; `outer` counts slower. REQUIRES factors that do not overlap.
 Axis product(const Axis& outer, const Axis& inner);
 
-// The axis restricted to these of its places, ascending.
+// Returns the axis restricted to these of its places, ascending.
 Axis restricted(const Axis& axis, std::vector<int> members);
 
 }  // namespace herd

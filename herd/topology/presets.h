@@ -1,4 +1,4 @@
-// Common topologies by a few numbers. Threads: pure.
+// Makes common topologies from a few numbers. Threads: pure.
 #pragma once
 
 #include <optional>
@@ -9,40 +9,41 @@
 
 namespace herd {
 
-// Ranks that share one host of so many cores, and wait for turns where they outnumber them. Else Host's defaults.
+// Returns ranks that share one host of `cores`, and take turns where they outnumber them. Other values are Host's
+// defaults.
 Topology one_host(int ranks, int cores);
 
-// Equal hosts below leaf switches; `oversubscription` o >= 1: the spine carries 1/o of what all uplinks together can.
+// Returns equal hosts below leaf switches. `oversubscription` o >= 1: the spine carries 1/o of what all uplinks can.
 Topology spine_leaf(int num_hosts, const Host& host, double oversubscription = 1);
 
-// Hosts below leaf switches (racks) of `hosts_per_rack`, these below a spine: the way up from a rack carries what its
-// hosts can, divided by oversubscription, and adds `rack_latency_us`.
+// Returns racks of `hosts_per_rack` hosts below a spine. The way up from a rack carries what its hosts can, divided by
+// oversubscription, and adds `rack_latency_us`.
 Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription = 1,
                double rack_latency_us = 2);
 
-// One rank per host on a grid, the fastest axis first, every link as fast as host.uplink. torus({4, 4}) is a 2D torus,
-// torus({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a line.
+// Returns one rank per host on a grid, the fastest axis first, with every link as fast as host.uplink. torus({4, 4}) is
+// a 2D torus, torus({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a line.
 Topology torus(const std::vector<int>& axes, const Host& host);
 Topology mesh(const std::vector<int>& axes, const Host& host);
 
-// A preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4", "mesh:4x4" (hosts of one rank),
-// "hosts:4x8" (4 hosts of 8 ranks), "racks:2x4x8" (2 racks of 4 hosts of 8 ranks); each host with Host's defaults and a
-// core for every rank. Nothing where no preset is called so; throws kBadConfig for numbers that make no sense.
+// Returns a preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4", "mesh:4x4" (hosts of one
+// rank), "hosts:4x8" (4 hosts of 8 ranks), "racks:2x4x8" (2 racks of 4 hosts of 8 ranks). Each host has Host's defaults
+// and a core for every rank. Returns nothing for an unknown name; throws kBadConfig for numbers that are out of range.
 std::optional<Topology> preset(std::string_view name);
 
-// The same with rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
+// Puts rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
 Topology placed_cyclically(Topology topology);
 
-// What a group of these ranks sees, numbered from 0 in this order: their hosts, in the order of first ranks. REQUIRES
-// one rank at least.
+// Returns the part that a group of these ranks sees, numbered from 0 in this order, on their hosts in the order of
+// first ranks. REQUIRES at least one rank.
 //   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each
 //   a grid  stays where the hosts are a box of it, in its order: of a torus a torus where each axis is whole or gone,
-//           else a mesh, as of a mesh
+//           else a mesh; of a mesh a mesh
 // Otherwise hosts are joined by their uplinks, and by the spine unless one switch has them all.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 
-// Ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part of a
-// torus, of a mesh or of tiers.
+// Returns ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part
+// of a torus, of a mesh or of tiers.
 Topology first_ranks(const Topology& topology, int count);
 
 }  // namespace herd

@@ -1,4 +1,4 @@
-// Topologies as text; grammar in docs/formats/topology.md. parse_topology(to_text(t)) == t.
+// Writes and reads topologies as text; grammar in docs/formats/topology.md. parse_topology(to_text(t)) == t.
 //
 //   herd-topology 1
 //   name two hosts, 10 Gbit/s
@@ -15,7 +15,7 @@
 namespace herd {
 
 std::string to_text(const Topology& topology);
-// Throws kCorruptFile naming the line and the rule. Keys of a hosts line that are left out have Host's defaults.
+// Throws kCorruptFile with the line and the rule. Keys that a hosts line leaves out have Host's defaults.
 Topology parse_topology(std::string_view text);
 
 }  // namespace herd

@@ -1,5 +1,5 @@
-// The micro-batches of one rank and step, as tensors.      B = micro_batch rows, T = context columns
-// Which samples they hold is data/batch.h's rule: a pure function of seed, sample count and rank.
+// Reads the micro-batches of one rank and step, as tensors. B = micro_batch rows, T = context columns. data/batch.h
+// says which samples they hold: a pure function of seed, sample count and rank.
 // Threads: one at a time.
 #pragma once
 
@@ -13,12 +13,12 @@
 
 namespace herd::train {
 
-// What the program's rank works on of the batch of `batch` samples that begins with global sample `first`: as many
-// micro-batches as the program has, of `micro_batch` rows, the last ones of them without samples where it has fewer.
+// Returns the program's part of a batch of `batch` samples that begins with global sample `first`. It has as many
+// micro-batches as the program, of `micro_batch` rows; the last ones have no samples where the rank has fewer.
 std::vector<runtime::Batch> read_batches(const SampleSource& source, int64_t first, int64_t batch, int64_t micro_batch,
                                          const program::Program& step);
 
-// Tokens of such a batch that count in the loss, over all ranks: every target of every sample.
+// Counts the tokens of such a batch that count in the loss, over all ranks: every target of every sample.
 int64_t counted_tokens(const SampleSource& source, int64_t batch);
 
 }  // namespace herd::train

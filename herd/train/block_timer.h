@@ -1,5 +1,5 @@
-// The passes over blocks that a step is made of, timed before there is one: a part of its program
-// (program/excerpts.h), run on made-up tokens and activations, in the memory of the step.
+// Times the passes over blocks before the first step. It runs a part of the step's program (program/excerpts.h), on
+// made-up tokens and activations, in the memory of the step.
 #pragma once
 
 #include <map>
@@ -15,26 +15,26 @@
 
 namespace herd::train {
 
-// Of its layers a rank runs the first and the last one of the model, and two between them, which stand for all of
-// those. Weights stay, gradients are void afterwards. What runs passes or asks for figures is collective, and gives the
-// same on all ranks. Borrows chain, parameters, groups and communicator.   Threads: one, beside torch's.
+// A rank runs its first and its last layer, and two between them, which stand for the others. Weights stay, gradients
+// are void afterwards. run(), figures() and slowest() are collective, and return the same on all ranks. It borrows
+// chain, parameters, groups and communicator.   Threads: one, beside torch's.
 class BlockTimer {
  public:
-  using Op = std::pair<program::OpKind, int>;  // and its block
+  using Op = std::pair<program::OpKind, int>;  // kind and block
 
   BlockTimer(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step,
              const runtime::Chain& chain, runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
              Communicator& comm);
 
-  void run();     // ranks begin together
-  void forget();  // all passes so far: they woke pages, libraries and thread pools
+  void run();     // all ranks begin at the same time
+  void forget();  // drops all passes so far, which include the first use of pages, libraries and thread pools
 
-  // Microseconds of forward, loss and backward of every block of the model, for one micro-batch: means over the ranks
-  // that ran them, and of blocks that nobody ran by their share of the arithmetic.
+  // Returns the microseconds of forward, loss and backward of every block of the model, for one micro-batch: means over
+  // the ranks that ran them. A block that nobody ran has its share of the arithmetic.
   std::map<Op, double> figures();
 
-  // How much longer a pass takes on the slowest rank than these figures say: who that is changes, but ranks that meet
-  // wait for it. 1 with one rank.
+  // Returns how many times longer a pass takes on the slowest rank than these figures say; 1 with one rank. The slowest
+  // rank changes, but ranks that meet wait for it.
   double slowest(const std::map<Op, double>& figures);
 
  private:
@@ -49,7 +49,7 @@ class BlockTimer {
   runtime::ModelBindings bindings_;
   runtime::Executor executor_;
   std::map<Op, std::vector<double>> times_;  // microseconds of each pass
-  std::vector<double> totals_;               // and their sums
+  std::vector<double> totals_;               // microseconds of all passes of each run
 };
 
 }  // namespace herd::train

@@ -1,5 +1,5 @@
-// Defines what this machine does with this model, measured in a few seconds before the first step, for predictions of a
-// step.
+// Measures what this machine does with this model, in a few seconds before the first step, for predictions of a step.
+// Threads: one, beside torch's.
 #pragma once
 
 #include "herd/comm/communicator.h"
@@ -12,12 +12,11 @@
 
 namespace herd::train {
 
-// Rounds of what a step consists of: a pass over the blocks, the update, the norm and one bucket's reduction, on all
-// ranks at once, so that what ranks take from each other (memory bandwidth, cores) is in the figures. Every rank gets
-// the same, so that all predict the same: means over ranks, passes over blocks as long as the slowest rank's, since
-// ranks that meet in a step wait for it. `ranks_here`: of this rank's host. Weights stay; gradients are void afterwards
-// and states are zero, as before the first step. Collective. Takes no more memory than a step does. Uses torch's
-// threads.
+// Runs rounds of the parts of a step: a pass over the blocks, the update, the norm and one bucket's reduction. All
+// ranks run them at once, so the figures contain what ranks take from each other (memory bandwidth, cores). Every rank
+// gets the same figures. They are means over ranks, and for passes over blocks the slowest rank's, since ranks that
+// meet in a step wait for it. `ranks_here` are the ranks of this rank's host. Weights stay; gradients are void
+// afterwards, and states are zero, as before the first step. Takes no more memory than a step does. Collective.
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockTimer& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,
                                Communicator& comm, int ranks_here);

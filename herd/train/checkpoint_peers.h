@@ -1,5 +1,5 @@
-// Defines how the ranks of a job meet to write one checkpoint: over a group of their own, so that the thread that
-// writes behind never gets between the operations of training.
+// Lets the ranks of a job meet to write one checkpoint, over a group of their own. So the writing thread never disturbs
+// the order of training's operations. Threads: one at a time.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace herd::train {
 
-// Splits `comm`: collective. A call waits up to `timeout` for the slowest rank's disk.
+// Splits `comm`, so it is collective. A call waits up to `timeout` for the slowest rank's disk.
 std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chrono::milliseconds timeout);
 
 }  // namespace herd::train

@@ -1,4 +1,4 @@
-// The samples that a run file asks for.
+// Opens the samples that a run file names. Threads: one at a time.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace herd::train {
 
-// Throws kBadConfig if the data is missing, or holds ids that the model's vocabulary doesn't.
+// Throws kBadConfig if the data is missing, or holds ids outside the model's vocabulary.
 std::unique_ptr<SampleSource> open_samples(const spec::RunFile& run, Split split);
 
 }  // namespace herd::train

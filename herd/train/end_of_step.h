@@ -1,4 +1,4 @@
-// Defines what the ranks tell each other when a step is done.
+// Defines what the ranks tell each other when a step is done. Threads: as Communicator.
 #pragma once
 
 #include <cstdint>
@@ -7,15 +7,16 @@
 
 namespace herd::train {
 
+// Each rank passes its own values, and gets those of all ranks.
 struct EndOfStep {
-  double loss_sum = 0;   // nats, over the tokens that count; in: of this rank, out: of all
-  int64_t tokens = 0;    // that count
-  bool stop = false;     // in: this rank was asked to stop, out: any was
-  bool unsaved = false;  // in: this rank's part of a checkpoint has failed, out: any has
-  double waited_ms = 0;  // out: for the slowest rank, and for the message
+  double loss_sum = 0;   // nats, over the tokens that count
+  int64_t tokens = 0;    // tokens that count
+  bool stop = false;     // a rank was asked to stop
+  bool unsaved = false;  // a rank's part of a checkpoint has failed
+  double waited_ms = 0;  // output: wait for the slowest rank, and for the message
 };
 
-// Collective: the same call on every rank, the same answer on every rank, waited_ms excepted.
+// Collective. Every rank gets the same, except for waited_ms.
 EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm);
 
 }  // namespace herd::train

@@ -1,5 +1,5 @@
-// Loss over validation samples: (sum, count) over all ranks, divided once. Ranks without samples take part with
-// weight 0.
+// Computes the loss over validation samples: (sum, count) over all ranks, divided once. Ranks without samples take part
+// with weight 0. Threads: one at a time.
 #pragma once
 
 #include <functional>
@@ -13,23 +13,24 @@
 namespace herd::train {
 
 struct EvaluateOptions {
-  int64_t batches = 8;      // of `batch` samples over all ranks: samples [0, batches * batch), or one epoch if shorter
-  int64_t batch = 1;        // that of a step, which the program's micro-batches hold
+  // Counts batches of `batch` samples over all ranks: samples [0, batches * batch), or one epoch if shorter.
+  int64_t batches = 8;
+  int64_t batch = 1;        // samples of a step, which the program's micro-batches hold
   int64_t micro_batch = 1;  // rows of one forward
-  // Asked on every rank after each batch: where any says yes, the evaluation ends there on all. Empty = runs to its
-  // end.
+  // Every rank asks this after each batch; where any rank answers true, the evaluation ends there on all. Empty =
+  // never.
   std::function<bool()> stop_requested = {};
 };
 
 // Runs the losses of a step's program (program/excerpts.h) between two steps, on the memory of the step.
 class Evaluation {
  public:
-  // Borrows all but the program. `width`: ModelBindings::Options.
+  // Borrows all but the program. `width` is as in ModelBindings::Options.
   Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
              const runtime::AxisGroups& groups, int64_t width);
 
-  // Mean loss of a token, in nats; nothing where it was stopped. Collective: the same call on every rank, the same
-  // answer on every rank. REQUIRES no step in flight.
+  // Returns the mean loss of a token, in nats; nothing where it was stopped. Collective: every rank makes the same call
+  // and gets the same result. REQUIRES no step in flight.
   std::optional<double> run(const SampleSource& source, Communicator& comm, const EvaluateOptions& options);
 
  private:

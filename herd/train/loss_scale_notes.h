@@ -1,4 +1,4 @@
-// Defines how a checkpoint's notes state the loss scale of an fp16 run. Threads: any.
+// Writes and reads the loss scale of an fp16 run in a checkpoint's notes. Threads: any.
 #pragma once
 
 #include <map>
@@ -12,8 +12,8 @@ using Notes = std::map<std::string, std::string>;
 
 void note_loss_scale(const optim::LossScale& scale, Notes& notes);
 
-// What `notes` state; a fresh one where they say nothing: the run was of another precision. Throws kCorruptFile, naming
-// the checkpoint, for what is no number of that kind.
+// Returns the scale that `notes` state; a fresh one where they have none, since the run had another precision. Throws
+// kCorruptFile with the checkpoint for a note that is no such number.
 optim::LossScale loss_scale_of(const Notes& notes, const std::string& checkpoint);
 
 }  // namespace herd::train

@@ -1,4 +1,4 @@
-// Defines what ranks measured apart, made one figure.
+// Averages figures that ranks measured apart.
 #pragma once
 
 #include <vector>
@@ -7,7 +7,7 @@
 
 namespace herd::train {
 
-// The mean of every rank's figure, the same bits on all. Collective.
+// Returns the mean of every rank's figure, the same bits on all. Collective.
 inline double mean_over_ranks(double figure, Communicator& comm) {
   std::vector<double> sum = {figure};
   comm.all_reduce(sum, {.name = "calibration"});

@@ -1,6 +1,6 @@
-// Defines what device memory a rank really held while each op of a step ran, by use: the allocator's counts, read
-// before and after every op of the compute lane. Beside the predicted one (program/memory_use.h) they name the op that
-// needs more than was thought. Threads: one at a time: the thread that runs the executor.
+// Measures the device memory that a rank held while each op of a step ran, by use. It reads the allocator's counts
+// before and after every op of the compute lane. Beside the prediction (program/memory_use.h) they name the op that
+// needs more than predicted. Threads: the thread that runs the executor.
 #pragma once
 
 #include <cstdint>
@@ -14,14 +14,14 @@ namespace herd::train {
 
 class MeasuredMemory {
  public:
-  // The same bindings, of which those of the compute lane are watched while a step is recorded. It borrows this.
+  // Returns the same bindings; while a step is recorded, it watches those of the compute lane. They borrow this object.
   runtime::BindingTable watch(runtime::BindingTable table);
 
   // Records the steps from here on, or none. Recording begins the allocator's peak anew at each op.
   void record(bool on);
-  // Of the recorded ops since the last call; 0 where there were none.
+  // Returns the peak bytes of ops recorded since the last call; 0 where there were none.
   int64_t take_peak();
-  // The last recorded step, with the executor's times. Call its drain() first.
+  // Returns the last recorded step, with the executor's times. REQUIRES that executor.drain() was called.
   std::vector<program::OpMemory> step(const runtime::Executor& executor) const;
 
  private:

@@ -1,4 +1,5 @@
-// The tensors of a run as checkpoints name them: parameter "w", and per optimizer state "w.<state>".
+// Names the tensors of a run as checkpoints do: parameter "w", and per optimizer state "w.<state>". Threads: one at a
+// time.
 #pragma once
 
 #include <set>
@@ -12,18 +13,18 @@
 
 namespace herd::train {
 
-// What this rank updates, as views of the flat memory, in the order of groups and parameters: all ranks of the shard
-// axis together have every element once. Of a whole group, whole tensors; of one that is cut, this rank's elements of
-// each parameter, without those of which it has none. Weights are the fp32 ones, which a checkpoint of any precision
-// holds; frozen ones, which have no states, those that the run computes with.
+// Returns what this rank updates, as views of the flat memory, in the order of groups and parameters. All ranks of the
+// shard axis together have every element once. A whole group gives whole tensors; a cut one gives this rank's elements
+// of each parameter, if it has any. Weights are the fp32 ones, which a checkpoint of any precision holds. Frozen
+// weights, which have no states, are those that the run computes with.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
-// Of them what this rank saves: all ranks together have every element once.
+// Returns those of own_tensors() that this rank saves: all ranks together have every element once.
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
-// The weights among own_tensors().
+// Returns the weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
-// The weights of a model outside a run, in memory of their own that this attaches.
+// Returns the weights of a model outside a run, in memory that this attaches to it.
 std::vector<NamedTensor> whole_weights(const models::Model& model);
-// Names of all tensors of the run, also of those that this rank has nothing of.
+// Names all tensors of the run, also those of which this rank has nothing.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 
 }  // namespace herd::train

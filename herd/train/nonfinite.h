@@ -1,5 +1,6 @@
-// Finds where a NaN or an infinity came from, after a step met one: all ranks run the step's program again, on the same
-// weights and samples (random numbers are keyed, so it repeats), looking at every output and gradient.
+// Finds where a NaN or an infinity came from, after a step met one. All ranks run the step's program again, on the same
+// weights and samples, and look at every output and gradient. Random numbers are keyed, so the step repeats. Threads:
+// one at a time.
 #pragma once
 
 #include <string>
@@ -10,9 +11,9 @@
 
 namespace herd::train {
 
-// What each rank met first, in one text: "rank 1: output of h.3, micro-batch 0; rank 2: weights of h.3"; empty where
-// everything was finite this time. Overwrites gradients; weights and states stay. `options` are those of the step.
-// Collective. REQUIRES no step in flight.
+// Returns what each rank met first, in one text: "rank 1: output of h.3, micro-batch 0; rank 2: weights of h.3".
+// Returns empty where everything was finite this time. It overwrites gradients; weights and states stay. `options` are
+// those of the step. Collective. REQUIRES no step in flight.
 std::string find_nonfinite(const program::Program& step, const runtime::Chain& chain,
                            runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
                            runtime::ModelBindings::Options options, runtime::StepInput input, int64_t number,

@@ -1,5 +1,6 @@
-// A run's folder as its ranks share it: rank 0 owns it for as long as this exists (storage/run_lock.h), and knows which
-// run it is of and where that one starts (storage/run_folder.h). The other ranks know what rank 0 does.
+// Shares a run's folder among its ranks: rank 0 owns it for as long as this object exists (storage/run_lock.h). It
+// knows which run the folder belongs to, and where that run starts (storage/run_folder.h); the other ranks learn that
+// from rank 0.
 // Threads: one.
 #pragma once
 
@@ -16,17 +17,17 @@
 
 namespace herd::train {
 
-// Which start of which job this process is of.
+// Tells which start of which job this process belongs to.
 struct JobAttempt {
-  std::string job = {};  // the same for all its restarts; empty = nobody can tell
-  int restart = 0;       // starts before this one
-  std::optional<std::chrono::steady_clock::time_point> began = {};  // when the job's first start did; empty = now
+  std::string job = {};                                             // id that all restarts share; empty = unknown
+  int restart = 0;                                                  // starts of the job before this one
+  std::optional<std::chrono::steady_clock::time_point> began = {};  // time of the job's first start; empty = now
 };
 
 class OwnedFolder {
  public:
-  // Collective. Borrows `peers`. Throws the same error on every rank: where another job owns the folder, where not all
-  // ranks write into the one that rank 0 sees, and as plan_start(). Leaves nothing but the lock.
+  // Collective. Borrows `peers`. Throws the same error on every rank where another job owns the folder, not all ranks
+  // write into rank 0's folder, and as plan_start(). It leaves nothing but the lock.
   OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const JobAttempt& attempt);
 
   const std::filesystem::path& path() const { return path_; }
@@ -34,15 +35,15 @@ class OwnedFolder {
   const RunStart& start() const { return start_; }
   const std::string& job() const { return attempt_.job; }
 
-  // Of rank 0, when everything else is accepted: sets another run aside if start() says so.
+  // Rank 0 calls it when everything else is accepted: it sets another run aside if start() says so.
   void take_over();
-  // Of rank 0: throws kAborted if the folder is another job's by now.
+  // Rank 0 calls it; throws kAborted if another job owns the folder by now.
   void check() const;
 
  private:
   const std::filesystem::path path_;
   const JobAttempt attempt_;
-  std::unique_ptr<RunLock> lock_;  // of rank 0
+  std::unique_ptr<RunLock> lock_;  // rank 0 only
   RunStart start_;
 };
 

@@ -1,5 +1,5 @@
-// Lets the peers of a rank know what its ops do: what it is in, for the reports of whoever waits for it, and the error
-// that ends it.
+// Tells the peers of a rank which op it runs, for reports of ranks that wait for it, and the error that ends it.
+// Threads: as the executor that calls it.
 #pragma once
 
 #include "herd/comm/communicator.h"

@@ -1,4 +1,4 @@
-// Checks whether weights that several ranks keep whole are still the same bits on all of those.
+// Checks whether weights that several ranks keep whole still have the same bits on all of them. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,17 +12,16 @@ namespace herd::train {
 
 inline constexpr int64_t kNoHash = INT64_MIN;
 
-// One hash (kernels/hash.h) per group of the model; kNoHash of those whose weights this rank does not keep whole.
+// Returns one hash (kernels/hash.h) per group of the model; kNoHash for groups that this rank does not keep whole.
 std::vector<int64_t> weight_hashes(const runtime::FlatParameters& parameters);
 
-// Who differs from the majority, per group; the smallest rank's hash decides between equals. hashes_RG: rank by rank.
-// "rank 2 holds other weights than ranks 0, 1, 3 in blocks.3"; empty where all agree. places_RG: which part of a group
-// that ranks share each has; empty = none is shared. Pure.
+// Says which ranks differ from the majority, per group: "rank 2 holds other weights than ranks 0, 1, 3 in blocks.3";
+// empty where all agree. The smallest rank's hash decides between equals. hashes_RG has them rank by rank. places_RG
+// says which part of a shared group each rank has; empty = none is shared. Pure.
 std::string describe_differences(const std::vector<int64_t>& hashes_RG, int ranks,
                                  const std::vector<std::string>& groups, const std::vector<int64_t>& places_RG = {});
 
-// Throws kBug with that text. Nothing to compare where no two ranks keep the same. Collective: the same call on
-// every rank.
+// Throws kBug with that text. It compares nothing where no two ranks keep the same. Collective.
 void check_replicas(const runtime::FlatParameters& parameters, Communicator& comm, int64_t step);
 
 }  // namespace herd::train

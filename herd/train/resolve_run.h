@@ -1,4 +1,4 @@
-// Fills in what the run file leaves to herd, once for all ranks of a job.
+// Fills in what the run file leaves to herd, once for all ranks of a job. Threads: as Communicator.
 #pragma once
 
 #include <string>
@@ -8,9 +8,9 @@
 
 namespace herd::train {
 
-// strategy.auto, strategy.prefetch and strategy.keep_whole = "auto" (planner/rewrites.h), on the topology that the
-// ranks share: rank 0 chooses, all get its choice. Collective. Where nothing fits memory.device_budget, or the run as
-// it stands does not, every rank throws SharedError with what would.
+// Resolves strategy.auto, and strategy.prefetch and strategy.keep_whole = "auto" (planner/rewrites.h), on the topology
+// that the ranks share. Rank 0 chooses, and all get its choice. Collective. Every rank throws SharedError, with what
+// would fit, where nothing fits memory.device_budget, or a run without strategy.auto does not.
 planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm);
 
 }  // namespace herd::train

@@ -1,5 +1,5 @@
-// Defines how a run saves itself, and where it begins: at its own newest checkpoint, at the one that the run file
-// names, with the weights of another run, or with what the seed gives. Threads: one; collective, but for failed().
+// Saves a run, and decides where it begins: at its newest checkpoint, at the one that the run file names, with another
+// run's weights, or with the seed's. Threads: one; collective, but for failed().
 #pragma once
 
 #include <filesystem>
@@ -19,7 +19,7 @@
 
 namespace herd::train {
 
-// How far a run is.
+// Says how far a run is.
 struct Position {
   int64_t step = 0;    // optimizer steps done
   int64_t sample = 0;  // global samples consumed
@@ -27,28 +27,29 @@ struct Position {
 
 class RunCheckpoints {
  public:
-  // Of what it borrows, a checkpoint holds the states and is loaded into them.
+  // A checkpoint saves these and is loaded into them. It borrows all.
   struct States {
     runtime::FlatParameters& parameters;
     runtime::WholeWeights& weights;
     const optim::Optimizer& optimizer;
-    runtime::ModelBindings& bindings;  // for the loss scale
+    runtime::ModelBindings& bindings;  // holds the loss scale
   };
-  // One for each save in the folder. Borrows `run`, `folder` and `peers`, too.
+  // Borrows `run`, `folder` and `peers`, too.
   RunCheckpoints(const spec::RunFile& run, const OwnedFolder& folder, Communicator& comm, CheckpointPeers& peers,
                  const States& states);
 
-  // Loads what the run begins with, and says what that was. Throws as CheckpointReader and load_tensors(); kBadConfig
-  // for weights of another model, or of which no run resumes.
+  // Loads what the run begins with, and logs what that is. Throws as CheckpointReader and load_tensors(); kBadConfig
+  // for weights of another model, or a checkpoint from which no run resumes.
   Position start();
 
-  // Copies the states; they are written while training goes on. Nothing may be updating them. Here, in wait() and
-  // after failed() a failure is thrown that all ranks have in the same words.
+  // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.
+  // save(), wait(), and the next call after failed() throw a failure with the same words on all ranks.
   void save(const Position& done);
   void wait();
-  bool failed() const { return saver_.failed(); }  // the save in flight, here: wait() throws at once
+  // Tells whether this rank's save in flight failed: wait() then throws at once.
+  bool failed() const { return saver_.failed(); }
 
-  std::string summary() const;  // how long training stood still for it; empty if nothing was saved
+  std::string summary() const;  // says how long training waited for saves; empty if nothing was saved
 
  private:
   Position resume_from(const std::filesystem::path& checkpoint);
@@ -65,8 +66,9 @@ class RunCheckpoints {
   States states_;
   CheckpointPeers& peers_;
   CheckpointSaver saver_;
-  std::map<std::string, std::string> inherited_;  // notes of what the run began with: whose tokens its weights know
-  // Of rank 0: the tokenizer of what the run began with, which its checkpoints keep.
+  // Holds notes of what the run began with, which say whose tokens its weights know.
+  std::map<std::string, std::string> inherited_;
+  // Rank 0 holds the tokenizer of what the run began with, which its checkpoints keep.
   std::shared_ptr<const std::map<std::string, std::string>> companions_;
 };
 

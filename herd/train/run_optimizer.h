@@ -1,4 +1,4 @@
-// The optimizer that a run file asks for.   Threads: pure.
+// Makes the optimizer that a run file asks for.   Threads: pure.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 namespace herd::train {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const spec::RunFile::Optimizer& asked);
-// In what type each of its states is kept: fp32, but for a momentum that is asked for in bf16.
+// Returns the type of each of its states: fp32, but bf16 for a momentum that is asked for so.
 std::vector<at::ScalarType> state_types(const spec::RunFile::Optimizer& asked);
 optim::LearningRate learning_rate(const spec::RunFile& run);
 

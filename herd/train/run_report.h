@@ -1,5 +1,5 @@
-// report.html of a run: losses, speed, memory predicted against measured, the timeline of one step, and what the run
-// was. One file that loads nothing; drawn from metrics.jsonl and what rank 0 knows. Threads: pure.
+// Writes report.html of a run: losses, speed, memory predicted against measured, the timeline of one step, and facts of
+// the run. It is one file that loads nothing, drawn from metrics.jsonl and what rank 0 knows. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ namespace herd::train {
 
 struct RunReport {
   std::string title;                                            // name of the run
-  std::vector<StepMetrics> metrics;                             // of all steps so far
+  std::vector<StepMetrics> metrics;                             // metrics of all steps so far
   std::vector<std::pair<std::string, std::string>> facts = {};  // machine, ranks, algorithm, ..: name and value
-  std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // of rank 0; empty = not known
+  std::vector<program::OpMemory> predicted_memory = {}, measured_memory = {};  // memory of rank 0; empty = not known
   int64_t device_budget = 0;                                                   // bytes, 0 = none
   std::optional<sim::Timeline> predicted_step = {};
-  double predicted_step_ms = 0;  // before the first step since the run was started or resumed; 0 = not known
+  double predicted_step_ms = 0;  // prediction before the first step since the run was started or resumed; 0 = not known
   std::optional<sim::Timeline> measured_step = {};
   std::string config = {};  // the run file, resolved
 };

@@ -1,5 +1,5 @@
-// An error that every rank of the job throws with the same words, since all looked at the same values: rank 0 reports
-// it for all of them.
+// A SharedError is one that every rank of the job throws with the same words, since all looked at the same values. Rank
+// 0 reports it for all of them. Threads: as Communicator.
 #pragma once
 
 #include <exception>
@@ -20,8 +20,9 @@ class SharedError final : public Error {
 // Runs `action` on rank 0: every rank gets its text, or throws its error. Collective.
 std::string on_root(CheckpointPeers& peers, const std::function<std::string()>& action);
 
-// Before a rank leaves the job because of `error`. A shared one: waits until all ranks have it, since who leaves takes
-// the group from those that still look. Any other: fails what peers are in, naming this rank. Throws nothing.
+// Call it before a rank leaves the job because of `error`. For a SharedError it waits until all ranks have the error,
+// since a rank that leaves ends the group for the others. For any other error it fails the operations of its peers,
+// with this rank's name. Throws nothing.
 void tell_peers(Communicator& comm, const std::exception& error) noexcept;
 
 }  // namespace herd::train

@@ -21,7 +21,7 @@ std::string step_line(const StepRecord& r) {
   const StepMetrics& m = r.metrics;
   std::string line = print("step %lld/%lld", static_cast<long long>(m.step), static_cast<long long>(r.steps));
   line += print(" | loss %.4f", m.loss);
-  if (!std::isnan(m.grad_norm)) line += print(" | norm %.3g", m.grad_norm);  // a step that asks for none has none
+  if (!std::isnan(m.grad_norm)) line += print(" | norm %.3g", m.grad_norm);  // NaN: the step computed no norm
   line += print(" | lr %.2e | ", m.lr);
   line += format_bytes(static_cast<double>(m.device_bytes_peak));
   if (r.device_budget > 0) {

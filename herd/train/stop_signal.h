@@ -1,6 +1,6 @@
-// Signals that ask for a stop (launch/stop_request.h): before the first step they end the process, which says that
-// nothing was done; from then on the loop finishes its step, saves and returns. Asked again, they end it at once.
-// A reader of our output that leaves (SIGPIPE) asks for nothing.
+// Handles signals that ask for a stop (launch/stop_request.h). Before the first step they end the process, with a
+// message that nothing was done. From then on the loop finishes its step, saves and returns; a second request ends the
+// process at once. A reader of the output that leaves (SIGPIPE) asks for nothing.
 // Threads: one StopSignal per process; requested() from any thread.
 #pragma once
 
@@ -8,8 +8,8 @@ namespace herd::train {
 
 class StopSignal {
  public:
-  explicit StopSignal(bool says);  // installs the handlers; `says`: one rank speaks for all
-  ~StopSignal();                   // puts back what was there
+  explicit StopSignal(bool says);  // installs the handlers; `says`: this rank prints for all
+  ~StopSignal();                   // restores the handlers from before
   StopSignal(const StopSignal&) = delete;
   StopSignal& operator=(const StopSignal&) = delete;
 

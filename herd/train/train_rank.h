@@ -1,4 +1,4 @@
-// One rank of a training run, from the launcher's environment to its exit status.
+// Runs one rank of training, from the launcher's environment to its exit status. Threads: call it from the main thread.
 #pragma once
 
 #include <string>
@@ -8,12 +8,12 @@
 
 namespace herd::train {
 
-// Trains by the run file with its overrides (section.key=value); who this rank is comes from the environment. Returns
-// 0, or the exit status of an error that rank 0 reports for all; throws what this rank reports. Sets the process's
+// Trains by the run file with its overrides (section.key=value); the environment says which rank this is. Returns 0, or
+// the exit status of an error that rank 0 reports for all; throws an error that this rank reports. Sets the process's
 // number of threads and its device budget.
 int train_rank(const std::string& run_file, const std::vector<std::string>& overrides);
 
-// 2 for a request that can't be met, 1 for everything else that ends a run.
+// Returns 2 for a request that can't be met, 1 for everything else that ends a run.
 int exit_status(const Error& error);
 
 }  // namespace herd::train

@@ -1,6 +1,6 @@
-// One rank of a training run: builds the model, its program and its memory, resumes, and runs the loop of steps.
-//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json   (written by rank 0, which owns
-//                  the folder meanwhile, and from when the run is accepted: a run that is refused writes nothing)
+// Trains one rank of a run: builds the model, its program and its memory, resumes, and runs the loop of steps.
+//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json. Rank 0 writes them and owns the
+//                  folder meanwhile; a run that is refused writes nothing.
 // What a run computes depends on the run file, the number of ranks and the threads of each; samples go by global index.
 // Threads: one.
 #pragma once
@@ -15,22 +15,23 @@
 namespace herd::train {
 
 struct TrainResult {
-  int64_t steps = 0;     // optimizer steps done, resumed ones included
-  double loss = 0;       // of the last step
-  bool stopped = false;  // by a signal or train.max_minutes, before the last step; saved, if the run saves at all
+  int64_t steps = 0;  // optimizer steps done, resumed ones included
+  double loss = 0;    // mean loss of the last step, nats
+  // A signal or train.max_minutes ended it before the last step; it has saved, if the run saves at all.
+  bool stopped = false;
 };
 
 class Trainer {
  public:
-  // Collective. `comm` keeps the run's comm.deadline_s. Throws before anything large is allocated where the run can't
-  // be: kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit.
-  // `attempt` says whether an earlier start of the same job began the run, which then goes on.
+  // Collective. Sets the deadline of `comm` to the run's comm.deadline_s. Throws before anything large is allocated:
+  // kBadConfig (layout, data, vocabulary), kOverBudget with the table of what does not fit. `attempt` says whether an
+  // earlier start of the same job began the run, which then goes on.
   Trainer(spec::RunFile run, Communicator& comm, const JobAttempt& attempt = {});
   ~Trainer();
 
   // Collective: every rank runs the same steps. Stops cleanly where any rank's StopSignal asks for it.
-  // Throws kBadConfig naming block, rank and step where a loss or gradient is NaN or infinite, kBug where replicas
-  // differ, and what the communicator and the checkpoints throw.
+  // Throws kBadConfig naming block, rank and step where a loss or gradient is NaN or infinite. Throws kBug where
+  // replicas differ, and what the communicator and the checkpoints throw.
   TrainResult run();
 
  private:

@@ -1,5 +1,6 @@
-// Defines what the ranks of a group show each other about themselves, in shared memory and outside the data path: the
-// last operations with what they were, how far each has come, and why the group failed. Reports are written from it.
+// Defines what the ranks of a group show each other about themselves, in shared memory and outside the data path. It
+// holds the last operations, how far each rank has come, and why the group failed; reports are written from it.
+// Threads: one writer, any readers.
 #pragma once
 
 #include <array>
@@ -16,9 +17,9 @@
 
 namespace herd::transport {
 
-// One operation as its rank called it. Text is cut to fit and zero-terminated.
+// Describes one operation as its rank called it. Text is cut to fit and zero-terminated.
 struct OperationRecord {
-  uint64_t sequence = 0;  // of collectives in this group, from 1
+  uint64_t sequence = 0;  // number of the collective in this group, from 1
   uint64_t fingerprint = 0;
   int64_t count = 0;
   uint32_t line = 0;
@@ -30,8 +31,8 @@ struct OperationRecord {
 };
 static_assert(sizeof(OperationRecord) == 128);
 
-// A value that one writer overwrites while others read, by a sequence lock: word 0 (its number, from 1) is 0 during a
-// write.
+// Holds a value that one writer overwrites while others read, by a sequence lock. Word 0, the value's number from 1, is
+// 0 during a write.
 template <typename T>
 class SeqLock {
  public:
@@ -48,7 +49,7 @@ class SeqLock {
     if (words_[0].load(std::memory_order_relaxed) != number) return std::nullopt;
     return std::bit_cast<T>(words);
   }
-  // Nothing while it is empty, or being written (its owner may have died over it): look again.
+  // Returns nothing while it is empty or being written; look again, but its owner may have died while it wrote.
   std::optional<T> newest() const {
     const uint64_t number = words_[0].load(std::memory_order_acquire);
     return number == 0 ? std::nullopt : read(number);
@@ -64,30 +65,31 @@ using RecordSlot = SeqLock<OperationRecord>;
 inline constexpr uint64_t kRecords = 32;  // a power of two
 
 struct alignas(64) RankBoard {
-  std::atomic<uint64_t> finished{0};             // sequence of the last collective that this rank has finished
-  alignas(64) std::atomic<uint64_t> started{0};  // ... has begun, and its record written
-  // Where the rank stands in it, written when it has waited for a while.
-  std::atomic<uint64_t> waits_in{0};  // the sequence that the next three are about
+  std::atomic<uint64_t> finished{0};  // sequence of the last collective that this rank has finished
+  // Holds the sequence of the last one that it has begun, and whose record it has written.
+  alignas(64) std::atomic<uint64_t> started{0};
+  // The next four say where the rank stands in it; the rank writes them when it has waited for a while.
+  std::atomic<uint64_t> waits_in{0};  // sequence that the next three are about
   std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
-  std::atomic<int64_t> awaits{-1};                     // a rank that it waits for, -1 = none
+  std::atomic<int64_t> awaits{-1};                     // a rank that it waits for; -1 = none
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
-  alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: ring when you finish an operation
+  alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: peers ring when they finish an operation
   alignas(64) RecordSlot records[kRecords];
   alignas(64) SeqLock<AgreementNote> note;
 };
 
-// The first rank to fail says why, once; all others fail with the same words.
+// The first rank to fail writes why, once; all others fail with the same words.
 struct alignas(64) FailureBoard {
-  std::atomic<uint64_t> state{0};  // 0 none, (1 + rank) << 1 being written by it, | 1 ready
-  int32_t rank = -1;               // of the transport: who found the cause, maybe in another group
+  std::atomic<uint64_t> state{0};  // 0: none; (1 + rank) << 1: that rank writes it; | 1: it is ready
+  int32_t rank = -1;               // transport rank that found the cause, maybe in another group
   Code code = Code::kAborted;
   char text[4000] = {};
 
   bool ready() const { return (state.load(std::memory_order_acquire) & 1) != 0; }
-  // The rank of the group that is writing, or has written; -1: none.
+  // Returns the rank of the group that is writing, or has written; -1: none.
   int writer() const { return static_cast<int>(state.load(std::memory_order_acquire) >> 1) - 1; }
-  // Who comes first writes, and nobody else. False where another rank was first.
+  // Returns true for the first rank to claim the board, which alone writes it; else false.
   bool claim(int by) {
     uint64_t none = 0;
     return state.compare_exchange_strong(none, static_cast<uint64_t>(1 + by) << 1, std::memory_order_acq_rel);

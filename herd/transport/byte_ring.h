@@ -1,6 +1,7 @@
-// A ring of bytes from one rank to one other, in memory that both map. One writer, one reader, no locks; tail and head
-// count bytes since the start and never wrap in practice (2^64). Each side keeps a copy of the other's counter and
-// looks at the shared one only when the copy says full or empty.
+// Defines a ring of bytes from one rank to one other, in memory that both map. Tail and head count bytes since the
+// start and never wrap in practice (2^64). Each side keeps a copy of the other's counter, and reads the shared one only
+// when the copy says full or empty.
+// Threads: one writer and one reader, without locks.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,7 @@ class RingWriter {
   RingWriter() = default;
   RingWriter(RingCounters* counters, std::byte* data, uint64_t capacity)  // capacity is a power of two
       : counters_(counters), data_(data), capacity_(capacity) {}
-  // The free bytes that lie in one piece, at most `wanted`; empty when the reader has to read first.
+  // Returns free bytes that lie in one piece, at most `wanted`; empty when the reader has to read first.
   std::span<std::byte> space(uint64_t wanted) {
     if (capacity_ - (tail_ - head_) < wanted) head_ = counters_->head.load(std::memory_order_seq_cst);
     const uint64_t offset = tail_ & (capacity_ - 1);
@@ -43,7 +44,7 @@ class RingReader {
   RingReader() = default;
   RingReader(RingCounters* counters, const std::byte* data, uint64_t capacity)
       : counters_(counters), data_(data), capacity_(capacity) {}
-  // The unread bytes that lie in one piece, at most `wanted`; empty when the writer has to write first.
+  // Returns unread bytes that lie in one piece, at most `wanted`; empty when the writer has to write first.
   std::span<const std::byte> available(uint64_t wanted) {
     if (tail_ - head_ < wanted) tail_ = counters_->tail.load(std::memory_order_seq_cst);
     const uint64_t offset = head_ & (capacity_ - 1);

@@ -13,12 +13,12 @@ namespace {
 
 using std::chrono::steady_clock;
 
-// What a rank says of itself: its board, in the order of the fields there.
+// Holds what a rank says of itself: its board, in the order of the fields there.
 struct Place {
   uint64_t started, finished, waits_in, step, total_steps;
   int64_t awaits;
-  char activity[184];                 // as the transport shows it
-  OperationRecord records[kRecords];  // those there are
+  char activity[184];                 // as the transport's shown() returns it
+  OperationRecord records[kRecords];  // the records that are valid
 };
 
 struct Failure {
@@ -62,7 +62,7 @@ ClusterChannel::ClusterChannel(ClusterTransport& transport, uint64_t id, const s
 
 ClusterChannel::~ClusterChannel() {
   std::lock_guard lock(transport_.mutex());
-  tell_failure();  // before they hear that this rank has left, whoever else tells them why
+  tell_failure();  // peers hear the failure before they hear that this rank has left
   for (int member : remote_) tell_place(member, FrameKind::kLeft);
   transport_.remove(id_, board(self_).finished.load(std::memory_order_acquire));
 }
@@ -183,7 +183,7 @@ void ClusterChannel::arrive(Rank from, const FrameHeader& header, std::span<cons
     case FrameKind::kHello:
     case FrameKind::kBye:
     case FrameKind::kHeard:
-      return;  // to the transport
+      return;  // the transport hears these
   }
 }
 

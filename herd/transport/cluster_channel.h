@@ -1,6 +1,7 @@
-// The channel of a group on several hosts: shared memory to members on this host, frames to the others. Signals, stage
-// memory and headers exist within a host. Boards of members elsewhere are copies, and a failure is posted on the board
-// of every host.
+// The channel of a group on several hosts uses shared memory to members on this host, and frames to the others.
+// Signals, stage memory and headers exist within a host. Boards of members elsewhere are copies, and a failure is
+// posted on the board of every host.
+// Threads: as any Channel, but for arrive().
 #pragma once
 
 #include <memory>
@@ -16,7 +17,7 @@ class ClusterTransport;
 
 class ClusterChannel final : public Channel {
  public:
-  // `members`: ranks of the transport; `local`: the channel of those on this host, in the same order.
+  // `members` are ranks of the transport; `local` is the channel of those on this host, in the same order.
   ClusterChannel(ClusterTransport& transport, uint64_t id, const std::vector<Rank>& members,
                  std::unique_ptr<LocalChannel> local);
   ~ClusterChannel() override;
@@ -43,7 +44,7 @@ class ClusterChannel final : public Channel {
   void ring(Rank peer) override;
   void ring_all() override;
 
-  // A frame for this channel from a rank of the transport. Under the transport's lock.
+  // Takes a frame for this channel from a rank of the transport. REQUIRES the transport's mutex().
   void arrive(Rank from, const FrameHeader& header, std::span<const std::byte> payload);
 
  private:

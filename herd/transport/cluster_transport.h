@@ -1,7 +1,8 @@
-// The transport of a job on several hosts: ranks of one host share memory, all others send each other frames (wire.h).
-// One sleep serves both: the host's doorbell, pidfds of its ranks, and the network.
-//   Who is alive elsewhere: a rank is gone when its connection has ended, and silent while it leaves a question
-//   unanswered; its progress thread answers whatever the rank computes, so silent means stopped, cut off or starved.
+// The transport of a job on several hosts joins ranks of one host by shared memory, and all others by frames (wire.h).
+// One sleep waits for the host's doorbell, pidfds of its ranks, and the network.
+// A rank elsewhere is gone when its connection has ended, and silent while it leaves a question unanswered. Its
+// progress thread answers whatever the rank computes, so silent means stopped, cut off or starved.
+// Threads: as any Transport.
 #pragma once
 
 #include <chrono>
@@ -26,22 +27,22 @@ class ClusterChannel;
 struct ClusterOptions {
   Rank rank = 0;
   std::vector<int> host_of = {};  // by rank, numbered from 0 in the order of their first ranks
-  std::string secret = {};        // of the job, 32 bytes: authenticates frames
+  std::string secret = {};        // secret of the job, 32 bytes: authenticates frames
   std::string job = {};           // tells jobs, and restarts of one, apart
   WireKind kind = WireKind::kTcp;
-  WireOptions wire = {};                                                    // its key, rank and size are filled in
-  std::function<std::unique_ptr<Wire>(const WireOptions&)> open_wire = {};  // instead of one of `kind`
-  // The courier among the ranks of this host; `ranks` are the transport's, this one among them.
+  WireOptions wire = {};  // ClusterTransport fills in key, rank and size
+  std::function<std::unique_ptr<Wire>(const WireOptions&)> open_wire = {};  // opens the wire in place of `kind`; tests
+  // Makes the courier among the ranks of this host; `ranks` are the transport's, and contain this one.
   std::function<std::unique_ptr<Courier>(const std::vector<Rank>& ranks, SteadyTime deadline)> courier = {};
 };
 
 class ClusterTransport final : public Transport {
  public:
-  // Collective over all ranks. The destructor tells all others that this rank ends: they know before it returns.
+  // Collective over all ranks. The destructor tells all others that this rank ends, and returns once they know.
   ClusterTransport(ClusterOptions options, std::unique_ptr<Exchange> exchange, SteadyTime deadline);
   ~ClusterTransport() override;
 
-  std::string_view name() const override { return name_; }  // "tcp", "shm+ucx": how ranks reach each other
+  std::string_view name() const override { return name_; }  // returns how ranks reach each other: "tcp", "shm+ucx"
   Rank rank() const override { return options_.rank; }
   int size() const override { return static_cast<int>(options_.host_of.size()); }
   int host_of(Rank rank) const override { return options_.host_of[static_cast<size_t>(rank)]; }
@@ -65,7 +66,7 @@ class ClusterTransport final : public Transport {
   void rest() override;
   void end_rest() override;
 
-  // For ClusterChannel, under mutex().
+  // ClusterChannel calls the next ones under mutex().
   std::mutex& mutex() { return mutex_; }
   Wire& wire() { return *wire_; }
   bool shares_host(Rank peer) const { return host_of(peer) == host_of(rank()); }
@@ -74,7 +75,7 @@ class ClusterTransport final : public Transport {
   void remove(uint64_t id, uint64_t finished);
   void asked(Rank peer);
   void hear_shown(Rank peer, std::string activity);
-  bool move_or_rest();  // true: moved frames; else waited for some, 10 ms at most
+  bool move_or_rest();  // returns true if it moved frames; else false, after it waited for some, for 10 ms at most
 
  private:
   struct Waiting {  // a frame for a channel that is not open here yet

@@ -1,5 +1,5 @@
-// Defines how the ranks of one host find each other before they share memory: small parcels of text, shared memory and
-// descriptors, and the knowledge of who is alive. Off the data path.
+// Defines how the ranks of one host find each other before they share memory. They send small parcels of text, shared
+// memory and descriptors, and learn who is alive. No data of collectives goes through it.
 // Threads: every method from any.
 #pragma once
 
@@ -16,23 +16,24 @@ namespace herd::transport {
 
 struct Parcel {
   std::string text = {};                      // at most 8 KiB
-  std::shared_ptr<SharedMemory> memory = {};  // mapped by both afterwards
+  std::shared_ptr<SharedMemory> memory = {};  // both ranks map it afterwards
   int descriptor = -1;                        // the receiver owns its own copy
 };
 
 class Courier {
  public:
   virtual ~Courier() = default;
-  virtual std::string_view name() const = 0;  // of the transport: "shm", "inproc"
+  virtual std::string_view name() const = 0;  // returns the name of the transport: "shm", "inproc"
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
   // Parcels between two ranks meet by key, in any order.
   virtual void send(Rank to, const std::string& key, const Parcel& parcel) = 0;
-  // Throws kTimeout or kPeerLost, naming the rank.
+  // Throws kTimeout or kPeerLost with the rank.
   virtual Parcel receive(Rank from, const std::string& key, SteadyTime deadline) = 0;
   virtual PeerState state(Rank peer) = 0;
   virtual std::string describe(Rank peer) = 0;
-  // Shows one of end_events() (as epoll names them) once the peer is gone; -1 where the peer's end rings the doorbell.
+  // Returns a descriptor that epoll reports one of end_events() for once the peer is gone; -1 where the peer's end
+  // rings the doorbell.
   virtual int end_descriptor(Rank peer) = 0;
   virtual uint32_t end_events(Rank peer) = 0;
 };

@@ -1,7 +1,7 @@
-// Defines how a rank sleeps and is woken. Each rank owns one eventfd and one word in memory that its peers map; a peer
+// Defines how a rank sleeps and is woken. Each rank owns one eventfd and one word in memory that its peers map. A peer
 // pays the system call only when the word says that the rank sleeps.
 //   sleeper: word = asleep, look for work once more, sleep      waker: publish the work, ring()
-// Both sides' stores and loads are sequentially consistent, so one of them sees the other: publish with
+// Both sides store and load sequentially consistently, so one of them sees the other: publish with
 // memory_order_seq_cst, look with seq_cst (on x86 a plain load).
 #pragma once
 
@@ -14,10 +14,11 @@ namespace herd::transport {
 
 struct alignas(64) DoorbellWord {
   std::atomic<uint32_t> asleep{0};
-  CoreWord core{0};  // here because who looks whether its peer sleeps has the line already
+  CoreWord core{0};  // lies here since a peer that looks whether the rank sleeps has the cache line already
 };
 
-// Borrows both. Threads: ring() from any thread of any process.
+// Wakes a rank; borrows the word and the eventfd. Threads: ring() from any thread of any process, the rest from the
+// owner's.
 class Doorbell {
  public:
   Doorbell() = default;
@@ -27,8 +28,8 @@ class Doorbell {
   }
   void announce_sleep() { word_->asleep.store(1, std::memory_order_seq_cst); }
   void cancel_sleep() { word_->asleep.store(0, std::memory_order_seq_cst); }
-  void wake();   // whether asleep or not
-  void drain();  // the owner, after it woke
+  void wake();   // wakes the owner, whether it sleeps or not
+  void drain();  // the owner calls it after it woke
   int descriptor() const { return descriptor_; }
 
  private:

@@ -1,5 +1,5 @@
-// Decides which ranks share a host, so that they can share memory, and which hosts a machine, so that they share its
-// cores.
+// Decides which ranks share a host, so that they can share memory, and which hosts share a machine and so its cores.
+// Threads: any.
 #pragma once
 
 #include <string>
@@ -7,14 +7,15 @@
 
 namespace herd::transport {
 
-// The same for two processes exactly if they can map each other's memory: one kernel, one network namespace (whose
-// abstract sockets descriptors travel over), one user.
+// Returns texts that are equal for two processes exactly if they can map each other's memory. Such processes share a
+// kernel, a user and a network namespace, whose abstract sockets pass descriptors.
 std::string host_identity();
 
-// The same for two processes on one kernel, in whatever containers; empty where the kernel does not say.
+// Returns texts that are equal for two processes on one kernel, in whatever containers; empty where the kernel does not
+// say.
 std::string machine_identity();
 
-// By rank: the number of its host, from 0 in the order of their first ranks.
+// Returns the number of each rank's host; hosts count from 0 in the order of their first ranks.
 std::vector<int> number_hosts(const std::vector<std::string>& identities);
 
 }  // namespace herd::transport

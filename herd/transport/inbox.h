@@ -1,5 +1,6 @@
-// Messages from one peer on one lane, as their pieces arrive in order: each piece goes straight into the receive that
-// waits for it; what nobody waits for yet is kept, and its sender is told no room for it.
+// Takes messages from one peer on one lane, as their pieces arrive in order. A piece goes straight into the receive
+// that waits for it. The inbox keeps what nobody waits for, and does not count it as taken, which slows the sender
+// down.
 // Threads: one at a time.
 #pragma once
 
@@ -16,16 +17,18 @@ namespace herd::transport {
 
 class Inbox {
  public:
-  // kCollective: receives meet messages in order. kPointToPoint: in order within a tag.
+  // On kCollective receives meet messages in order, on kPointToPoint in order within a tag.
   explicit Inbox(Lane lane) : by_tag_(lane == Lane::kPointToPoint) {}
 
   void post(Message& message);
   void arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
-  // True once a message with this tag has begun to arrive that no posted receive will take; what is in its way is kept.
+  // Returns true once a message with this tag, which no posted receive will take, has begun to arrive; messages before
+  // it are kept.
   bool seek(uint64_t tag);
-  size_t posted() const { return posted_.size(); }  // receives that wait, or are being filled
-  void drop();                                      // forgets what is posted, and all that arrives later
-  // Of all pieces that were delivered, and of those that had to make way; counts so many more bytes for each.
+  size_t posted() const { return posted_.size(); }  // counts receives that wait, or are being filled
+  void drop();                                      // forgets what is posted, and drops all that arrives later
+  // Returns the bytes of all pieces that were delivered, or set aside for a message behind them, and kPieceCharge for
+  // each piece.
   uint64_t taken() const { return taken_; }
   static constexpr uint64_t kPieceCharge = 64;
 
@@ -35,7 +38,7 @@ class Inbox {
     uint64_t offset;
     std::vector<std::byte> payload;
   };
-  struct Early {  // a whole message that had to make way for one with another tag
+  struct Early {  // a whole message that was set aside for one with another tag
     Envelope envelope;
     std::vector<std::byte> bytes;
   };

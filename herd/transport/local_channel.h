@@ -1,6 +1,7 @@
-// The channel of ranks that share memory: per ordered pair a cache line of signals per operation in flight and one ring
-// of bytes per lane; per rank a board and two copies of stage memory. The same code runs between processes (shm) and
-// between threads (inproc).
+// The channel of ranks that share memory. Each ordered pair has a cache line of signals per operation in flight and one
+// ring of bytes per lane. Each rank has a board and two copies of stage memory. The same code runs between processes
+// (shm) and between threads (inproc).
+// Threads: as any Channel.
 //   Bytes per rank of n: 16 KiB + 256 n + n * (collective ring + point-to-point ring) + 2 * stage.
 #pragma once
 
@@ -17,17 +18,18 @@
 
 namespace herd::transport {
 
-// Sizes of a channel, a pure function of the number of ranks. Offsets count from the start of a rank's part.
+// Gives the sizes of a channel in bytes, a pure function of the number of ranks. Offsets count from the start of a
+// rank's part.
 struct LocalLayout {
   explicit LocalLayout(int num_ranks);
   std::array<int64_t, 2> ring_bytes;  // by Lane, powers of two
-  int64_t stage_bytes;                // one copy
+  int64_t stage_bytes;                // size of one copy
   int64_t failure, slots, counters, rings, stage, total;
 };
 
 class LocalChannel final : public Channel {
  public:
-  // `doorbells` by member; both must outlive this, the region is shared.
+  // `doorbells`, by member, must outlive this with their words; the region is shared.
   LocalChannel(Rank self, std::shared_ptr<SharedRegion> region, std::vector<Doorbell> doorbells);
   ~LocalChannel() override;
 
@@ -35,7 +37,7 @@ class LocalChannel final : public Channel {
   int size() const override { return size_; }
   void post_send(Message& message) override { post_send(message, message.peer); }
   void post_receive(Message& message) override { post_receive(message, message.peer); }
-  // To and from a member of this channel, whatever number message.peer gives it in a larger group.
+  // These move messages to and from a member of this channel, whatever number message.peer gives it in a larger group.
   void post_send(Message& message, Rank to);
   void post_receive(Message& message, Rank from);
   uint64_t bytes_sent() const override { return bytes_sent_; }

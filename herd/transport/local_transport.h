@@ -1,4 +1,5 @@
-// The transport among ranks that map each other's memory, over any Courier: processes (shm) or threads (inproc).
+// The transport among ranks that map each other's memory, over any Courier, joins processes (shm) or threads (inproc).
+// Threads: as any Transport.
 #pragma once
 
 #include <atomic>
@@ -44,7 +45,7 @@ class LocalTransport final : public Transport {
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
   void offer_core(bool oversubscribed) override;
-  int descriptor() const { return epoll_; }  // shows input when sleep_until() would return
+  int descriptor() const { return epoll_; }  // becomes readable when sleep_until() would return
 
  private:
   struct RankWords {  // that peers read, in shared memory

@@ -1,4 +1,5 @@
-// A Message is one end of a two-sided transfer. An executor posts it and owns it until it is done.
+// A Message is one end of a two-sided transfer. An executor posts it and owns it until it is done. Threads: one at a
+// time.
 #pragma once
 
 #include <cstddef>
@@ -9,15 +10,15 @@
 
 namespace herd::transport {
 
-// What the first bytes of a transfer say about it. A receiver compares before any data moves.
+// The first bytes of a transfer tell what it is. A receiver compares them before any data moves.
 struct Envelope {
   uint64_t tag = 0;  // lane kCollective: the operation's fingerprint; lane kPointToPoint: the caller's tag
   uint64_t bytes = 0;
-  uint64_t description = 0;  // kPointToPoint: dtype, so that both sides can be named
+  uint64_t description = 0;  // kPointToPoint: dtype, so that an error can name both sides'
 };
 
-// What a receive does with bytes as they arrive, straight out of the transport's memory; nullptr copies.
-// `offset` counts bytes from the start of the message; `bytes` is a multiple of Message::granule.
+// Takes the bytes of a receive as they arrive, straight out of the transport's memory; a Message without one copies
+// them. `offset` counts bytes from the start of the message; `bytes` is a multiple of Message::granule.
 struct Arrival {
   virtual ~Arrival() = default;
   virtual void take(std::byte* target, const std::byte* arrived, int64_t offset, int64_t bytes) = 0;
@@ -26,23 +27,23 @@ struct Arrival {
 enum class Lane : uint8_t { kCollective, kPointToPoint };
 
 struct Message {
-  // Of a receive: whether it fits what arrived; if not it is a mismatch.
+  // Tells whether a receive fits what arrived; if not, sets `mismatch`.
   bool meets(const Envelope& arrived);
-  // Of a receive: the next bytes of it.
+  // Takes the next bytes of a receive.
   void take(std::span<const std::byte> bytes);
 
-  Rank peer = -1;  // in the channel's group
+  Rank peer = -1;  // rank in the channel's group
   Lane lane = Lane::kCollective;
   std::byte* data = nullptr;
   Envelope envelope;
-  int64_t granule = 1;  // bytes that must arrive together: the size of an element, a power of two <= 64
+  int64_t granule = 1;  // bytes that arrive together: the size of an element, a power of two <= 64
   Arrival* arrival = nullptr;
 
-  // Written by the channel.
+  // The channel writes the rest.
   int64_t moved = 0;     // bytes of data sent or taken
-  bool started = false;  // the envelope has been sent or met
+  bool started = false;  // the envelope was sent, or has met its message
   bool done = false;
-  bool mismatch = false;  // what arrived does not fit; `met` holds it. The message is over, and so is its lane
+  bool mismatch = false;  // what arrived does not fit, and is in `met`; the message and its lane are over
   Envelope met;
   Message* next = nullptr;
 };

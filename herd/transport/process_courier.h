@@ -1,6 +1,7 @@
-// The courier of ranks that are processes of one host: one connected socket per pair. Shared memory and doorbells
-// travel as descriptors (SCM_RIGHTS). A peer's end shows on its pidfd; where the peer lives in another PID namespace it
-// shows on the socket instead (which a child that the peer forked can hold open), and describe() says so.
+// The courier of ranks that are processes of one host has one connected socket per pair. Shared memory and doorbells
+// travel as descriptors (SCM_RIGHTS). A peer's end shows on its pidfd. Where the peer lives in another PID namespace,
+// it shows on the socket, which a child of the peer can hold open; describe() says so.
+// Threads: any, as of every Courier.
 #pragma once
 
 #include <map>
@@ -12,19 +13,19 @@
 
 namespace herd::transport {
 
-// One connected SOCK_SEQPACKET socket per peer (own entry -1), through addresses that the ranks tell each other in the
-// store. Only the same user who also knows the secret from the store is let in. Collective.
-// `names`: what the ranks are called in errors, where these are the ranks of one host of a larger job; empty: 0, 1, ...
-// Throws kBadConfig where a peer is on another host, kTimeout naming the ranks that did not come.
+// Returns one connected SOCK_SEQPACKET socket per peer, and -1 for this rank. Ranks tell each other addresses in the
+// store; only a process of the same user that knows the secret from the store is let in. Collective.
+// `names` are the ranks as errors name them, where these are the ranks of one host of a larger job; empty: 0, 1, ...
+// Throws kBadConfig where a peer is on another host, kTimeout with the ranks that did not come.
 std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
                               const std::vector<Rank>& names = {});
 
-// The same for processes that one parent is about to fork: mesh[i][j] is rank i's socket to rank j.
+// Makes the sockets of processes that one parent is about to fork: mesh[i][j] is rank i's socket to rank j.
 std::vector<std::vector<int>> make_mesh(int size);
 
 class ProcessCourier final : public Courier {
  public:
-  // Takes over the sockets. Collective: exchanges process ids.
+  // Owns the sockets from now on. Collective: exchanges process ids.
   ProcessCourier(Rank rank, std::vector<int> sockets, SteadyTime deadline, std::vector<Rank> names = {});
   ~ProcessCourier() override;
   std::string_view name() const override { return "shm"; }
@@ -45,7 +46,7 @@ class ProcessCourier final : public Courier {
     std::mutex mutex;                       // of reading the socket
     std::map<std::string, Parcel> parcels;  // arrived, not asked for yet
   };
-  // One parcel off the socket; false if none came before `until`. Throws kPeerLost at its end.
+  // Reads one parcel off the socket; returns false if none came before `until`. Throws kPeerLost at the socket's end.
   bool take_one(Rank from, SteadyTime until);
   std::string name_of(Rank rank) const;
 

@@ -1,8 +1,7 @@
-// The lanes of one group to its members on other hosts: messages cut into frames, as many at a time as the receiver has
-// said that it has room for.
-//   Up to Wire::kCopyBytes a message is copied, and over for its sender at once. A longer one is sent in pieces
-//   straight from the caller's memory, and its last KiB as a copy once all pieces are on their way: a message whose
-//   sender gave up in between, and whose memory may hold something else by now, never counts as whole.
+// Carries the messages of one group to its members on other hosts, cut into frames; the receiver says how many bytes it
+// has room for. A message of at most Wire::kCopyBytes is copied, and is done for its sender at once. A longer one is
+// sent in pieces straight from the caller's memory. Its last KiB is sent as a copy once all pieces are on their way. So
+// a message that its sender gave up in between never counts as whole, though its memory may hold something else by now.
 // Threads: one at a time.
 #pragma once
 
@@ -20,15 +19,15 @@ namespace herd::transport {
 
 class RemoteLanes {
  public:
-  // `stamp` fills in key, channel and sender of a header for the member.
+  // Fills in key, channel and sender of a header for the member.
   using Stamp = std::function<FrameHeader(int member, FrameKind kind)>;
-  // `ranks`: the transport's rank of each member, -1 for those that are not remote.
+  // `ranks` has the transport's rank of each member, -1 for members on this host.
   RemoteLanes(Wire& wire, std::vector<Rank> ranks, Stamp stamp);
 
   void post_send(Message& message);
   void post_receive(Message& message);
-  uint64_t bytes_sent() const { return bytes_sent_; }  // as Channel::bytes_sent
-  bool seek(int member, uint64_t tag);                 // as Channel::seek
+  uint64_t bytes_sent() const { return bytes_sent_; }  // as Channel::bytes_sent()
+  bool seek(int member, uint64_t tag);                 // as Channel::seek()
   void arrive(int member, const FrameHeader& header, std::span<const std::byte> payload);
   bool progress();
   void drop();
@@ -36,14 +35,14 @@ class RemoteLanes {
  private:
   struct Outbox {
     std::deque<Message*> queue;
-    uint64_t sent = 0;  // bytes, with what each piece is charged
-    uint64_t room = 0;  // the peer has taken so many
+    uint64_t sent = 0;  // bytes, with kPieceCharge for each piece
+    uint64_t room = 0;  // bytes that the peer has said it has taken
     std::shared_ptr<int> in_flight = std::make_shared<int>(0);
   };
   struct Peer {
     std::array<Inbox, 2> inbox = {Inbox(Lane::kCollective), Inbox(Lane::kPointToPoint)};
     std::array<Outbox, 2> outbox;
-    std::array<uint64_t, 2> told = {};  // taken, as the peer was last told
+    std::array<uint64_t, 2> told = {};  // taken bytes, as the peer was last told
   };
   bool move(int member, size_t lane);
   FrameHeader header_of(int member, size_t lane, const Message& message);

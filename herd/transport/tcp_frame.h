@@ -1,5 +1,5 @@
-// Frames as tcp_wire.h puts them into a connection: 16 bytes that begin with the length of the payload (4 bytes, little
-// endian), a FrameHeader, and the payload, filled up to a multiple of 16 bytes. Threads: pure.
+// Defines the bytes of a frame on a connection of tcp_wire.h. They are 16 bytes that begin with the length of the
+// payload (4 bytes, little endian), a FrameHeader, and the payload, filled up to a multiple of 16 bytes. Threads: pure.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace herd::transport {
 
-inline constexpr size_t kFrameAlign = 16;  // of frames and payloads, where they arrive
+inline constexpr size_t kFrameAlign = 16;  // bytes; frames and payloads are aligned so where they arrive
 inline constexpr size_t kFramePrefixBytes = kFrameAlign + sizeof(FrameHeader);
 
 constexpr size_t padded_to_frame(size_t bytes) { return (bytes + kFrameAlign - 1) / kFrameAlign * kFrameAlign; }
 
-// Hands over the frames of `bytes`, which come from rank `from`, that are whole; returns how many bytes they take.
-// Nothing where a frame is one that no herd sends: those before it are handed over. `handler` may be empty.
+// Passes each whole frame in `bytes`, which come from rank `from`, to `handler`, and returns how many bytes they take.
+// Returns nothing where a frame breaks the rules; it passes those before it. `handler` may be empty.
 std::optional<size_t> take_whole_frames(std::span<const std::byte> bytes, Rank from, const Wire::Handler& handler);
 
 }  // namespace herd::transport

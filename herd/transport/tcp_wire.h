@@ -1,7 +1,8 @@
-// Frames over TCP inside TLS (net/secure_socket.h): what joins hosts unless their network is declared trusted. Each
-// direction between two ranks is a connection of its own, made by the rank that sends, when it first does; so nothing
-// depends on who came first, and a rank that has sent its last byte can end without losing it.
-//   Whoever says anything but frames (tcp_frame.h), though it holds the token, loses its connection.
+// Sends frames over TCP inside TLS (net/secure_socket.h); hosts use it unless their network is declared trusted. Each
+// direction between two ranks is a connection of its own, which the sender makes when it first sends. So it does not
+// matter who comes first, and a rank that has sent its last byte can end without losing it. A peer that sends anything
+// but frames (tcp_frame.h), though it holds the token, loses its connection.
+// Threads: as any Wire.
 #pragma once
 
 #include <memory>
@@ -10,8 +11,8 @@
 
 namespace herd::transport {
 
-// options.key authenticates and encrypts. Throws kBadConfig where an interface that is asked for does not exist or has
-// no address.
+// Opens a wire whose TLS is keyed by options.key. Throws kBadConfig where an interface that `options` names does not
+// exist or has no address.
 std::unique_ptr<Wire> open_tcp(const WireOptions& options);
 
 }  // namespace herd::transport

@@ -1,4 +1,4 @@
-// The courier of ranks that are threads of one process: parcels are handed over in memory.
+// The courier of ranks that are threads of one process hands parcels over in memory. Threads: any.
 #pragma once
 
 #include <condition_variable>
@@ -13,7 +13,7 @@
 
 namespace herd::transport {
 
-// Where the threads of one world meet.
+// Holds the parcels and states of one world's threads.
 class ThreadHub {
  public:
   explicit ThreadHub(int num_ranks) : states_(static_cast<size_t>(num_ranks), PeerState::kAlive) {}
@@ -29,7 +29,7 @@ class ThreadHub {
 class ThreadCourier final : public Courier {
  public:
   ThreadCourier(std::shared_ptr<ThreadHub> hub, Rank rank) : hub_(std::move(hub)), rank_(rank) {}
-  ~ThreadCourier() override;  // the rank counts as gone
+  ~ThreadCourier() override;  // its peers take the rank for gone
   std::string_view name() const override { return "inproc"; }
   Rank rank() const override { return rank_; }
   int size() const override { return static_cast<int>(hub_->states_.size()); }

@@ -1,5 +1,5 @@
-// The wire between ranks that are threads of one process, and take each other for ranks of other hosts: frames are
-// copied into the receiver's queue, in order.
+// The wire between threads of one process that act as ranks of different hosts copies frames into the receiver's queue,
+// in order.
 // Threads: ThreadLines any; a ThreadWire as any Wire.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace herd::transport {
 
-// What joins the wires of one world.
+// Joins the wires of one world.
 class ThreadLines {
  public:
   explicit ThreadLines(int num_ranks);  // throws kStorage where the system has no descriptors left
@@ -26,13 +26,13 @@ class ThreadLines {
   struct Frame {
     FrameHeader header;
     std::vector<std::byte> payload;
-    Rank ended = -1;  // >= 0: no frame; this rank's wire is no more
+    Rank ended = -1;  // >= 0: this is no frame, and the wire of that rank has ended
   };
   struct Queue {
     ~Queue();
     std::mutex mutex;
     std::deque<Frame> frames;
-    int descriptor = -1;  // an eventfd: shows input from the first frame on, until arm() finds none
+    int descriptor = -1;  // an eventfd: readable from the first frame on, until arm() finds none
   };
   void put(Rank to, Frame frame);
 
@@ -42,7 +42,7 @@ class ThreadLines {
 class ThreadWire final : public Wire {
  public:
   ThreadWire(std::shared_ptr<ThreadLines> lines, Rank rank);
-  ~ThreadWire() override;  // peers that have heard all it sent hear that it has ended
+  ~ThreadWire() override;  // peers hear that it ended after they have heard all it sent
   std::string_view name() const override { return "inproc"; }
   std::string address() const override { return ""; }
   std::string description() const override { return "threads of one process"; }
