@@ -88,7 +88,7 @@ class Candidates {
     if (run_.strategy.precision == "fp32") {
       spec::RunFile narrow = run_;
       narrow.strategy.precision = "bf16";
-      out.in_bf16 = predicted(narrow, own_);
+      if (built(narrow)) out.in_bf16 = predicted(narrow, own_);
     }
     return out;
   }
@@ -114,7 +114,14 @@ class Candidates {
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
     for (const LeftToHerd& one : left_to_herd(changed, out.layout)) set_value(*one.key, changed, int64_t{0});
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
-    const std::vector<program::Program> steps = steps_of_stages(changed, model, out.layout);
+    std::vector<program::Program> steps;
+    try {
+      steps = steps_of_stages(changed, model, out.layout);
+    } catch (const Error& error) {
+      const bool of_run = out.changes.empty();
+      if (error.code() != Code::kBadConfig || of_run) throw;
+      return std::nullopt;  // what the run asks for besides does not go with the change
+    }
     out.device = most_bytes(steps, program::Tier::kDevice);
     out.host = most_bytes(steps, program::Tier::kHost);
     return out;

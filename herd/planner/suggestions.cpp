@@ -57,7 +57,8 @@ bool Budget::holds(const Prediction& prediction) const {
 }
 
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction) {
-  if (!prediction.simulated || !has_known_order(run, prediction.layout)) return 1;
+  const bool has_equations = has_known_order(run, prediction.layout) && run.strategy.compression == "none";
+  if (!prediction.simulated || !has_equations) return 1;
   CollectiveCostModel::LineCache memory;
   return prediction.step_us / predict_by_equations(run, ranks, cluster, memory).step_us;
 }

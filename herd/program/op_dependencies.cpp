@@ -27,6 +27,11 @@ Place place_of(const Program& step, const Value& value) {
 
 }  // namespace
 
+Queue queue_of(const Program& step, const Op& op) {
+  const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) && op.peer >= 0;
+  return {op.lane, message ? step.mesh.peer(op.axis, step.rank, op.peer) : -1};
+}
+
 bool starts_only(Lane lane) {
   return lane == Lane::kGather || lane == Lane::kReduce || lane == Lane::kActivations || lane == Lane::kPeerIn ||
          lane == Lane::kPeerOut;
@@ -40,15 +45,15 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   std::map<Place, Access> accesses;
   for (int position = 0; position < 2 * n; ++position) {
     const Op& op = step.ops[static_cast<size_t>(position % n)];
-    std::map<Lane, int> latest;  // of each lane
-    std::set<int> waits;         // what is listed
+    std::map<Queue, int> latest;  // of each queue
+    std::set<int> waits;          // what is listed
     const auto wait_for = [&](int before) {
       const Op& other = step.ops[static_cast<size_t>(before % n)];
       if (is_completion(other)) {
         waits.insert(before);
         return;
       }
-      const auto [at, fresh] = latest.try_emplace(other.lane, before);
+      const auto [at, fresh] = latest.try_emplace(queue_of(step, other), before);
       if (!fresh) at->second = std::max(at->second, before);
     };
     std::set<Place> reads, writes;
@@ -65,7 +70,7 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     for (const Place& place : reads) accesses[place].reads.push_back(position);
     for (const Place& place : writes) accesses[place] = {position, {}};
     if (position < n) continue;
-    for (const auto& [lane, before] : latest) waits.insert(before);
+    for (const auto& [queue, before] : latest) waits.insert(before);
     for (const int before : waits) out[static_cast<size_t>(position - n)].push_back({before % n, before < n ? 1 : 0});
   }
   return out;

@@ -20,13 +20,22 @@ struct Dependency {
   bool operator==(const Dependency&) const = default;
 };
 
+// The ops of a lane that start and end in order: all of them, but of messages those with one other rank. Messages with
+// different ranks do not wait for each other.
+struct Queue {
+  Lane lane = Lane::kCompute;
+  int other = -1;  // number of the rank at the other end of a message; -1 = no message
+  auto operator<=>(const Queue&) const = default;
+};
+Queue queue_of(const Program& step, const Op& op);
+
 // Whether ops of the lane only start operations that end later: collectives and messages.
 bool starts_only(Lane lane);
 
 // A release on such a lane.
 bool is_completion(const Op& op);
 
-// Per op, at most one dependency per lane: the latest, which implies the earlier ones, since lanes end in order too.
+// Per op, at most one dependency per queue: the latest, which implies the earlier ones, since queues end in order too.
 // Completions are no part of that order, so each is listed. In the first step those of distance 1 are met from the
 // start.
 std::vector<std::vector<Dependency>> dependencies(const Program& step);

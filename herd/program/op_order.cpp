@@ -32,13 +32,13 @@ void add_waits(const Program& step, const std::vector<std::vector<Dependency>>& 
 
 // The lanes of one program: its ops by lane, through all repetitions.
 std::vector<std::vector<size_t>> lanes_of(const Program& step, int repetitions) {
-  std::map<Lane, std::vector<size_t>> ops;
+  std::map<Queue, std::vector<size_t>> ops;
   const size_t n = step.ops.size();
   for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) {
-    if (!is_completion(step.ops[i % n])) ops[step.ops[i % n].lane].push_back(i);
+    if (!is_completion(step.ops[i % n])) ops[queue_of(step, step.ops[i % n])].push_back(i);
   }
   std::vector<std::vector<size_t>> out;
-  for (auto& [lane, all] : ops) out.push_back(std::move(all));
+  for (auto& [queue, all] : ops) out.push_back(std::move(all));
   return out;
 }
 

@@ -5,8 +5,10 @@
 //   On a lane whose ops only start operations the one before need not be over when the next starts.
 //   A completion is on no lane: it is over as soon as all that it waits for is.
 //   Memory O(ops * lanes); before() takes O(1), first_after() O(log ops).
+//   Messages with each other rank are a lane of their own here (queue_of), since they do not wait for each other.
 //   A receive ends no sooner than its send. So what follows a receive follows the send too, and all that came before it
-//   on the sender. The end of a send says nothing: the message may still be on its way.
+//   on the sender. The end of a send says nothing:
+//   the message may still be on its way.
 // Source: Mattern 1989, "Virtual time and global states of distributed systems".
 // Threads: reading is safe from any thread.
 #pragma once

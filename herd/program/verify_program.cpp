@@ -99,6 +99,8 @@ class Machine {
     for (const auto& [value, info] : state.step->values) {
       const bool kept = value.kind == ValueKind::kWeight || value.kind == ValueKind::kState;
       if (!info.persistent || !kept || !model_.groups_of(rank).contains(value.index)) continue;
+      if (value.codec != Codec::kPlain)
+        find(rank, -1, "keeps " + name(value) + ", which is encoded, from step to step");
       Symbol symbol{value.kind, value.index, 0, 0, 1, {}};
       if (value.placement == kWhole.shard_on(axis))
         symbol.shard = mesh.index(axis, rank), symbol.shards = mesh.size(axis);

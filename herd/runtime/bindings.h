@@ -11,7 +11,8 @@
 
 namespace herd::runtime {
 
-// Executes one op of step `step`, on the op's lane. Returns the event of an operation it only started, else null.
+// Executes one op of step `step`, on the op's lane. Returns the event of an operation it only started, else null. The
+// release of what an operation reads runs on whichever thread next starts an op or waits, and must submit no job.
 using Binding = std::function<EventPtr(const program::Op& op, int64_t step)>;
 using BindingTable = std::map<program::OpKind, Binding>;
 

@@ -23,15 +23,20 @@ bool Completion::done() const {
 }
 
 void Completion::wait() {
+  std::exception_ptr failed;
   for (const EventPtr& event : after()) {
     try {
       event->wait();
-    } catch (...) {  // done() meets it again
+    } catch (...) {
+      if (!failed) failed = std::current_exception();
     }
   }
-  done();
-  const std::lock_guard lock(mutex_);
-  if (error_) std::rethrow_exception(error_);
+  const bool over = done();
+  {
+    const std::lock_guard lock(mutex_);
+    if (error_) std::rethrow_exception(error_);
+  }
+  if (!over) std::rethrow_exception(failed);  // an event that failed may not be done yet: then neither is this
 }
 
 Clock::time_point Completion::ended_at() const {

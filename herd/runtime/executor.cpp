@@ -84,25 +84,24 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
 struct Executor::State {
   struct Slot {  // one op of the loop body
     std::vector<program::Dependency> after;
+    std::vector<int> completions;  // ops that wait for this one in the same step
     Binding binding;
     EventPtr event;                                 // of the newest run
     int64_t handed_over = -1;                       // run that `event` belongs to
     std::shared_ptr<std::atomic<double>> begin_us;  // of that run; its lane may still be about to write it
   };
   struct Queue {
-    std::unique_ptr<Lane> lane;  // null for completions
+    std::unique_ptr<Lane> lane;
     std::vector<int> ops;
     size_t next = 0;
   };
-  using QueueName = std::pair<program::Lane, bool>;  // of the ops of a lane, or of its completions
-  static constexpr QueueName kCompute = {program::Lane::kCompute, false};
 
   program::Program program;
   OpListener listener;
   std::mutex own_mutex;
   std::optional<Error> own_error;  // the first that an op of this rank threw
   std::vector<Slot> slots;
-  std::map<QueueName, Queue> queues;
+  std::map<program::Queue, Queue> queues;  // of ops that are no completions
   std::mutex completions_mutex;
   std::vector<std::shared_ptr<Completion>> completions;  // that may not have taken effect yet
   Clock::time_point origin = Clock::now();
@@ -137,20 +136,36 @@ struct Executor::State {
     std::erase_if(completions, [](const auto& completion) { return completion->done(); });
   }
 
-  void hand_over_completion(int index, Queue& queue, int64_t step) {
-    Slot& slot = slots[index];
-    const program::Op& op = program.ops[index];
-    Job job = [&slot, &op, step]() -> EventPtr { return slot.binding(op, step); };
-    const auto completion = std::make_shared<Completion>(events_before(slot), std::move(job));
-    slot.event = completion;
-    slot.handed_over = runs;
-    queue.next++;
-    const std::lock_guard lock(completions_mutex);
-    if (!completion->done()) completions.push_back(completion);
+  // As soon as all that a completion waits for has been handed over, before any op that comes after it.
+  void hand_over_completions_of(const Slot& handed, int64_t step) {
+    for (const int index : handed.completions) {
+      Slot& slot = slots[index];
+      if (slot.handed_over == runs || !submittable(slot)) continue;
+      const program::Op& op = program.ops[index];
+      Job job = [this, &slot, &op, step] { return run_binding(slot, op, step); };
+      const auto completion = std::make_shared<Completion>(events_before(slot), std::move(job));
+      slot.event = completion;
+      slot.handed_over = runs;
+      {
+        const std::lock_guard lock(completions_mutex);
+        if (!completion->done()) completions.push_back(completion);
+      }
+      hand_over_completions_of(slot, step);
+    }
+  }
+
+  EventPtr run_binding(const Slot& slot, const program::Op& op, int64_t step) {
+    try {
+      const EventPtr rest = slot.binding(op, step);
+      return rest ? std::make_shared<NamedEvent>(rest, place_of(program, op, step)) : nullptr;
+    } catch (...) {
+      const Error error = error_at(place_of(program, op, step));
+      note_own(error);
+      throw error;
+    }
   }
 
   void hand_over(int index, Queue& queue, int64_t step) {
-    if (!queue.lane) return hand_over_completion(index, queue, step);
     Slot& slot = slots[index];
     const program::Op& op = program.ops[index];
     const std::string where = place_of(program, op, step);
@@ -163,19 +178,13 @@ struct Executor::State {
       if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
       complete();
       listener.began(where);
-      try {
-        const EventPtr rest = slot.binding(op, step);
-        return rest ? std::make_shared<NamedEvent>(rest, where) : nullptr;
-      } catch (...) {
-        const Error error = error_at(where);
-        note_own(error);
-        throw error;
-      }
+      return run_binding(slot, op, step);
     };
     slot.event = queue.lane->submit(std::move(before), std::move(job));
     slot.handed_over = runs;
     queue.next++;
     if (op.lane == program::Lane::kCompute && slot.event->done()) slot.event->wait();  // throws what the op threw
+    hand_over_completions_of(slot, step);
   }
 
   void note_own(const Error& error) {
@@ -202,7 +211,7 @@ struct Executor::State {
     for (bool moved = true; moved;) {
       moved = false;
       for (auto& [name, queue] : queues) {
-        if (name == kCompute) continue;
+        if (name.lane == program::Lane::kCompute) continue;
         while (queue.next < queue.ops.size() && submittable(slots[queue.ops[queue.next]])) {
           hand_over(queue.ops[queue.next], queue, step);
           moved = true;
@@ -214,9 +223,7 @@ struct Executor::State {
   void run(int64_t step);
 
   void drain() {
-    for (auto& [name, queue] : queues) {
-      if (queue.lane) queue.lane->drain();
-    }
+    for (auto& [lane, queue] : queues) queue.lane->drain();
     complete();
   }
 
@@ -235,9 +242,14 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
     HERD_CHECK(binding != bindings.end(), "no binding for " + herd::program::describe(state_->program, ops[i]));
     state_->slots[i].after = after[i];
     state_->slots[i].binding = binding->second;
-    const bool completion = program::is_completion(ops[i]);
-    auto& queue = state_->queues[{ops[i].lane, completion}];
-    if (!queue.lane && !completion) queue.lane = lanes(ops[i].lane);
+    if (program::is_completion(ops[i])) {
+      for (const program::Dependency& d : after[i]) {
+        if (d.distance == 0) state_->slots[static_cast<size_t>(d.op)].completions.push_back(static_cast<int>(i));
+      }
+      continue;
+    }
+    auto& queue = state_->queues[program::queue_of(state_->program, ops[i])];
+    if (!queue.lane) queue.lane = lanes(ops[i].lane);
     queue.ops.push_back(static_cast<int>(i));
   }
 }
@@ -258,7 +270,7 @@ void Executor::State::run(int64_t step) {
   for (auto& [lane, queue] : s.queues) queue.next = 0;
   s.waited_us = 0;
   s.advance_others(step);
-  if (auto compute = s.queues.find(kCompute); compute != s.queues.end()) {
+  if (auto compute = s.queues.find({program::Lane::kCompute}); compute != s.queues.end()) {
     State::Queue& queue = compute->second;
     while (queue.next < queue.ops.size()) {
       const int index = queue.ops[queue.next];
@@ -268,10 +280,9 @@ void Executor::State::run(int64_t step) {
       s.advance_others(step);
     }
   }
-  for (auto& [lane, queue] : s.queues)
-    HERD_CHECK(queue.next == queue.ops.size(),
-               herd::program::describe(s.program, s.program.ops[queue.ops[queue.next]]) +
-                   " waits for an op that waits for it");
+  for (size_t i = 0; i < s.slots.size(); ++i)
+    HERD_CHECK(s.slots[i].handed_over == s.runs,
+               herd::program::describe(s.program, s.program.ops[i]) + " waits for an op that waits for it");
   s.runs++;
 }
 

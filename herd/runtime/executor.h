@@ -1,6 +1,6 @@
-// Executes a Program: each lane starts its ops first in, first out; an op waits for exactly the hazards
-// (program/op_dependencies.h), across the end of the loop body too. It holds no strategy: what an op does is its
-// binding.
+// Executes a Program: each lane starts its ops first in, first out (messages with each other rank apart); an op waits
+// for exactly the hazards (program/op_dependencies.h), across the end of the loop body too. It holds no strategy: what
+// an op does is its binding.
 //
 // A release among operations that a lane only starts is no job of the lane (program::is_completion): it takes effect as
 // soon as what it waits for is over, and no op starts before the releases that can take effect have.
@@ -10,7 +10,8 @@
 // Errors: what an op throws comes out of run() or drain() as herd::Error, its message opened by step, op, block,
 //   micro-batch and rank; the executor is then of no further use. Where several have failed, the first of this rank's
 //   own comes out, before those of operations that failed since.
-// Threads: one calling thread, which is also the compute lane on CPU; bindings run on the threads of their lanes.
+// Threads: one calling thread, which is also the compute lane on CPU; bindings run on the threads of their
+//   lanes, those of releases among operations on whichever thread next starts an op or waits.
 #pragma once
 
 #include <functional>
@@ -30,7 +31,7 @@ struct OpTime {
   double end_us = 0;
 };
 
-// Makes the lane of an op; called once per lane that the program uses.
+// Makes the lane of an op; called once per lane that the program uses, of messages once per other rank.
 using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
 

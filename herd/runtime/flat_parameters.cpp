@@ -188,11 +188,12 @@ void FlatParameters::refresh_host(int index) {
 // all of them are. Collective.
 std::optional<Communicator> FlatParameters::ranks_of_equal_size(Communicator& comm) const {
   if (comm.size() == 1) return std::nullopt;
-  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements};  // encoded ones follow from gradients
-  std::vector<int64_t> all(2 * static_cast<size_t>(comm.size()));
+  const std::vector<int64_t> mine = {weights_.elements, gradients_.elements, encoded_gradients_.elements};
+  const auto sizes = static_cast<long>(mine.size());
+  std::vector<int64_t> all(mine.size() * static_cast<size_t>(comm.size()));
   comm.all_gather(mine, all, {.name = "sizes of the parameters"});
   const auto alike = [&](int a, int b) {
-    return std::equal(all.begin() + 2 * a, all.begin() + 2 * a + 2, all.begin() + 2 * b);
+    return std::equal(all.begin() + sizes * a, all.begin() + sizes * (a + 1), all.begin() + sizes * b);
   };
   int first = 0;
   while (!alike(first, comm.rank())) ++first;

@@ -2,8 +2,8 @@
 // them.
 //   Sent of a gradient: half of what fp32 sends, 2(n-1)/n * 2 bytes an element. Within a host sums are made in fp32 and
 //   rounded once; a sum that passes hosts is rounded on each.
-//   Error: each term and each sum is rounded to 8 bits of mantissa, at most 2^-9 of it. Exponents are those of fp32, so
-//   nothing overflows and no scale is needed.
+//   Error: each term and each sum is rounded to 8 significant bits, by at most 2^-8 of it. Exponents are those of fp32,
+//   so no scale is needed.
 //   Bytes of a parameter: 2 more, for what is encoded. Encoding and decoding pass over 6 bytes a parameter each.
 //   A sum that follows another (among the copies of a shard) works on what is encoded. Everything is decoded before the
 //   first op that reads a gradient otherwise, so reductions stay beside the backward that follows them.

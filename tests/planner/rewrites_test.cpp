@@ -10,6 +10,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
+#include "tests/support/expect_error.h"
 
 namespace herd::planner {
 namespace {
@@ -29,6 +30,20 @@ int64_t needed(const spec::RunFile& run, int ranks) {
   return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
                     program::Tier::kDevice)
       .bytes;
+}
+
+// ZeRO-2 and 3, and 16-bit gradients, do not go with it.
+TEST(Rewrites, LeaveOutWhatTheRunDoesNotGoWith) {
+  const spec::RunFile run = gpt({"strategy.compression=bf16"});
+  const Rewrites rewrites = rewrites_that_fit(run, 2, small_server(2), {.device = 2 * kGiB});
+  EXPECT_GT(rewrites.built, 4);
+  EXPECT_FALSE(rewrites.in_bf16);
+  for (const Rewrite& one : rewrites.fitting) EXPECT_LE(one.run.strategy.zero, 1);
+  const Rewrites wide = rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.gradient_precision=fp32"}), 2,
+                                          small_server(2), {.device = 2 * kGiB});
+  EXPECT_TRUE(wide.in_bf16);
+  EXPECT_ERROR(rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.zero=3"}), 2, small_server(2), {}),
+               Code::kBadConfig, "strategy.zero = 3 adds to them");
 }
 
 TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {

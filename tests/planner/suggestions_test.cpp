@@ -32,6 +32,17 @@ TEST(Suggestions, FitTheBudget_AndAreWhatTheirChangesGive) {
   }));
 }
 
+// Equations know no compression.
+TEST(Suggestions, AreNotScaled_WhereTheRunHasNoEquations) {
+  spec::RunFile run;
+  run.train.batch = 4;
+  run.strategy.compression = "bf16";
+  const Cluster cluster = small_server(2);
+  EXPECT_EQ(time_scale(run, 2, cluster, predict(run, 2, cluster)), 1);
+  run.strategy.compression = "none";
+  EXPECT_NE(time_scale(run, 2, cluster, predict(run, 2, cluster)), 1);
+}
+
 TEST(Suggestions, AskForMoreRanks_OnlyWhereTheyMay) {
   const spec::RunFile run = spec::parse_run_file(path("llama2-70b"));
   Cluster cluster = small_server(16);

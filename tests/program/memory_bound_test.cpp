@@ -23,7 +23,8 @@ Op written(OpKind kind, Lane lane, std::vector<Value> reads, std::vector<Value> 
 }
 
 // Runs a few steps of some ranks in orders that lanes, hazards and messages allow, and says how much the first ever
-// holds. An op takes its memory as it starts; a release gives it back as it ends. A receive ends when its send has.
+// holds. An op takes its memory as it starts; a release gives it back as it ends. A receive may end when its send has
+// started, and the send has ended when its receive has and all before it on its lane.
 // Operations that a lane only starts are under way together, and end in order; a release among them has ended when all
 // that it waits for has.
 class Schedules {
@@ -31,15 +32,15 @@ class Schedules {
   explicit Schedules(const std::vector<Program>& steps, int num_steps = 3) : steps_(steps), places_(steps.size()) {
     for (size_t r = 0; r < steps.size(); ++r) {
       waits_.push_back(dependencies(steps[r]));
-      std::map<Lane, std::vector<int>> lanes;
+      std::map<Queue, std::vector<int>> lanes;
       for (int i = 0; i < num_steps * size(r); ++i) {
-        if (!is_completion(at(r, i))) lanes[at(r, i).lane].push_back(i);
+        if (!is_completion(at(r, i))) lanes[queue_of(steps[r], at(r, i))].push_back(i);
       }
       places_[r].resize(static_cast<size_t>(num_steps * size(r)));
       for (const auto& [lane, ops] : lanes) {
         for (size_t k = 0; k < ops.size(); ++k)
           places_[r][static_cast<size_t>(ops[k])] = {lanes_.size(), static_cast<int>(k)};
-        lanes_.push_back({r, ops, starts_only(lane)});
+        lanes_.push_back({r, ops, starts_only(lane.lane)});
       }
     }
     Program idle = steps[0];
@@ -99,7 +100,10 @@ class Schedules {
   bool ended(const State& state, size_t rank, int position) const {
     if (is_completion(at(rank, position))) return is_free(state, rank, position);
     const auto& [lane, place] = places_[rank][static_cast<size_t>(position)];
-    return state[2 * lane + 1] > place;
+    if (state[2 * lane + 1] > place) return true;
+    const bool sends = at(rank, position).kind == OpKind::kSend && state[2 * lane] > place;
+    return sends && has_left(state, rank, position) &&
+           (place == 0 || ended(state, rank, lanes_[lane].ops[static_cast<size_t>(place) - 1]));
   }
   bool started(const State& state, size_t rank, int position) const {
     if (is_completion(at(rank, position))) return is_free(state, rank, position);
@@ -131,11 +135,25 @@ class Schedules {
     for (size_t from = 0; from < steps_.size(); ++from) {
       for (int i = 0; i < size(from); ++i) {
         if (const Op& send = at(from, i); send.kind == OpKind::kSend && send.reads[0] == value)
-          return ended(state, from, position / size(to) * size(from) + i);
+          return started(state, from, position / size(to) * size(from) + i);
       }
     }
     ADD_FAILURE() << value_name(steps_[to].mesh, value) << " is sent by nobody";
     return true;
+  }
+
+  // Its receive has ended.
+  bool has_left(const State& state, size_t from, int position) const {
+    const Value& value = at(from, position).reads[0];
+    for (size_t to = 0; to < steps_.size(); ++to) {
+      for (int i = 0; i < size(to); ++i) {
+        if (const Op& receive = at(to, i); receive.kind == OpKind::kReceive && receive.writes[0] == value) {
+          const auto& [lane, place] = places_[to][static_cast<size_t>(position / size(from) * size(to) + i)];
+          return state[2 * lane + 1] > place;
+        }
+      }
+    }
+    return false;
   }
 
   int64_t held(const State& state) const {

@@ -71,5 +71,24 @@ TEST(Completion, FailsWithItsEvent_AndDoesNotRun) {
   EXPECT_FALSE(ran);
 }
 
+// As an event of a lane does where one before it has failed while its own operation is under way.
+class FailedEarly final : public Event {
+ public:
+  bool done() const override { return false; }
+  void wait() override { throw std::runtime_error("lost"); }
+  Clock::time_point ended_at() const override { return Clock::now(); }
+};
+
+TEST(Completion, FailsWhoeverWaits_WhereAnEventHasFailedAndIsNotDone) {
+  bool ran = false;
+  Completion completion({std::make_shared<FailedEarly>()}, [&]() -> EventPtr {
+    ran = true;
+    return nullptr;
+  });
+  EXPECT_THROW(completion.wait(), std::runtime_error);
+  EXPECT_FALSE(completion.done());
+  EXPECT_FALSE(ran);
+}
+
 }  // namespace
 }  // namespace herd::runtime

@@ -18,8 +18,9 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
   EXPECT_EQ(refused("strategy.offload=window"),
             "strategy.offload = \"window\" is not in this version\n"
             "  fix: strategy.offload = \"none\" or \"states\"");
-  EXPECT_EQ(refused("strategy.compression=topk"),
-            "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
+  EXPECT_EQ(
+      refused("strategy.compression=topk"),
+      "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
   EXPECT_EQ(refused("model.kind=bert"),
             "model.kind = \"bert\" is not in this version\n  fix: model.kind = \"gpt\" or \"llama\"");
   EXPECT_EQ(refused("comm.transport=inproc"),

@@ -53,8 +53,9 @@ int64_t needed(const spec::RunFile& run) {
 }
 
 TEST(MadeUpTechnique, IsRefusedWithoutItsRow_AndTrainsWithIt) {
-  EXPECT_ERROR(train_in_threads(asking(), 2, 1), Code::kBadConfig,
-               "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
+  EXPECT_ERROR(
+      train_in_threads(asking(), 2, 1), Code::kBadConfig,
+      "strategy.compression = \"topk\" is not in this version\n  fix: strategy.compression = \"none\" or \"bf16\"");
   const AddedTechnique row(made_up_row(), "recompute");
   const Trained plain = train_in_threads(tiny_run(), 2, 3), made_up = train_in_threads(asking(), 2, 3);
   EXPECT_EQ(made_up.losses, plain.losses);
