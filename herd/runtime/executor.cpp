@@ -168,16 +168,15 @@ struct Executor::State {
   void hand_over(int index, Queue& queue, int64_t step) {
     Slot& slot = slots[index];
     const program::Op& op = program.ops[index];
-    const std::string where = place_of(program, op, step);
     std::vector<EventPtr> before = events_before(slot);
     const double submitted = now_us();
     slot.begin_us = std::make_shared<std::atomic<double>>(submitted);
-    Job job = [this, &slot, &op, step, where, begin = slot.begin_us, submitted]() -> EventPtr {
+    Job job = [this, &slot, &op, step, begin = slot.begin_us, submitted]() -> EventPtr {
       const double begun = now_us();
       begin->store(begun);
       if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
       complete();
-      listener.began(where);
+      if (listener.began) listener.began(place_of(program, op, step));
       return run_binding(slot, op, step);
     };
     slot.event = queue.lane->submit(std::move(before), std::move(job));

@@ -37,8 +37,9 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, col
 
 // Told on the thread of the op's lane.
 struct OpListener {
-  // An op begins: its step, op, block, micro-batch and rank in words.
-  std::function<void(const std::string&)> began = [](const std::string&) {};
+  // An op begins: its step, op, block, micro-batch and rank in words, which take longer to write than a short op; or
+  // empty.
+  std::function<void(const std::string&)> began = {};
   // An op has thrown; nobody has waited yet for what is in flight: peers may wait for this rank in any group.
   std::function<void(const Error&)> failed = [](const Error&) {};
 };
