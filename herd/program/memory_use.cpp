@@ -19,6 +19,8 @@ MemoryUse use_of(ValueKind kind) {
     case ValueKind::kGraph:
     case ValueKind::kTarget:
     case ValueKind::kPending:
+    case ValueKind::kCache:
+    case ValueKind::kLogits:
       return MemoryUse::kActivations;
     default:
       return MemoryUse::kBuffers;

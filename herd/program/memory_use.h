@@ -17,7 +17,7 @@ enum class MemoryUse : uint8_t {
   kWeights,
   kGradients,
   kStates,       // of the optimizer
-  kActivations,  // inputs of blocks, what backward needs of them, their gradients, labels
+  kActivations,  // inputs of blocks, what backward needs of them, their gradients, labels; caches and logits
   kBuffers,      // pools, and memory that an op takes and gives back while it runs
 };
 inline constexpr int kNumMemoryUses = 5;

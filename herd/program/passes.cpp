@@ -6,7 +6,7 @@ namespace herd::program {
 
 bool is_pass(const Op& op) {
   return op.kind == OpKind::kForward || op.kind == OpKind::kLoss || op.kind == OpKind::kRecompute ||
-         op.kind == OpKind::kBackward || op.kind == OpKind::kBackwardWeight;
+         op.kind == OpKind::kBackward || op.kind == OpKind::kBackwardWeight || op.kind == OpKind::kLogits;
 }
 
 double share_of_backward(const Op& op, const spec::BlockShape& block) {
@@ -21,7 +21,7 @@ double share_of_backward(const Op& op, const spec::BlockShape& block) {
 
 spec::Cost cost_of(const Op& op, const spec::BlockShape& block) {
   if (!is_pass(op)) return {};
-  if (op.kind == OpKind::kForward || op.kind == OpKind::kRecompute) return block.forward;
+  if (op.kind == OpKind::kForward || op.kind == OpKind::kRecompute || op.kind == OpKind::kLogits) return block.forward;
   spec::Cost cost = block.is_loss() ? block.forward : block.backward;
   const double share = share_of_backward(op, block);
   for (double* part : {&cost.matmul_flops, &cost.attention_flops, &cost.memory_bytes}) *part *= share;

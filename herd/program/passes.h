@@ -6,7 +6,7 @@
 
 namespace herd::program {
 
-// True for forward, backward, either half of a backward, recompute and loss.
+// True for forward, backward, either half of a backward, recompute, loss and logits.
 bool is_pass(const Op& op);
 
 // Returns the cost of an op of `block`; zero for an op that is no pass. Gradients of weights take half of the

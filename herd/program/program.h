@@ -20,10 +20,10 @@
 // A gradient is summed where it lies: which contributions it has is no part of its placement, and the verifier follows
 // it. What the model itself cuts (weights of tensor-parallel blocks) is a group of the rank's own.
 //
-// Ops of a block (load, forward, loss, recompute, backward, send, receive) name block and micro_batch; ops of parameter
-// groups (norm, clip, step, fetch, evict) and collectives leave both -1: their values say of what. A loss that ranks of
-// an axis compute together names the axis. A release names what it releases as writes. The first op that touches a
-// gradient in a step writes it; the others read it and add. Threads: plain data.
+// Ops of a block (load, forward, loss, logits, recompute, backward, send, receive) name block and micro_batch; ops of
+// parameter groups (norm, clip, step, fetch, evict) and collectives leave both -1: their values say of what. A loss
+// that ranks of an axis compute together names the axis. A release names what it releases as writes. The first op that
+// touches a gradient in a step writes it; the others read it and add. Threads: plain data.
 #pragma once
 
 #include <compare>
@@ -40,7 +40,7 @@ namespace herd::program {
 
 enum class OpKind : uint8_t {
   kLoad,       // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
-  kForward,    // weights, x<b>.m -> x<b+1>.m, graph<b>.m
+  kForward,    // weights, x<b>.m [, cache<b>] -> x<b+1>.m, graph<b>.m; or -> x<b+1>.m, cache<b>
   kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
   kRecompute,  // weights, x<b>.m -> graph<b>.m
   kBackward,   // weights, graph<b>.m, dx<b+1>.m [, x<b>.m] [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m,
@@ -59,6 +59,7 @@ enum class OpKind : uint8_t {
   kRelease,  // the value holds nothing from here on; written by lifetimes.h only
   kEncode,   // plain -> another codec
   kDecode,   // another codec -> plain
+  kLogits,   // weights, x<last>.m -> logits.m: what a pass that continues texts has in place of a loss
 };
 
 enum class Lane : uint8_t {
@@ -87,6 +88,8 @@ enum class ValueKind : uint8_t {
   kFactor,              // factor: what gradients are multiplied with
   kTarget,              // target.<micro-batch>: labels for the loss
   kPending,             // pending<block>.<micro-batch>: what the gradients of a block's weights are made of
+  kCache,               // cache<block>: keys and values of the tokens that its attention has seen (generation_passes.h)
+  kLogits,              // logits.<micro-batch>: of the last token of each sequence, fp32
 };
 
 // How numbers are written: plain, as the model computes with them, or shorter, to be moved.

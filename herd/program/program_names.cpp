@@ -7,9 +7,9 @@ namespace herd::program {
 namespace {
 
 constexpr std::string_view kOps[] = {
-    "load",           "forward", "loss",  "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
-    "reduce_scatter", "norm",    "clip",  "step",      "send",     "receive",         "fetch",      "evict",
-    "release",        "encode",  "decode"};
+    "load",           "forward", "loss",   "recompute", "backward", "backward_weight", "all_gather", "all_reduce",
+    "reduce_scatter", "norm",    "clip",   "step",      "send",     "receive",         "fetch",      "evict",
+    "release",        "encode",  "decode", "logits"};
 constexpr std::string_view kLanes[] = {"compute",  "gather",  "reduce",   "activations", "peer-in",
                                        "peer-out", "copy-in", "copy-out", "host",        "io"};
 constexpr std::string_view kCodecs[] = {"plain", "bf16"};
@@ -32,6 +32,8 @@ constexpr ValueSpelling kValues[] = {
     {"factor", "factors", false, false, Tier::kHost},
     {"target", "targets", false, true},
     {"pending", "pending gradients", true, true},
+    {"cache", "caches", true, false},
+    {"logits", "logits", false, true},
 };
 
 template <typename Enum, size_t n>
@@ -204,6 +206,8 @@ Value target(int micro_batch) { return value_of(ValueKind::kTarget, 0, micro_bat
 Value loss(int micro_batch) { return value_of(ValueKind::kLoss, 0, micro_batch); }
 Value norm(int group) { return value_of(ValueKind::kNorm, group, -1); }
 Value factor() { return value_of(ValueKind::kFactor, 0, -1); }
+Value cache(int block) { return value_of(ValueKind::kCache, block, -1); }
+Value logits(int micro_batch) { return value_of(ValueKind::kLogits, 0, micro_batch); }
 
 Value placed(Value value, Placement placement) {
   value.placement = placement;

@@ -47,6 +47,8 @@ Value target(int micro_batch);
 Value loss(int micro_batch);
 Value norm(int group);
 Value factor();
+Value cache(int block);
+Value logits(int micro_batch);
 
 // The same value, placed otherwise, written otherwise, or in another tier.
 Value placed(Value value, Placement placement);

@@ -17,7 +17,7 @@ using Atom = std::tuple<int, int, int, int>;
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
   int index = 0;    // group of weights, gradients, states
-  int version = 0;  // of weights and states; the step of all others
+  int version = 0;  // of weights, states and caches; the step of all others
   int shard = 0, shards = 1;
   bool partial = false;  // of activations and their gradients
   std::set<Atom> atoms = {};
@@ -45,6 +45,7 @@ class Model {
   const std::vector<int>& inputs_of(int block) const;        // activations
   const std::vector<int>& readers_of(int activation) const;  // blocks
   spec::Split split_of(int block) const;
+  bool keeps_cache(int block) const;                        // of keys and values
   bool is_cut(int group) const;                             // among ranks of the tensor axis
   bool is_copied(int group) const;                          // and some of these hold the same part
   int parts_of(int group) const;                            // that it is cut into

@@ -58,6 +58,7 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
     case OpKind::kRecompute:
       return pass(OpKind::kForward);
     case OpKind::kLoss:
+    case OpKind::kLogits:
     case OpKind::kBackward:
       return pass(op.kind);
     case OpKind::kBackwardWeight:

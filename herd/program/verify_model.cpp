@@ -41,6 +41,11 @@ spec::Split Model::split_of(int block) const {
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
+bool Model::keeps_cache(int block) const {
+  const auto at = static_cast<size_t>(block);
+  return at < expected_.block_caches.size() && expected_.block_caches[at];
+}
+
 bool Model::is_cut(int group) const { return cut_.contains(group); }
 
 bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied.contains(group); }

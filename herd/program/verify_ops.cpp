@@ -43,6 +43,7 @@ class LocalOp {
       case OpKind::kBackwardWeight:
         return work(0, model_.num_blocks() - 1);
       case OpKind::kLoss:
+      case OpKind::kLogits:
         return work(model_.num_blocks() - 1, model_.num_blocks() - 1);
       case OpKind::kNorm:
         return norms();
@@ -81,8 +82,11 @@ class LocalOp {
     }
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
+    if (keeps_cache() && model_.expected().continues) out.insert({ValueKind::kCache, block});
     return out;
   }
+
+  bool keeps_cache() const { return c_.op.kind == OpKind::kForward && model_.keeps_cache(c_.op.block); }
 
   // Gradients of an activation come from all that read it; all else is of one block.
   std::set<Atom> expected_of(const Value& value) const {
@@ -141,7 +145,7 @@ class LocalOp {
     const auto& groups = loads ? none : model_.expected().block_groups[static_cast<size_t>(op.block)];
     std::multiset<int> weights;
     std::multiset<std::pair<ValueKind, int>> others;
-    if (op.kind == OpKind::kLoss) {
+    if (op.kind == OpKind::kLoss || op.kind == OpKind::kLogits) {
       const int together = model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor : kNoAxis;
       if (op.axis != together) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
     }
@@ -173,6 +177,11 @@ class LocalOp {
       wrong("does not read the weights of its block, each once");
     if (others != inputs()) wrong("does not read what an op of its kind needs");
 
+    const auto caches = std::count_if(op.writes.begin(), op.writes.end(),
+                                      [](const Value& value) { return value.kind == ValueKind::kCache; });
+    if (caches != (keeps_cache() ? 1 : 0))
+      wrong("writes " + std::to_string(caches) + " caches, where its block has " + (keeps_cache() ? "one" : "none"));
+
     std::vector<Symbol> out;
     std::set<int> added;
     for (const Value& value : op.writes) {
@@ -195,6 +204,14 @@ class LocalOp {
           break;
         case ValueKind::kLoss:
           out.push_back(made(value.kind, op.block, op.kind == OpKind::kLoss));
+          break;
+        case ValueKind::kCache:
+          if (value.index != op.block) wrong("writes " + name(value) + ", which is another block's");
+          out.push_back(made(value.kind, op.block, keeps_cache()));
+          out.back().version = c_.step + 1;
+          break;
+        case ValueKind::kLogits:
+          out.push_back(made(value.kind, op.block, op.kind == OpKind::kLogits));
           break;
         case ValueKind::kGradient:
           out.push_back(added_gradient(value, groups, differentiates));

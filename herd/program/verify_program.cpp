@@ -108,6 +108,12 @@ class Machine {
         find(rank, -1, "keeps " + name(value) + ", where shards are cut along " + axis_name(mesh, axis));
       state.memory[value] = {symbol, true};  // whatever came before the first step has been read
     }
+    for (int block = 0; block < model_.num_blocks(); ++block) {
+      const bool held = model_.keeps_cache(block) && state.step->values.contains(cache(block));
+      if (!held || !model_.expected().continues) continue;
+      const Symbol symbol{.kind = ValueKind::kCache, .atoms = {{block, 0, model_.data_rank(rank), 0}}};
+      state.memory[cache(block)] = {symbol, true};
+    }
     ranks_.push_back(std::move(state));
   }
 
@@ -160,7 +166,8 @@ class Machine {
   bool run_op(int rank, int position) {
     const Op& op = ranks_[static_cast<size_t>(rank)].op(position);
     if (is_collective(op)) return run_shared(rank, position);
-    if (op.kind == OpKind::kLoss && op.axis != kNoAxis) return run_together(rank, position);
+    const bool shared = op.kind == OpKind::kLoss || op.kind == OpKind::kLogits;
+    if (shared && op.axis != kNoAxis) return run_together(rank, position);
     if (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) return run_message(rank, position);
     if (op.kind == OpKind::kRelease)
       release(rank, position);
@@ -303,9 +310,12 @@ class Machine {
     return context;
   }
 
-  // Losses are for whoever reports them; a rank without anything to update has no use for the factor.
+  // Losses are for whoever reports them, logits for whoever samples, caches that a pass begins for the next pass; a
+  // rank without anything to update has no use for the factor.
   bool must_be_read(int rank, const Value& value) const {
-    return value.kind != ValueKind::kLoss && (value.kind != ValueKind::kFactor || model_.trains(rank));
+    if (value.kind == ValueKind::kLoss || value.kind == ValueKind::kLogits) return false;
+    if (value.kind == ValueKind::kCache) return model_.expected().continues;
+    return value.kind != ValueKind::kFactor || model_.trains(rank);
   }
 
   void write(int rank, int position, const std::vector<Symbol>& results) {
@@ -367,7 +377,27 @@ class Machine {
     for (size_t r = 0; r < ranks_.size(); ++r) check_end(static_cast<int>(r));
   }
 
+  // What the next pass over a text, or whoever samples from it, needs.
+  void check_caches(int rank) {
+    const RankState& state = ranks_[static_cast<size_t>(rank)];
+    const auto is_kept = [&](const Value& value, int version) {
+      const auto cell = state.memory.find(value);
+      if (cell == state.memory.end() || !state.step->values.at(value).persistent)
+        find(rank, -1, "keeps no " + name(value));
+      else if (cell->second.symbol.version != version)
+        find(rank, -1,
+             name(value) + " is at version " + std::to_string(cell->second.symbol.version) + " after " +
+                 std::to_string(kSteps) + " passes");
+    };
+    for (int block = 0; block < model_.num_blocks(); ++block) {
+      if (model_.runs(rank, block) && model_.keeps_cache(block)) is_kept(cache(block), kSteps);
+    }
+    const bool samples = !model_.expected().block_caches.empty() && model_.runs(rank, model_.num_blocks() - 1);
+    for (int m = 0; samples && m < model_.expected().micro_batches; ++m) is_kept(logits(m), kSteps - 1);
+  }
+
   void check_end(int rank) {
+    check_caches(rank);
     const RankState& state = ranks_[static_cast<size_t>(rank)];
     std::map<int, int> weights, states;
     for (const auto& [value, cell] : state.memory) {

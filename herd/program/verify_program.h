@@ -7,6 +7,9 @@
 //                blocks that make and read it need; its gradient the set of its readers
 //                A shard may lie in the slot of its whole: writing one spoils the other, but for a gather in place
 //   factor      the groups whose norms it has seen, each with all contributions
+//   cache       (block, data rank), and how many passes it has seen: a pass that continues caches must read version t
+//   of
+//                its block's in step t and leave t+1
 // It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
 // a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
 // differ between ranks; sums left out, made twice or over other ranks, and shards taken for wholes; messages nobody
@@ -53,6 +56,10 @@ struct Expectation {
   int copies = kNoAxis;              // its own
   int stage_axis = kNoAxis;          // of the pipeline's stages
   std::vector<int> block_rank = {};  // which rank along it runs each block
+  // Of passes that continue texts: blocks that keep keys and values in caches; empty = no such pass. Caches that it
+  // continues hold those of the tokens before, of version t in step t; else it begins them.
+  std::vector<bool> block_caches = {};
+  bool continues = false;
   Proof proof = {};
 };
 

@@ -95,6 +95,9 @@ struct BlockShape {
   bool backward_reads_weights = true;  // false: its gradients follow from indices alone
   Cost forward = {};                   // the loss block's holds loss, input and weight gradients together
   Cost backward = {};                  // zero for the loss block
+  Cost without_graph = {};   // a forward that keeps no graph; the loss block's gives logits of one row a sequence
+  int64_t cache_bytes = 0;   // bytes of keys and values of a micro-batch, where a causal attention makes them
+  int64_t logits_bytes = 0;  // fp32, one row a sequence; 0 but for the loss block
   bool is_loss() const { return output_bytes == 0; }
   std::vector<InnerCollective> inner = {};
   int layer = -1;  // place in the chain of whole layers: embedding 0, h.0 1, .., head last

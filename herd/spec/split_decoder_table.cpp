@@ -23,6 +23,7 @@ BlockShape TableBuilder::cut_embedding() const {
   block.forward.scratch_bytes = rd;
   block.backward.memory_bytes = static_cast<double>((V_ / tp_) * D_ * gradient_element_ + 3 * rd / tp_);
   block.backward.scratch_bytes = R_ * D_ * gradient_element_;
+  block.without_graph = without_graph(block.forward, R_ * D_);
   return block;
 }
 
@@ -31,6 +32,7 @@ BlockShape TableBuilder::positions() const {
   const int64_t rd = rows_of_rank() * D_ * element_;
   block.forward.memory_bytes = block.backward.memory_bytes = static_cast<double>(3 * rd);
   block.forward.scratch_bytes = block.backward.scratch_bytes = rd;
+  block.without_graph = without_graph(block.forward, rows_of_rank() * D_);
   block.backward_reads_weights = false;
   return block;
 }
@@ -42,6 +44,7 @@ BlockShape TableBuilder::norm(const std::string& name) const {
   block.forward.memory_bytes = static_cast<double>(2 * rd);
   block.backward.memory_bytes = static_cast<double>(5 * rd);
   block.backward.scratch_bytes = rd;
+  block.without_graph = without_graph(block.forward, 0);
   return block;
 }
 
@@ -70,6 +73,8 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.late_scratch_bytes = std::max(late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(D_, A_ / tp_));
   block.backward.scratch_bytes =
       std::max({heads + R_ * A_ / tp_ * element_ + piece, product, 3 * matrices + masks - kept + heads});
+  block.without_graph = without_graph(block.forward, R_ * (2 * A_ + 2 * K_) / tp_);
+  add_cache(block, style);
   if (selective_) {
     block.backward.attention_flops += block.score_bytes > 0 ? block.forward.attention_flops : 0;
     block.backward.memory_bytes += 2.0 * static_cast<double>(block.score_bytes);
@@ -87,6 +92,7 @@ BlockShape TableBuilder::add(const std::string& name) const {
   block.forward.memory_bytes = static_cast<double>(4 * rd);
   block.backward.memory_bytes = static_cast<double>(2 * rd);
   block.forward.scratch_bytes = rd;
+  block.without_graph = without_graph(block.forward, rows_of_rank() * D_);
   return block;
 }
 
@@ -107,6 +113,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   const int64_t piece = std::max(gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_));
   block.late_scratch_bytes = std::max(late_scratch(F_ / tp_, D_), late_scratch(D_, F_ / tp_));
   block.backward.scratch_bytes = std::max(rf + piece, product == 0 ? 0 : product + rf);
+  block.without_graph = without_graph(block.forward, (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * R_ * F_ / tp_);
   return block;
 }
 
@@ -126,6 +133,7 @@ BlockShape TableBuilder::cut_head() const {
   block.pending_bytes = R_ * (vocab + D_) * element_;
   block.split_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
   block.late_scratch_bytes = late_scratch(vocab, D_);
+  add_logits(block, vocab);
   const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
   block.inner = {{"tp", false, chunk * 3 * tp_ * 4, chunks, 0}};
   return block;

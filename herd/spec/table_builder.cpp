@@ -6,7 +6,6 @@ namespace herd::spec {
 namespace {
 
 constexpr int64_t kConvertedRows = 64;  // of them that are copied to fp32 at a time, as nn does
-constexpr int64_t kPieceRows = 2048;    // of large matrices that a product copies at a time, as nn does
 
 }  // namespace
 
@@ -97,6 +96,7 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
   if (gradient_element_ != element_) block.backward.scratch_bytes = R_ * D_ * gradient_element_;
+  block.without_graph = without_graph(block.forward, rows > V_ ? R_ * D_ : 0);  // words, to which positions are added
   block.inner = inner(1, 0, nullptr);
   return block;
 }
@@ -182,6 +182,10 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
       {late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(F_ / tp_, D_), late_scratch(D_, std::max(F_, A_) / tp_)});
   block.backward.scratch_bytes =
       std::max({(rf + rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
+  const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
+  const int64_t in_feed = 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
+  block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
+  add_cache(block, style);
   block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
   if (selective_ && block.score_bytes > 0) {
     block.graph_bytes -= block.score_bytes;
@@ -207,8 +211,29 @@ BlockShape TableBuilder::head(int dense) const {
   block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_;
   block.split_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
   block.late_scratch_bytes = late_scratch(vocab, D_);
+  add_logits(block, vocab);
   block.inner = inner(1, 0, nullptr);
   return block;
+}
+
+// A layer holds x, its norm, the product with q, k and v, what attention gives and its projection at a time; later both
+// norms, both sums, and what the feed-forward part is made of. Input and output of the block are values of their own.
+Cost TableBuilder::without_graph(const Cost& forward, int64_t elements) const {
+  Cost cost = forward;
+  cost.scratch_bytes = elements * element_ + product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
+  return cost;
+}
+
+void TableBuilder::add_cache(BlockShape& block, const LayerStyle& style) const {
+  if (style.causal && !style.memory) block.cache_bytes = 2 * B_ * S_ * K_ / tp_ * (in_fp32_ ? 4 : element_);
+}
+
+void TableBuilder::add_logits(BlockShape& block, int64_t vocab) const {
+  block.logits_bytes = B_ * V_ * 4;
+  block.without_graph.matmul_flops = 2.0 * static_cast<double>(B_ * D_ * vocab);
+  block.without_graph.memory_bytes = static_cast<double>(block.logits_bytes + 3 * B_ * D_ * element_);
+  const int64_t parts = (element_ == 4 ? 0 : V_) + (tp_ > 1 ? vocab : 0);  // before they are fp32, or gathered
+  block.without_graph.scratch_bytes = B_ * (D_ + parts) * element_;
 }
 
 // While the first half of a loss runs, beside the gradients of all logits: with 16 bits, one chunk of them in fp32.

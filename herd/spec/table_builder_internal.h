@@ -11,6 +11,8 @@
 
 namespace herd::spec {
 
+inline constexpr int64_t kPieceRows = 2048;  // of large matrices that a product copies at a time, as nn does
+
 struct LayerStyle {
   enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
   Feed feed = Feed::kGelu;
@@ -58,6 +60,9 @@ class TableBuilder {
   int64_t late_scratch(int64_t rows, int64_t columns) const;     // bytes, for the gradient of a matrix
   int64_t gradient_piece(int64_t rows, int64_t columns) const;   // of a matrix's gradient that is not yet fp32
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
+  Cost without_graph(const Cost& forward, int64_t elements) const;  // which holds so many at a time
+  void add_cache(BlockShape& block, const LayerStyle& style) const;
+  void add_logits(BlockShape& block, int64_t vocab) const;  // `vocab`: words of this rank
 
   const RunFile::Model& m_;
   int64_t feeds(const LayerStyle& style) const;  // R*F tensors that the feed-forward part keeps

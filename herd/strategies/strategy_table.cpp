@@ -19,28 +19,6 @@ namespace {
 
 using program::Program;
 
-program::Expectation expectation(const spec::ModelTable& model, const spec::Layout& layout) {
-  program::Expectation expected;
-  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
-    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
-    expected.block_groups.push_back(block.groups);
-    expected.backward_without_weights.push_back(!block.backward_reads_weights);
-    expected.block_inputs.push_back(model.inputs_of(b));
-    expected.block_splits.push_back(block.split);
-  }
-  expected.tensor = layout.tensor;
-  expected.copies = layout.keys;
-  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
-  for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
-    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
-  }
-  expected.mesh = layout.mesh;
-  expected.data = layout.data;
-  expected.stage_axis = layout.stage;
-  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
-  return expected;
-}
-
 void prove(const std::vector<Program>& programs, program::Expectation expected, const program::Proof& proof,
            const std::string& after) {
   expected.proof = proof;
@@ -84,6 +62,28 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
 
 }  // namespace
 
+program::Expectation expected_of(const spec::ModelTable& model, const spec::Layout& layout) {
+  program::Expectation expected;
+  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
+    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
+    expected.block_groups.push_back(block.groups);
+    expected.backward_without_weights.push_back(!block.backward_reads_weights);
+    expected.block_inputs.push_back(model.inputs_of(b));
+    expected.block_splits.push_back(block.split);
+  }
+  expected.tensor = layout.tensor;
+  expected.copies = layout.keys;
+  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
+  for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
+    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
+  }
+  expected.mesh = layout.mesh;
+  expected.data = layout.data;
+  expected.stage_axis = layout.stage;
+  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
+  return expected;
+}
+
 void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) {
   check_budget(steps, program::Tier::kDevice, run.memory.device_budget, "memory.device_budget");
   check_budget(steps, program::Tier::kHost, run.memory.host_budget, "memory.host_budget");
@@ -121,7 +121,7 @@ Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, co
 
 std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                         const spec::Layout& layout) {
-  const program::Expectation expected = expectation(model, layout);
+  const program::Expectation expected = expected_of(model, layout);
   std::vector<Program> steps;
   for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
   const std::vector<Row> rows = strategy_rows(run, model, layout);

@@ -31,6 +31,9 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
 program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,
                               int rank);
 
+// Returns what a step of this model must do in this layout, before any row has established anything.
+program::Expectation expected_of(const spec::ModelTable& model, const spec::Layout& layout);
+
 // Returns the programs of all ranks, verified after every row. Throws kBug with the findings if one does not prove;
 // kOverBudget if a rank's bound exceeds memory.device_budget or memory.host_budget.
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,

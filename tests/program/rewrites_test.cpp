@@ -50,7 +50,9 @@ TEST(Names, OfEveryValueComeBack) {
       {loss(0), "loss.0"},
       {in_tier(loss(0), Tier::kDevice), "loss.0.device"},
       {norm(3), "norm3"},
-      {factor(), "factor"}};
+      {factor(), "factor"},
+      {cache(3), "cache3"},
+      {logits(0), "logits.0"}};
   for (const auto& [value, name] : names) {
     EXPECT_EQ(value_name(mesh, value), name);
     EXPECT_EQ(parse_value(mesh, name), value) << name;

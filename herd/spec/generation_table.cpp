@@ -1,0 +1,28 @@
+#include "herd/spec/generation_table.h"
+
+#include <utility>
+
+namespace herd::spec {
+
+ModelTable generation_table(const ModelTable& whole, ModelTable pass) {
+  pass.groups = whole.groups;  // of them, positions are as many as the context
+  const double share = static_cast<double>(pass.tokens) / static_cast<double>(whole.tokens);
+  for (size_t b = 0; b < pass.blocks.size(); ++b) {
+    BlockShape& block = pass.blocks[b];
+    block.forward = block.without_graph;
+    block.forward.attention_flops = whole.blocks[b].without_graph.attention_flops * share;
+    block.cache_bytes = whole.blocks[b].cache_bytes;
+    if (!block.backward_reads_weights) continue;  // it looks up rows, or adds a bias
+    for (const int group : block.groups)
+      block.forward.memory_bytes += static_cast<double>(pass.group_elements(group) * size_of(pass.compute));
+  }
+  return pass;
+}
+
+ModelTable generation_table(const RunFile& run, int64_t sequences, int64_t tokens) {
+  RunFile of_pass = run;
+  of_pass.model.context = tokens;
+  return generation_table(program_table(run, sequences), program_table(of_pass, sequences));
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,54 @@
+#include "herd/strategies/compile_generation.h"
+
+#include "herd/base/error.h"
+#include "herd/program/build.h"
+#include "herd/program/generation_passes.h"
+#include "herd/spec/generation_table.h"
+#include "herd/strategies/strategy_table.h"
+#include "herd/strategies/tensor_parallel.h"
+
+namespace herd::strategies {
+namespace {
+
+using program::Caches;
+using program::Program;
+
+// The pass of every rank.
+std::vector<Program> proved_passes(const spec::RunFile& run, const spec::Layout& layout, int64_t tokens,
+                                   Caches caches) {
+  const spec::ModelTable table = spec::generation_table(run, 1, tokens);
+  std::vector<Program> passes;
+  for (int rank = 0; rank < layout.world_size; ++rank) {
+    Program step = program::plain_step(run, table, layout, rank);
+    if (table.is_split()) step = TensorParallel(layout.tensor, table).rewrite(std::move(step));
+    passes.push_back(program::generation_pass(step, table, caches));
+  }
+  const auto findings = verify(passes, program::generation_expected(expected_of(table, layout), table, caches));
+  if (findings.empty()) return passes;
+  throw Error(Code::kBug,
+              "a pass over " + std::to_string(tokens) + " tokens does not prove:\n" + to_string(findings, passes));
+}
+
+}  // namespace
+
+spec::RunFile generation_run(const spec::RunFile& run) {
+  spec::RunFile out;
+  out.model = run.model;
+  out.model.dropout = 0;
+  out.model.frozen = out.model.weights = "none";
+  out.train.batch = out.train.micro_batch = 1;
+  out.strategy.sequence_parallel = false;  // there are not rows enough to share
+  return out;
+}
+
+std::vector<GenerationPrograms> compile_generation(const spec::RunFile& run, const spec::Layout& layout,
+                                                   int64_t tokens) {
+  std::vector<Program> prompts = proved_passes(run, layout, tokens, Caches::kBegun);
+  std::vector<Program> token_passes = proved_passes(run, layout, 1, Caches::kContinued);
+  std::vector<GenerationPrograms> out;
+  for (size_t rank = 0; rank < prompts.size(); ++rank)
+    out.push_back({std::move(prompts[rank]), std::move(token_passes[rank])});
+  return out;
+}
+
+}  // namespace herd::strategies
