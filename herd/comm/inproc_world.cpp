@@ -100,4 +100,9 @@ void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, c
   }
 }
 
+Communicator world_of_one() {
+  const std::vector<int> one_host;
+  return Communicator(MeetingPlace(1, one_host).join(0));
+}
+
 }  // namespace herd::comm

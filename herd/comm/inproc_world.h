@@ -1,5 +1,5 @@
 // Runs ranks as threads of this process, over the same rings, signals and doorbells as processes; for tests and
-// benches. Threads: any.
+// benches, and for one rank by itself. Threads: any.
 #pragma once
 
 #include <functional>
@@ -15,8 +15,12 @@ namespace herd::comm {
 // hosts map none of each other's memory and send each other frames, as in a job on several hosts.
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of = {});
 
+// Makes a world of this rank alone, whatever the environment says: for what runs as a Program without peers.
+Communicator world_of_one();
+
 }  // namespace herd::comm
 
 namespace herd {
 using comm::run_inproc;
+using comm::world_of_one;
 }  // namespace herd

@@ -33,8 +33,10 @@ struct Context {
   std::vector<int64_t> samples = {};  // global sample index of each of the B rows; required where dropout > 0
   int layer = 0;                      // layer of the block in the whole model, so that stages draw what the whole would
   double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
-  KeyValueCache* cache =
-      nullptr;  // while generating: x holds only the tokens after the cached ones (key_value_cache.h)
+  // While generating, x holds only the tokens after the first `past`: the block's attention has their keys and values
+  // in its cache (key_value_cache.h), which takes those of x.
+  int64_t past = 0;
+  KeyValueCache* cache = nullptr;
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
   // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
@@ -54,8 +56,8 @@ class Block {
   // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.
   virtual Tuple backward(const Tuple& dy, const Context& context);
 
-  // Returns the layer in the whole model, which keys random numbers and caches; parts of a layer have the layer's. -1 =
-  // its place in the chain.
+  // Returns the layer in the whole model, which keys random numbers; parts of a layer have the layer's. -1 = its place
+  // in the chain.
   int layer() const { return layer_; }
   void set_layer(int layer) { layer_ = layer; }
 

@@ -1,20 +1,29 @@
 #include "herd/nn/key_value_cache.h"
 
+#include <ATen/ops/empty.h>
+
 #include "herd/base/check.h"
 
 namespace herd::nn {
 
-std::pair<at::Tensor, at::Tensor> KeyValueCache::append(int layer, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t T = k.size(2), end = length_ + T;
-  HERD_CHECK_LE(end, capacity_);
-  auto& [keys, values] = layers_[layer];
-  if (!keys.defined()) {
-    keys = at::empty({k.size(0), k.size(1), capacity_, k.size(3)}, k.options());
-    values = at::empty_like(keys);
+KeyValueCache::KeyValueCache(int64_t bytes)
+    : key_bytes_(at::empty({bytes / 2}, at::kByte)), value_bytes_(at::empty({bytes / 2}, at::kByte)) {
+  HERD_CHECK_EQ(bytes % 2, 0);
+}
+
+std::pair<at::Tensor, at::Tensor> KeyValueCache::append(const at::Tensor& k, const at::Tensor& v, int64_t past) {
+  const int64_t B = k.size(0), H = k.size(1), T = k.size(2), d = k.size(3), end = past + T;
+  if (!keys_.defined()) {
+    const int64_t token = B * H * d * static_cast<int64_t>(k.element_size());  // bytes
+    HERD_CHECK_EQ(key_bytes_.numel() % token, 0);
+    const int64_t capacity = key_bytes_.numel() / token;
+    keys_ = key_bytes_.view(k.scalar_type()).view({B, H, capacity, d});
+    values_ = value_bytes_.view(v.scalar_type()).view({B, H, capacity, d});
   }
-  keys.narrow(2, length_, T).copy_(k);
-  values.narrow(2, length_, T).copy_(v);
-  return {keys.narrow(2, 0, end), values.narrow(2, 0, end)};
+  HERD_CHECK_LE(end, keys_.size(2));
+  keys_.narrow(2, past, T).copy_(k);
+  values_.narrow(2, past, T).copy_(v);
+  return {keys_.narrow(2, 0, end), values_.narrow(2, 0, end)};
 }
 
 }  // namespace herd::nn

@@ -1,33 +1,28 @@
-// Keys and values of the tokens that a decoder has seen, so that each new token is one row through the blocks.
-// Used while generating: Context::cache points at it, TokenEmbedding starts positions at length(), every attention
-// layer adds its rows, and the caller ends the pass with advance(). Memory: 2 * layers * B * C * (key heads * head
-// width) elements. Threads: one at a time.
+// Keys and values of the tokens that one attention layer has seen, so that each new token is one row through the
+// blocks. Used while generating: Context::cache points at that of the block that runs, Context::past says how many
+// tokens it holds. Memory: that of a Program's value, 2 * B * C * (key heads * head width) elements for C tokens.
+// Threads: one at a time.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
-#include <map>
 #include <utility>
 
 namespace herd::nn {
 
 class KeyValueCache {
  public:
-  explicit KeyValueCache(int64_t capacity) : capacity_(capacity) {}  // tokens
-  int64_t length() const { return length_; }
-  int64_t capacity() const { return capacity_; }
+  explicit KeyValueCache(int64_t bytes);  // takes them, half for the keys
+  int64_t bytes() const { return static_cast<int64_t>(key_bytes_.nbytes() + value_bytes_.nbytes()); }
 
-  // k, v (B, H, T, d) of the tokens after length(); gives those of all tokens so far, (B, H, length() + T, d).
-  // Throws kBug beyond the capacity.
-  std::pair<at::Tensor, at::Tensor> append(int layer, const at::Tensor& k, const at::Tensor& v);
-  void advance(int64_t tokens) { length_ += tokens; }
-  void clear() { length_ = 0; }
+  // k, v (B, H, T, d) of the tokens after the first `past`; gives those of all tokens so far, (B, H, past + T, d). Each
+  // call has k of the same B, H, d and type. Throws kBug beyond the capacity.
+  std::pair<at::Tensor, at::Tensor> append(const at::Tensor& k, const at::Tensor& v, int64_t past);
 
  private:
-  int64_t capacity_;
-  int64_t length_ = 0;
-  std::map<int, std::pair<at::Tensor, at::Tensor>> layers_;
+  at::Tensor key_bytes_, value_bytes_;
+  at::Tensor keys_, values_;  // the same as (B, H, C, d), from the first call on
 };
 
 }  // namespace herd::nn

@@ -15,7 +15,9 @@ namespace {
 
 // Position in its sample of each row of a shard; rows of padding count on.
 at::Tensor positions_of(int64_t rows, const Context& context) {
-  return at::arange(context.first_row, context.first_row + rows, at::kLong).remainder_(context.tokens);
+  const at::Tensor place =
+      at::arange(context.first_row, context.first_row + rows, at::kLong).remainder_(context.tokens);
+  return context.past == 0 ? place : place + context.past;
 }
 
 // Adds the sum over rows, in the gradient's precision.
@@ -37,11 +39,10 @@ AddPositions::AddPositions(GroupList groups, Parameter& positions_CD, double dro
 
 Tuple AddPositions::forward(const Tuple& x_SD, const Context& context) {
   const at::Tensor& x = x_SD.at(0);
-  if (context.tokens > positions_CD_.spec().sizes[0]) {
-    throw Error(Code::kBadConfig, "sequences of " + std::to_string(context.tokens) +
-                                      " tokens, but the model's context is " +
+  if (const int64_t tokens = context.past + context.tokens; tokens > positions_CD_.spec().sizes[0]) {
+    throw Error(Code::kBadConfig, "sequences of " + std::to_string(tokens) + " tokens, but the model's context is " +
                                       std::to_string(positions_CD_.spec().sizes[0]) +
-                                      "\n  fix: model.context of at least " + std::to_string(context.tokens));
+                                      "\n  fix: model.context of at least " + std::to_string(tokens));
   }
   const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x.size(0), context));
   return {dropout_rows(y, dropout_, Site::kEmbedding, context)};

@@ -18,8 +18,7 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
   // The heads of one product, of which the first `turned` ones turn.
   const auto project = [&](Parameter& weight, Parameter* bias, int64_t turned, std::vector<int64_t> parts) {
     at::Tensor all = linear(x_BTD, weight, bias);
-    if (shape.rotary.defined())
-      all = rotate_heads(all, shape.rotary, turned, context.cache != nullptr ? context.cache->length() : 0);
+    if (shape.rotary.defined()) all = rotate_heads(all, shape.rotary, turned, context.past);
     for (int64_t& part : parts) part *= d;
     Tuple heads = all.split_with_sizes(parts, -1);
     for (at::Tensor& part : heads) part = part.view({B, T, -1, d}).transpose(1, 2);
@@ -36,9 +35,9 @@ at::Tensor self_attention(const at::Tensor& x_BTD, const AttentionParameters& pa
     q = q.to(at::kFloat), k = k.to(at::kFloat), v = v.to(at::kFloat);
   bool causal = shape.causal;
   if (context.cache != nullptr) {
-    HERD_CHECK(T == 1 || context.cache->length() == 0, "a cache takes a whole prompt, then one token at a time");
+    HERD_CHECK(T == 1 || context.past == 0, "a cache takes a whole prompt, then one token at a time");
     causal = causal && T > 1;
-    std::tie(k, v) = context.cache->append(context.layer, k, v);
+    std::tie(k, v) = context.cache->append(k, v, context.past);
   }
   const at::Tensor y_BHTd =
       shape.dropout > 0 && context.training

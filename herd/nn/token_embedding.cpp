@@ -3,7 +3,6 @@
 #include "herd/base/error.h"
 #include "herd/nn/dropout.h"
 #include "herd/nn/embedding.h"
-#include "herd/nn/key_value_cache.h"
 
 namespace herd::nn {
 
@@ -18,8 +17,7 @@ Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
 }
 
 at::Tensor TokenEmbedding::positions_of(int64_t T, const Context& context) const {
-  const int64_t begin = context.cache != nullptr ? context.cache->length() : 0;
-  const int64_t C = positions_CD_->spec().sizes[0];
+  const int64_t begin = context.past, C = positions_CD_->spec().sizes[0];
   if (begin + T > C) {
     throw Error(Code::kBadConfig, "sequences of " + std::to_string(begin + T) + " tokens, but the model's context is " +
                                       std::to_string(C) + "\n  fix: model.context of at least " +

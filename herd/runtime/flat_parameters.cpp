@@ -52,7 +52,7 @@ FlatParameters::FlatParameters(Groups groups, Communicator& comm, const std::vec
     : FlatParameters(groups, whole_step(groups), comm, states, seed) {}
 
 FlatParameters::FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
-                               const std::vector<at::ScalarType>& states, uint64_t seed)
+                               const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed)
     : groups_(std::move(groups)) {
   HERD_CHECK(!groups_.empty(), "a model without parameters");
   for (const auto& group : groups_)
@@ -68,9 +68,9 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   std::optional<Communicator> alike = ranks_of_equal_size(comm);
   Communicator& peers = alike ? *alike : comm;
   const nn::ParameterGroup& one = *groups_.front();
-  allocate(weights_, ValueKind::kWeight, one.dtype(), peers.size() > 1 && shards_ > 1, peers);
-  allocate(gradients_, ValueKind::kGradient, one.gradient_dtype(), peers.size() > 1, peers);
-  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, encoded_gradients_.elements > 0, peers);
+  allocate(weights_, ValueKind::kWeight, one.dtype(), peers.size() > 1 && shards_ > 1, seed.has_value(), peers);
+  allocate(gradients_, ValueKind::kGradient, one.gradient_dtype(), peers.size() > 1, true, peers);
+  allocate(encoded_gradients_, ValueKind::kGradient, at::kBFloat16, encoded_gradients_.elements > 0, true, peers);
   lay_out_host(step, ValueKind::kWeight, host_weights_);
   lay_out_host(step, ValueKind::kGradient, host_gradients_);
 
@@ -80,10 +80,10 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     const auto info = step.values.find(whole);
     keeps_whole_.push_back(info != step.values.end() && info->second.persistent);
     if (keeps_whole(g)) {
-      group(g).initialize(seed, memory(whole).narrow(0, 0, group(g).elements()));
+      if (seed) group(g).initialize(*seed, memory(whole).narrow(0, 0, group(g).elements()));
       attach(g);
-    } else if (holds(g)) {
-      group(g).initialize(seed, own_weights(g), part(g).begin);
+    } else if (holds(g) && seed) {
+      group(g).initialize(*seed, own_weights(g), part(g).begin);
     }
     const auto gradient = step.values.find(program::gradient(g));
     if (gradient != step.values.end() && !gradient->second.pooled) attach_gradient(g);
@@ -106,7 +106,8 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   if (type == at::kFloat) return;
   exact_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
-    if (holds(g) && !group(g).frozen()) group(g).initialize(seed, own_exact(g, exact_.scalar_type()), part(g).begin);
+    if (seed && holds(g) && !group(g).frozen())
+      group(g).initialize(*seed, own_exact(g, exact_.scalar_type()), part(g).begin);
   }
 }
 
@@ -226,12 +227,13 @@ void FlatParameters::find_copies(Communicator& comm) {
   }
 }
 
-void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType type, bool symmetric, Communicator& comm) {
+void FlatParameters::allocate(Region& region, ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
+                              Communicator& comm) {
   const MemoryLabel label = kind == ValueKind::kWeight ? MemoryLabel::kWeights : MemoryLabel::kGradients;
   const at::TensorOptions options(type);
   if (!symmetric) {
     const MemoryLabelGuard guard(label);
-    region.memory = at::zeros({region.elements}, options);
+    region.memory = zeros ? at::zeros({region.elements}, options) : at::empty({region.elements}, options);
     return;
   }
   const auto element = static_cast<int64_t>(c10::elementSize(type));

@@ -41,10 +41,10 @@ struct Part {
 class FlatParameters {
  public:
   // Allocates what `step` holds of weights and gradients, and zeroed states of types `states` for each weight that this
-  // rank updates. Weights get the groups' initial values for `seed`. What is whole for as long as the run is attached.
-  // Collective where comm.size() > 1.
+  // rank updates. Weights get the groups' initial values for `seed`; without one they are for somebody else to write,
+  // all of them. What is whole for as long as the run is attached. Collective where comm.size() > 1.
   FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
-                 const std::vector<at::ScalarType>& states, uint64_t seed);
+                 const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed);
   // Everything whole.
   FlatParameters(Groups groups, Communicator& comm, const std::vector<at::ScalarType>& states, uint64_t seed);
   ~FlatParameters();  // detaches
@@ -103,7 +103,8 @@ class FlatParameters {
   };
   bool cut(int group) const;  // its weights, over the shard axis
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
-  void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, Communicator& comm);
+  void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
+                Communicator& comm);
   std::optional<Communicator> ranks_of_equal_size(Communicator& comm) const;
   void find_copies(Communicator& comm);
   program::Value own_value(program::ValueKind kind, int group) const;

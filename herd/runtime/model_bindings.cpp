@@ -1,10 +1,12 @@
 #include "herd/runtime/model_bindings.h"
 
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <numeric>
 
 #include "herd/base/check.h"
 #include "herd/base/error.h"
@@ -41,6 +43,17 @@ std::vector<int> indices_in_order(const std::vector<program::Value>& values) {
   for (const program::Value& value : values)
     if (value.kind == ValueKind::kActivation) found.push_back(value.index);
   return found;
+}
+
+// Logits of all words, of which each rank has its own.
+at::Tensor gather_words(const at::Tensor& own_BW, Communicator& comm) {
+  const std::vector<int64_t> own = {own_BW.numel()};
+  std::vector<int64_t> counts(static_cast<size_t>(comm.size()));
+  comm.all_gather(own, counts, {.name = "sizes of logits"});
+  const int64_t B = own_BW.size(0), all = std::accumulate(counts.begin(), counts.end(), int64_t{0});
+  const at::Tensor whole_VB = at::empty({all / B, B}, own_BW.options());
+  comm.all_gather(own_BW.t().contiguous(), whole_VB, {.name = "logits", .counts = counts});
+  return whole_VB.t();
 }
 
 // Done when every operation is. Whoever has waited lets their buffers go: an event lives until its op runs again.
@@ -100,6 +113,7 @@ BindingTable ModelBindings::table() {
   table[OpKind::kLoad] = quiet([this](const Op& op, int64_t) { load(op); });
   table[OpKind::kForward] = quiet([this](const Op& op, int64_t step) { forward(op, step); });
   table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
+  table[OpKind::kLogits] = quiet([this](const Op& op, int64_t step) { logits(op, step); });
   table[OpKind::kRecompute] = quiet([this](const Op& op, int64_t step) { recompute(op, step); });
   table[OpKind::kBackward] = quiet([this](const Op& op, int64_t) { backward(op); });
   table[OpKind::kBackwardWeight] = quiet([this](const Op& op, int64_t) { backward_weight(op); });
@@ -121,6 +135,14 @@ BindingTable ModelBindings::table() {
   });
   table[OpKind::kRelease] = quiet([this](const Op& op, int64_t) { release(op); });
   return table;
+}
+
+void ModelBindings::allocate_caches(const program::Program& pass) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  for (const auto& [value, info] : pass.values) {
+    if (value.kind == ValueKind::kCache && !caches_.contains(value.index))
+      caches_[value.index] = std::make_unique<nn::KeyValueCache>(info.bytes);
+  }
 }
 
 void ModelBindings::begin_step(StepInput input) {
@@ -165,6 +187,8 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.layer = layer >= 0 ? layer : op.block;
   context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
+  context.past = input_.past;
+  if (lists(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
     return program::is_activation(value) && value.placement.shard != 0;
   };
@@ -213,11 +237,27 @@ void ModelBindings::forward(const Op& op, int64_t step) {
     if (held.gathered) held.gathered->detach();
     graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
   } else {
+    const c10::InferenceMode no_record(options_.inference);
     y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
   }
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kActivation) put(value, y.at(0));
   }
+}
+
+// Of the last row of each sequence. Those of the pass before are over.
+void ModelBindings::logits(const Op& op, int64_t step) {
+  const MemoryLabelGuard label(MemoryLabel::kActivations);
+  hold(op);
+  put(op.writes.at(0), {});
+  const c10::InferenceMode no_record(options_.inference);
+  const at::Tensor& ids_BT = input_.micro_batches.at(op.micro_batch).inputs_BT;
+  const int64_t B = ids_BT.size(0), T = ids_BT.size(1);
+  const at::Tensor x = inputs(op).at(0);
+  at::Tensor last = x.dim() == 3 ? x.narrow(1, T - 1, 1) : x.view({B, T, -1}).narrow(1, T - 1, 1).reshape({B, -1});
+  last = nn::run_without_graph(*chain_[op.block], {last}, context(op, step)).at(0).view({B, -1});
+  if (op.axis != kNoAxis) last = gather_words(last, groups_.of(op.lane, op.axis));
+  put(op.writes[0], last.to(at::kCPU, at::kFloat).contiguous());
 }
 
 void ModelBindings::recompute(const Op& op, int64_t step) {

@@ -1,6 +1,6 @@
 // Bindings of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce, norm,
-// clip, step, send, receive, release. Values that are tensors live here between the op that writes them and the last
-// that reads them.
+// clip, step, send, receive, release; and of the passes that continue texts (program/generation_passes.h): logits.
+// Values that are tensors live here between the op that writes them and the last that reads them.
 //
 // Losses are (sum, count): the gradients are those of sum over all ranks and micro-batches / global count, so the only
 // division is the weight that every loss op gets, and reduces are plain sums.
@@ -18,6 +18,7 @@
 
 #include "herd/bridge/attachable_storage.h"
 #include "herd/nn/block.h"
+#include "herd/nn/key_value_cache.h"
 #include "herd/nn/run_block.h"
 #include "herd/optim/loss_scale.h"
 #include "herd/runtime/axis_groups.h"
@@ -39,6 +40,7 @@ struct Batch {
 struct StepInput {
   std::vector<Batch> micro_batches;
   double weight = 1;  // 1 / tokens that count, over all ranks
+  int64_t past = 0;   // of a pass that continues texts: tokens of each sequence that the caches hold
 };
 struct StepOutput {
   double loss_sum = 0;  // of this rank's tokens, in nats
@@ -56,7 +58,8 @@ using GroupUpdate = std::function<void(int group, const float* factor, int64_t s
 class ModelBindings {
  public:
   struct Options {
-    bool training = true;  // else dropout is off
+    bool training = true;    // else dropout is off
+    bool inference = false;  // no op makes a graph of what another gives: torch keeps no record of views and versions
     uint64_t seed = 0;
     double clip = 0;  // largest global norm; 0 = none
     bool stop_on_nonfinite = true;
@@ -69,9 +72,12 @@ class ModelBindings {
                 Options options);
 
   BindingTable table();
+  // Takes the memory of the caches that a pass has, which programs with the same ones share from here on.
+  void allocate_caches(const program::Program& pass);
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
-  // The tensor of an activation or its gradient; undefined where it holds nothing.
+  // The tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); undefined where it holds
+  // nothing.
   at::Tensor find(const program::Value& value) const;
   void put(const program::Value& value, at::Tensor tensor);
   // Of the shape that an activation or its gradient has here, uninitialised.
@@ -90,6 +96,7 @@ class ModelBindings {
   void load(const program::Op& op);
   void forward(const program::Op& op, int64_t step);
   void loss(const program::Op& op, int64_t step);
+  void logits(const program::Op& op, int64_t step);
   void recompute(const program::Op& op, int64_t step);
   void backward(const program::Op& op);
   nn::DeferredGradients* second_half(const program::Op& op);
@@ -123,11 +130,12 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                                 // of tensors_: lanes put and drop values of their own
-  std::map<program::Value, at::Tensor> tensors_;             // activations and their gradients
-  std::map<program::Value, Held> graphs_;                    // of the compute lane alone
-  std::map<program::Value, nn::DeferredGradients> pending_;  // likewise
-  std::vector<double> squares_;                              // per group
+  mutable std::mutex mutex_;                                  // of tensors_: lanes put and drop values of their own
+  std::map<program::Value, at::Tensor> tensors_;              // activations, their gradients, logits
+  std::map<program::Value, Held> graphs_;                     // of the compute lane alone
+  std::map<program::Value, nn::DeferredGradients> pending_;   // likewise
+  std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // likewise, by block
+  std::vector<double> squares_;                               // per group
   float factor_ = 1;  // of the newest clip; steps on another lane may read it while the next step begins
 };
 

@@ -5,15 +5,19 @@
 #include <optional>
 
 #include "herd/base/error.h"
-#include "herd/comm/communicator.h"
+#include "herd/base/units.h"
+#include "herd/bridge/budget_allocator.h"
+#include "herd/comm/inproc_world.h"
 #include "herd/convert/companions.h"
 #include "herd/convert/text_ends.h"
 #include "herd/convert/weight_source.h"
 #include "herd/data/text_stream.h"
 #include "herd/data/tokenizer.h"
 #include "herd/models/decoder.h"
-#include "herd/models/sampling.h"
+#include "herd/program/memory_bound.h"
 #include "herd/spec/run_file.h"
+#include "herd/strategies/techniques.h"
+#include "herd/train/generation.h"
 #include "herd/train/model_tensors.h"
 #include "herd/train/take_weights.h"
 
@@ -69,7 +73,7 @@ convert::TextEnds ends_of(const Manifest& manifest, const spec::RunFile& run) {
 }
 
 // As transformers does, the id that ends the text is the last one written.
-void generate_ids(const models::Model& model, const convert::TextEnds& ends, const GenerateOptions& options) {
+void generate_ids(Generation& generation, const convert::TextEnds& ends, const GenerateOptions& options) {
   std::string separator;
   const auto show_id = [&](int64_t id) {
     show(separator + std::to_string(id));
@@ -79,25 +83,43 @@ void generate_ids(const models::Model& model, const convert::TextEnds& ends, con
   for (const int64_t id : options.ids) show_id(id);
   models::GenerateOptions sample = options.sample;
   sample.on_token = show_id;
-  models::generate(model, options.ids, sample);
+  generation.run(options.ids, sample);
   show("\n");
 }
 
-void generate_text(const models::Model& model, const Tokenizer& tokenizer, const convert::TextEnds& ends,
-                   const GenerateOptions& options) {
-  std::vector<int> ids = tokenizer.encode(options.prompt);
-  if (ids.empty()) ids = {tokenizer.end_of_text()};
-  const std::vector<int64_t> prompt(ids.begin(), ids.end());
+std::vector<int64_t> ids_of(const Tokenizer& tokenizer, const std::string& text) {
+  const std::vector<int> ids = tokenizer.encode(text);
+  if (ids.empty()) return {tokenizer.end_of_text()};
+  return {ids.begin(), ids.end()};
+}
+
+void generate_text(Generation& generation, const Tokenizer& tokenizer, const convert::TextEnds& ends,
+                   const std::vector<int64_t>& prompt, const GenerateOptions& options) {
   TextStream stream(tokenizer);
-  show(stream.add(ids));
+  show(stream.add(std::vector<int>(prompt.begin(), prompt.end())));
   models::GenerateOptions sample = options.sample;
   sample.on_token = [&](int64_t id) {
     if (id == tokenizer.end_of_text() || ends.is_end(id)) return false;
     show(stream.add(static_cast<int>(id)));
     return true;
   };
-  models::generate(model, prompt, sample);
+  generation.run(prompt, sample);
   show(stream.rest() + "\n");
+}
+
+// Throws kOverBudget, before anything is allocated, where a pass needs more.
+void check_budget(const strategies::GenerationPrograms& programs, int64_t budget) {
+  program::Peak peak;
+  for (const program::Program& pass : {programs.prompt, programs.token}) {
+    program::Peak one = peak_bound(pass, program::Tier::kDevice);
+    if (one.bytes > peak.bytes) peak = std::move(one);
+  }
+  if (budget == 0 || peak.bytes <= budget) return;
+  const int64_t enough = peak.bytes + peak.bytes * 3 / 100;  // kernels take a little beside what is counted
+  throw Error(Code::kOverBudget, "the text needs up to " + format_bytes(static_cast<double>(peak.bytes)) +
+                                     " of device memory, but --budget is " + format_bytes(static_cast<double>(budget)) +
+                                     "\n" + memory_table(peak) + "  fix: --budget " +
+                                     std::to_string((enough + 1023) / 1024) + "KiB");
 }
 
 }  // namespace
@@ -108,14 +130,27 @@ void generate(const GenerateOptions& options) {
   check_ids(options.ids, run.model.vocab);
   std::optional<Tokenizer> tokenizer;
   if (options.ids.empty()) tokenizer = load_tokenizer(options, *source);
-  const models::Model model = models::make_model(run.model);
-  std::vector<NamedTensor> tensors = whole_weights(model);  // of the optimizer nothing is read
+  const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.ids;
+
+  const spec::RunFile alone = strategies::generation_run(run);
+  const models::Model model = models::make_model(alone.model);
+  const int64_t tokens =
+      most_tokens_of_a_pass(static_cast<int64_t>(prompt.size()), options.sample.max_tokens, model.context);
+  const strategies::GenerationPrograms programs =
+      strategies::compile_generation(alone, strategies::resolve(alone, 1), tokens).at(0);
+  check_budget(programs, options.budget);
+  if (options.budget > 0) DeviceMemory::install(), DeviceMemory::set_budget(options.budget);
+  Communicator comm = world_of_one();
+  const runtime::AxisGroups groups(comm, programs.token);
+  runtime::FlatParameters parameters(model.groups, programs.token, comm, {}, std::nullopt);
+  std::vector<NamedTensor> tensors = own_weights(parameters);
   take_weights(*source, tensors);
+  Generation generation(programs, model, parameters, groups);
   const convert::TextEnds ends = ends_of(source->facts(), run);
   if (tokenizer)
-    generate_text(model, *tokenizer, ends, options);
+    generate_text(generation, *tokenizer, ends, prompt, options);
   else
-    generate_ids(model, ends, options);
+    generate_ids(generation, ends, options);
 }
 
 }  // namespace herd::train

@@ -103,16 +103,6 @@ std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters
   return tensors_of(parameters, optimizer, &runtime::FlatParameters::saved_part);
 }
 
-std::vector<NamedTensor> whole_weights(const models::Model& model) {
-  std::vector<NamedTensor> tensors;
-  for (const auto& group : model.groups) {
-    group->attach(at::empty({group->elements()}, group->dtype()));
-    for (const nn::Parameter& parameter : group->parameters())
-      tensors.push_back(whole_tensor(parameter.spec().name, parameter.value().detach()));
-  }
-  return tensors;
-}
-
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer) {
   std::set<std::string> names;
   for (int g = 0; g < parameters.num_groups(); ++g) {

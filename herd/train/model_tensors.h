@@ -7,7 +7,6 @@
 #include <vector>
 
 #include "herd/checkpoint/named_tensor.h"
-#include "herd/models/model.h"
 #include "herd/optim/optimizer.h"
 #include "herd/runtime/flat_parameters.h"
 
@@ -22,8 +21,6 @@ std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, 
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Returns the weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);
-// Returns the weights of a model outside a run, in memory that this attaches to it.
-std::vector<NamedTensor> whole_weights(const models::Model& model);
 // Names all tensors of the run, also those of which this rank has nothing.
 std::set<std::string> tensor_names(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
+#include "herd/base/units.h"
 #include "herd/base/version.h"
 #include "herd/train/generate_text.h"
 #include "herd/train/train_rank.h"
@@ -47,6 +48,9 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
   generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
   generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
   generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();
+  generate->add_option_function<std::string>(
+      "--budget", [&options](const std::string& text) { options.budget = herd::parse_bytes(text); },
+      "device memory that it may take, as 4GiB: where it needs more, it says so and does not begin");
   generate->add_option("--tokenizer", options.tokenizer,
                        "tokenizer.model; default: the one beside the weights or in the run's data folder");
 }

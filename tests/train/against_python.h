@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "command.h"
+#include "herd/comm/inproc_world.h"
 #include "herd/convert/weight_source.h"
 #include "herd/models/decoder.h"
 #include "herd/nn/run_block.h"
@@ -28,7 +29,9 @@ inline at::Tensor herd_logits(const fs::path& weights) {
   const auto source = convert::open_weights(weights);
   const spec::RunFile& run = source->run();
   const models::Model model = models::make_model(run.model);
-  std::vector<NamedTensor> tensors = whole_weights(model);
+  Communicator alone = world_of_one();
+  const runtime::FlatParameters parameters(model.groups, alone, {}, 1);
+  std::vector<NamedTensor> tensors = own_weights(parameters);
   take_weights(*source, tensors);
   nn::Tuple x = {some_ids(run.model.vocab).view({kRows, kLength})};
   for (const auto& block : model.blocks) x = nn::run_without_graph(*block, x, {});

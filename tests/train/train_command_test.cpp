@@ -413,6 +413,36 @@ TEST(GenerateCommand, WritesThePromptAndWholeCharacters_HoweverWildTheTokens) {
   EXPECT_TRUE(is_utf8(wild.output));
 }
 
+TEST(GenerateCommand, NamesTheBudgetThatItNeeds_AndWritesWithThat) {
+  RunFolder folder;
+  ASSERT_EQ(folder.train("run", 1, {"train.steps=1", "train.eval_every=0"}).status, 0);
+  for (const std::string tokens : {"2", "40"}) {  // in one context, and in more
+    const auto generate = [&](std::vector<std::string> more) {
+      std::vector<std::string> words = {fs::path(std::getenv("HERD_BINARY_DIR")) / "herd",
+                                        "generate",
+                                        folder.root / "run",
+                                        "--ids",
+                                        "1",
+                                        "--tokens",
+                                        tokens};
+      words.insert(words.end(), more.begin(), more.end());
+      Command command(words, folder.root / "generate.output");
+      return Ended{command.wait(), command.output()};
+    };
+    const Ended refused = generate({"--budget", "1KiB"});
+    EXPECT_EQ(refused.status, 1);
+    EXPECT_THAT(refused.output,
+                testing::AllOf(HasSubstr("kOverBudget"), HasSubstr("caches"), HasSubstr("--budget is 1 KiB")));
+    const std::string fix = "fix: --budget ";
+    const size_t at = refused.output.find(fix);
+    ASSERT_NE(at, std::string::npos) << refused.output;
+    const std::string enough = refused.output.substr(at + fix.size(), refused.output.find('\n', at) - at - fix.size());
+    const Ended written = generate({"--budget", enough});
+    EXPECT_EQ(written.status, 0) << enough << "\n" << written.output;
+    EXPECT_EQ(written.output, generate({}).output);
+  }
+}
+
 TEST(TrainCommand, NamesTheRule_ForMissingTruncatedAndTooRichData) {
   RunFolder folder;
   const std::string data = folder.root / "tokens";
