@@ -15,24 +15,70 @@
 #include "herd/program/draw_program.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/spec/generation_table.h"
+#include "herd/strategies/compile_generation.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 
 namespace herd::cli {
-int run_show_program(const ShowProgramOptions& options) {
+namespace {
+
+void check_rank(int rank, int ranks) {
+  if (rank >= 0 && rank < ranks) return;
+  throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(ranks) + "), got " + std::to_string(rank) +
+                                    "\n  fix: --rank 0");
+}
+
+// What is shown: the programs of all ranks, and what they are simulated with.
+struct Shown {
+  spec::RunFile run = {};
+  spec::Layout layout = {};
+  planner::Cluster cluster = {};
+  spec::ModelTable model = {};
+  std::vector<program::Program> programs = {};
+};
+
+planner::Cluster server_of(int ranks) {
+  return planner::with_ranks(planner::small_server(launch::usable_cores()), ranks);
+}
+
+Shown training_step(const ShowProgramOptions& options) {
   const spec::RunFile stated = read_run_file(options.file, options.overrides);
   strategies::resolve(stated, options.ranks);
-  const planner::Cluster cluster = planner::with_ranks(planner::small_server(launch::usable_cores()), options.ranks);
-  const planner::ResolvedRun resolved =
-      planner::resolve(stated, options.ranks, cluster, {stated.memory.device_budget, stated.memory.host_budget});
-  const spec::RunFile& run = resolved.run;
-  const spec::Layout layout = strategies::resolve(run, options.ranks);
-  if (options.rank < 0 || options.rank >= options.ranks) {
-    throw Error(Code::kBadConfig, "--rank must be in [0, " + std::to_string(options.ranks) + "), got " +
-                                      std::to_string(options.rank) + "\n  fix: --rank 0");
+  Shown out{.cluster = server_of(options.ranks)};
+  out.run =
+      planner::resolve(stated, options.ranks, out.cluster, {stated.memory.device_budget, stated.memory.host_budget})
+          .run;
+  out.layout = strategies::resolve(out.run, options.ranks);
+  out.model = spec::program_table(out.run, out.layout.micro_batch);
+  check_rank(options.rank, options.ranks);
+  out.programs = strategies::compile_and_verify(out.run, out.model, out.layout);
+  return out;
+}
+
+// A prompt as long as the context, or one token.
+Shown generation_pass(const ShowProgramOptions& options) {
+  const bool prompt = options.pass == "prompt";
+  if (!prompt && options.pass != "token") {
+    throw Error(Code::kBadConfig, "there is no pass \"" + options.pass + "\"\n  fix: --pass prompt or --pass token");
   }
-  const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
-  const std::vector<program::Program> steps = strategies::compile_and_verify(run, model, layout);
+  const spec::RunFile stated = read_run_file(options.file, options.overrides);
+  const int ranks = static_cast<int>(stated.mesh.tp);
+  Shown out{.run = strategies::generation_run(stated), .cluster = server_of(ranks)};
+  out.run.mesh.tp = ranks;
+  out.layout = strategies::resolve(out.run, ranks);
+  check_rank(options.rank, ranks);
+  out.model = spec::generation_table(out.run, 1, prompt ? out.run.model.context : 1);
+  for (const auto& both : strategies::compile_generation(out.run, out.layout, out.run.model.context))
+    out.programs.push_back(prompt ? both.prompt : both.token);
+  return out;
+}
+
+}  // namespace
+
+int run_show_program(const ShowProgramOptions& options) {
+  const auto [run, layout, cluster, model, steps] =
+      options.pass.empty() ? training_step(options) : generation_pass(options);
   const program::Program& step = steps[static_cast<size_t>(options.rank)];
   const bool files = !options.trace.empty() || !options.html.empty() || !options.svg.empty();
   if (options.text || !files) std::fputs(to_text(step, {.dependencies = options.dependencies}).c_str(), stdout);
@@ -40,9 +86,9 @@ int run_show_program(const ShowProgramOptions& options) {
   const program::Simulation simulation =
       planner::simulate_on(steps, model, cluster, planner::calibration_of(cluster, run, layout), steps.size(),
                            static_cast<size_t>(options.rank));
-  std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a step, device peak %s",
+  std::fprintf(stderr, "%s\n%s parameters, %zu ops, proved on all ranks\npredicted: %s a %s, device peak %s",
                spec::summary(layout).c_str(), format_count(static_cast<double>(model.parameters())).c_str(),
-               step.ops.size(), format_us(simulation.step_us).c_str(),
+               step.ops.size(), format_us(simulation.step_us).c_str(), options.pass.empty() ? "step" : "pass",
                format_bytes(static_cast<double>(simulation.device_peak.bytes)).c_str());
   if (simulation.device_peak.op >= 0) {
     const program::Op& at = step.ops[static_cast<size_t>(simulation.device_peak.op)];
@@ -63,6 +109,8 @@ void add_show_program_command(CLI::App& show) {
   command->add_option("overrides", options->overrides, "section.key=value, as for herd train");
   command->add_option("--ranks", options->ranks, "processes that train together")->capture_default_str();
   command->add_option("--rank", options->rank, "whose step")->capture_default_str();
+  command->add_option("--pass", options->pass,
+                      "prompt or token: in place of the step, the pass that continues texts, of mesh.tp ranks");
   command->add_flag("--text", options->text, "ops as text (docs/formats/program.md); the default");
   command->add_flag("--dependencies", options->dependencies, "and what each op waits for");
   command->add_option("--trace", options->trace, "write the predicted timeline as a trace for ui.perfetto.dev");

@@ -1,4 +1,6 @@
-// herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--text] [--trace FILE] [--html FILE]
+// herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--pass prompt|token] [--text] [--trace
+// FILE]
+// [--html FILE]
 #pragma once
 
 #include <string>
@@ -15,6 +17,7 @@ struct ShowProgramOptions {
   std::vector<std::string> overrides = {};
   int ranks = 2;
   int rank = 0;
+  std::string pass = {};      // "prompt" or "token": of continuing a text, on mesh.tp ranks; empty = the training step
   bool text = false;          // also where a file is written
   bool dependencies = false;  // a column more: what an op waits for
   std::string trace = {}, html = {}, svg = {};

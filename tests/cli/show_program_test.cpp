@@ -53,6 +53,28 @@ TEST(HerdShowProgram, WritesPagePictureAndTrace) {
   std::filesystem::remove_all(folder);
 }
 
+TEST(HerdShowProgram, ShowsThePassesThatContinueTexts) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / ("herd-show-pass-" + std::to_string(getpid()));
+  std::filesystem::create_directories(folder);
+  for (const std::string pass : {"prompt", "token"}) {
+    ChildProcess show({"sh", "-c",
+                       "exec \"$0\" show program \"$1\" mesh.tp=2 --rank 1 --pass \"$2\" --text 2>/dev/null", kHerd,
+                       kRun, pass});
+    EXPECT_EQ(show.wait(60), 0) << show.output();
+    const program::Program program = program::parse_program(show.output());
+    EXPECT_EQ(program.rank, 1);
+    EXPECT_EQ(program.ops.at(program.ops.size() - 2).kind, program::OpKind::kLogits);
+    ChildProcess draw({kHerd, "show", "program", kRun, "--pass", pass, "--html", folder / "pass.html"});
+    EXPECT_EQ(draw.wait(60), 0) << draw.output();
+    EXPECT_THAT(contents(folder / "pass.html"), testing::AllOf(HasSubstr("logits"), HasSubstr("cache3")));
+  }
+  std::filesystem::remove_all(folder);
+  ChildProcess wrong({kHerd, "show", "program", kRun, "--pass", "both"});
+  EXPECT_EQ(wrong.wait(60), 2);
+  EXPECT_THAT(wrong.output(), HasSubstr("--pass prompt or --pass token"));
+}
+
 TEST(HerdShowProgram, RefusesARankThatIsNotThere) {
   ChildProcess show({kHerd, "show", "program", kRun, "--ranks", "2", "--rank", "2"});
   EXPECT_EQ(show.wait(60), 2);
