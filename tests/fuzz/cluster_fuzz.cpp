@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/planner/cluster.h"
 
@@ -11,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const Cluster cluster = parse_cluster({reinterpret_cast<const char*>(data), size}, "fuzz.toml");
     if (!(parse_cluster(to_toml(cluster), "again.toml") == cluster)) std::abort();
+    ++num_accepted;
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kBadConfig) throw;
   }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/launch/store_table.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
@@ -18,6 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   };
   feed(bytes);
   if (const auto message = decode(bytes); message && encode(*message) != bytes) std::abort();
+  if (decode(bytes)) ++num_accepted;
   if (bytes.size() >= kHeaderBytes) {
     const auto length = frame_bytes(bytes);
     if (decode(bytes) && length != bytes.size()) std::abort();

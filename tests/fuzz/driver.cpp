@@ -13,6 +13,8 @@
 #include <string>
 #include <vector>
 
+#include "accepted.h"
+
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);
 
 namespace {
@@ -143,6 +145,13 @@ int main(int argc, char** argv) {
   }
   run({});
   for (const Input& input : corpus) run(input);
+  if (num_accepted == 0) {
+    std::fprintf(stderr,
+                 "%s: the parser accepts none of its %zu files\n  fix: a file of the format's present version, from "
+                 "herd or its golden texts\n",
+                 argv[1], corpus.size());
+    return 1;
+  }
   const char* runs_text = std::getenv("HERD_FUZZ_RUNS");
   const long runs = runs_text ? std::atol(runs_text) : 10000;
   Mutator mutator(corpus);

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/base/units.h"
 #include "herd/launch/environment.h"
@@ -46,6 +47,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
         env.node_rank < 0 || env.node_rank >= env.num_nodes || env.threads < 0 || env.restart < 0) {
       std::abort();
     }
+    if (env.size > 1) ++num_accepted;
   });
   return 0;
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/convert/gpt2_names.h"
 
@@ -32,6 +33,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     require_gpt2(config.model);
     const TransformersConfig again = parse_gpt2_config(format_gpt2_config(config, "float32"), "again.json");
     if (!(again.model == config.model) || !(again.ends == config.ends)) std::abort();
+    ++num_accepted;
   });
   return 0;
 }

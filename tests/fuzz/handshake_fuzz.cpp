@@ -13,6 +13,7 @@
 #include <string>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/net/address.h"
 #include "herd/net/listener.h"
 
@@ -106,6 +107,7 @@ void meddle(std::span<const uint8_t> edits) {
     moved |= got > 0;
   }
   if (!kSaid.starts_with(heard)) std::abort();
+  if (heard == kSaid) ++num_accepted;
   if (!there.changed() && !back.changed() && (heard != kSaid || listener->peer() != "rank 3")) std::abort();
 }
 

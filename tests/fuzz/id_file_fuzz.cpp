@@ -2,6 +2,7 @@
 // read is in the vocabulary.
 #include <cstdlib>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/data/id_file.h"
 
@@ -11,6 +12,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     try {
       herd::read_ids({.path = name, .raw = herd::IdType{2, false}, .vocabulary = kVocabulary},
                      std::as_bytes(std::span(data, size)), [&](std::span<const int> ids, bool) {
+                       ++num_accepted;
                        if (ids.empty() || ids.size() > size) std::abort();
                        for (const int id : ids)
                          if (id < 0 || id >= kVocabulary) std::abort();

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/program/lifetimes.h"
 #include "herd/program/memory_bound.h"
@@ -16,6 +17,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const Program step = parse_program({reinterpret_cast<const char*>(data), size});
     if (!(parse_program(to_text(step)) == step)) std::abort();
+    if (!step.ops.empty()) ++num_accepted;
     const Expectation expected{.block_groups = step.block_groups, .micro_batches = step.micro_batches, .mesh = {}};
     if (step.ops.size() < 200 && step.micro_batches < 100) verify({step}, expected);
     if (step.ops.size() < 200) in_order_peak(assign_slots(add_releases(step)), Tier::kDevice);

@@ -2,6 +2,7 @@
 #include <cstdlib>
 #include <span>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/storage/safetensors.h"
 
@@ -15,6 +16,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       if (tensor.begin < 0 || tensor.begin > tensor.end || begin + tensor.end > static_cast<int64_t>(size))
         std::abort();
     }
+    if (!tensors.empty()) ++num_accepted;
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) std::abort();
   }

@@ -5,6 +5,7 @@
 #include <string>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/convert/text_ends.h"
 
@@ -25,6 +26,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     Notes again;
     note(ends, again);
     if (!(text_ends_of(again, {}) == ends)) std::abort();
+    if (!ends.end.empty()) ++num_accepted;
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) throw;
   }

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/data/token_file.h"
 #include "herd/storage/checksum.h"
@@ -34,6 +35,7 @@ void read(const std::vector<uint8_t>& bytes) {
       if (id < 0 || id >= tokens.vocabulary()) std::abort();
     }
     tokens.verify();
+    if (!ids.empty()) ++num_accepted;
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) throw;
   }

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/topology/topology_text.h"
 
@@ -10,6 +11,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const herd::Topology topology = herd::parse_topology({reinterpret_cast<const char*>(data), size});
     if (!(herd::parse_topology(herd::to_text(topology)) == topology)) std::abort();
+    ++num_accepted;
   } catch (const herd::Error& error) {
     if (error.code() != herd::Code::kCorruptFile) throw;
   }

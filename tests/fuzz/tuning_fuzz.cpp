@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "accepted.h"
 #include "herd/base/error.h"
 #include "herd/collectives/tuning.h"
 
@@ -12,6 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   try {
     const Tuning tuning = parse_tuning({reinterpret_cast<const char*>(data), size});
     if (!(parse_tuning(to_text(tuning)) == tuning)) std::abort();
+    if (!tuning.sizes.empty()) ++num_accepted;
     for (const TunedSize& one : tuning.sizes) {
       CollectiveRequest request;
       request.collective = one.collective;
