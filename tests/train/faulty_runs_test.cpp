@@ -109,9 +109,9 @@ class Scene {
     return job;
   }
 
-  int end_of(const Command& job) {
+  int end_of(const Command& job, int patience = kPatience) {
     note_processes();
-    const auto status = ended_within(kPatience, job.pid());
+    const auto status = ended_within(patience, job.pid());
     EXPECT_TRUE(status.has_value()) << "it hangs: " << job.output();
     if (!status) kill(job.pid(), SIGKILL), waitpid(job.pid(), nullptr, 0);
     EXPECT_TRUE(within(60, [&] { return none_is_left(); })) << "a process outlived the run: " << job.output();
@@ -167,6 +167,7 @@ class Scene {
     EXPECT_THAT(names_in(temporary_), testing::IsEmpty());
     for (const std::string& name : names_in("/dev/shm"))
       EXPECT_TRUE(shared_.contains(name) || name.find("herd") == std::string::npos) << "/dev/shm/" << name;
+    ASSERT_TRUE(fs::exists(run_)) << "there is no run";
     for (const auto& entry : fs::recursive_directory_iterator(run_))
       EXPECT_EQ(entry.path().filename().string().find(".tmp."), std::string::npos) << entry.path();
   }
@@ -256,7 +257,7 @@ class Scene {
         out.string() + "/again 2>&1" + show + kHerd + " checkpoint inspect --verify " + disk.string() + "/run > " +
         out.string() + "/inspected 2>&1" + show + "cp -r " + disk.string() + "/run " + run_.string() + "; }";
     Command job({"/usr/bin/unshare", "-rm", "/bin/sh", "-c", script}, folder_.root / "output");
-    EXPECT_EQ(end_of(job), 0) << job.output();
+    EXPECT_EQ(end_of(job, 3 * kPatience), 0) << job.output();  // of two runs, which timeout ends, and what is between
     const std::string statuses = slurp(out / "status"), first = slurp(out / "first"), again = slurp(out / "again");
     EXPECT_THAT(statuses, AnyOf(HasSubstr("status 0\nstatus 0\nstatus 0\n"),
                                 ContainsRegex("status [1-9][0-9]?\nstatus 0\nstatus 0\n")))
