@@ -2,16 +2,19 @@
 """What strangers cost training: one job of two ranks on two hosts (network namespaces joined by a virtual cable), while
 by turns nobody, idle and hostile strangers are at the ports of its launcher and its ranks.
 
-    python bench/strangers/strangers.py [--build build/release] [--strangers 1000] [--rate 200] [--rounds 8]
+    python bench/strangers/strangers.py [--build build/release] [--strangers 1000] [--rate 200] [--rounds 5]
         [--seconds 6] [--out strangers.jsonl]
 
 idle: so many connect and say nothing; who is dropped comes back 10 s later. hostile: --rate connections a second, each
 with a whole TLS 1.3 greeting without the key, a part of one, or something else, and so many of them are kept. The
 strangers run on the job's own cores in place of machines of their own: what they take of a core is stated, and part of
-what they do to the step time. Of each turn the median step counts, and the processor time that the job's processes took
-for a step: the strangers' own is not in it, nor what else the machine does. Each is compared with the turns without
-strangers before and after it; the more of processor time is given as a share of the machine's cores, which is what it
-adds to a step that keeps them all busy. Needs root. JSONL, a line a turn, then the medians.
+what they do to the step time. elsewhere: the hostile ones, but at ports where nobody listens, which is what their own
+machine costs here; the job's price is what the hostile ones add to it. Of each turn the median step counts, and the
+processor time that the job's threads took for a step, in which they also wait for each other: the strangers' own is not
+in it, nor what else the machine does. Each is compared with the turns without strangers before and after it; the more
+of processor time is given as a share of the machine's cores, which is what it adds to a step that keeps them all busy.
+What the threads took that listen is the price alone, on a busy machine too. Needs root. JSONL, a line a turn, then the
+medians.
 """
 import argparse
 import json
@@ -92,11 +95,14 @@ used = time.process_time()
 print(count, used)
 """
 
+NOBODYS_PORTS = (9, 10)
+LISTENING = ("herd\n", "herd-progress")  # threads: of launchers, which train nothing, and of ranks
+
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--strangers", type=int, default=1000)
 parser.add_argument("--rate", type=float, default=200, help="hostile connections a second, over all ports")
-parser.add_argument("--rounds", type=int, default=8)
+parser.add_argument("--rounds", type=int, default=5)
 parser.add_argument("--seconds", type=float, default=6, help="of a turn")
 parser.add_argument("--out", default="strangers.jsonl")
 args = parser.parse_args()
@@ -136,13 +142,14 @@ def processes_of(name):
     return [int(pid) for pid in subprocess.run(["ip", "netns", "pids", name], capture_output=True, text=True).stdout.split()]
 
 
-def cpu_seconds(pids):
-    """Of these processes together, in user and system."""
+def cpu_seconds(pids, names=("",)):
+    """Of the threads that these processes have and that are named so, together, in user and system."""
     total = 0
     for pid in pids:
-        fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        total += int(fields[11]) + int(fields[12])
-    return total / os.sysconf("SC_CLK_TCK")
+        for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
+            if (task / "comm").read_text().startswith(names):
+                total += int((task / "schedstat").read_text().split()[0])
+    return total / 1e9
 
 
 def listening(name):
@@ -154,19 +161,22 @@ def listening(name):
 def turn(hosts, kind, pids, ports):
     crowd = None
     if kind != "nobody":
-        crowd = hosts.start(1, [sys.executable, "-c", CROWD, kind, hosts.addresses[0], str(args.strangers), str(args.rate),
-                                *map(str, ports)], stdout=subprocess.PIPE, text=True)
+        what, where = ("hostile", NOBODYS_PORTS) if kind == "elsewhere" else (kind, ports)
+        crowd = hosts.start(1, [sys.executable, "-c", CROWD, what, hosts.addresses[0], str(args.strangers), str(args.rate),
+                                *map(str, where)], stdout=subprocess.PIPE, text=True)
         crowd.stdout.readline()
         time.sleep(1.5)  # until the first of them are there
-    steps, cpu, begin = len(metrics()), cpu_seconds(pids), time.monotonic()
+    steps, begin = len(metrics()), time.monotonic()
+    cpu, listened_before = cpu_seconds(pids), cpu_seconds(pids, LISTENING)
     time.sleep(args.seconds)
     took, lines = time.monotonic() - begin, metrics()
-    used = cpu_seconds(pids) - cpu
+    used, listened = cpu_seconds(pids) - cpu, cpu_seconds(pids, LISTENING) - listened_before
     entries = [json.loads(line) for line in lines[steps + 1:]]
     if len(entries) < 3:
         sys.exit(f"{len(entries)} steps in a turn: longer turns (--seconds), or the job has ended")
     line = {"kind": kind, "step_ms": statistics.median(entry["step_ms"] for entry in entries),
-            "cpu_ms_a_step": 1e3 * used / (len(lines) - steps), "steps": len(entries), "seconds": took}
+            "cpu_ms_a_step": 1e3 * used / (len(lines) - steps), "listening_cores": listened / took, "steps": len(entries),
+            "seconds": took}
     if crowd:
         crowd.send_signal(signal.SIGTERM)
         count, seconds = crowd.communicate(timeout=30)[0].split()
@@ -177,15 +187,17 @@ def turn(hosts, kind, pids, ports):
 
 def costs(turns, kind):
     """Of each turn of this kind beside those of nobody before and after it: what it adds to the step time, as a share of
-    it, and to the job's processor time, as a share of the cores."""
-    step, cores = [], []
+    it, and to the processor time of the job and of its threads that listen, as shares of the cores."""
+    step, cores, listening = [], [], []
     for i, one in enumerate(turns):
         if one["kind"] == kind:
-            calm = {what: (turns[i - 1][what] + turns[i + 1][what]) / 2 for what in ("step_ms", "cpu_ms_a_step")}
+            calm = {what: (turns[i - 1][what] + turns[i + 1][what]) / 2
+                    for what in ("step_ms", "cpu_ms_a_step", "listening_cores")}
             step.append(one["step_ms"] / calm["step_ms"] - 1)
             more_ms = (one["cpu_ms_a_step"] - calm["cpu_ms_a_step"]) * one["steps"]
             cores.append(more_ms / 1e3 / one["seconds"] / os.cpu_count())
-    return step, cores
+            listening.append((one["listening_cores"] - calm["listening_cores"]) / os.cpu_count())
+    return step, cores, listening
 
 
 def spread(values):
@@ -213,7 +225,7 @@ def main():
         ports = listening(hosts.names[0])
         turns = [turn(hosts, "nobody", pids, ports)]
         for _ in range(args.rounds):
-            for kind in ("idle", "nobody", "hostile", "nobody"):
+            for kind in ("idle", "nobody", "hostile", "nobody", "elsewhere", "nobody"):
                 turns.append(turn(hosts, kind, pids, ports))
         for one in job:
             one.send_signal(signal.SIGTERM)
@@ -225,13 +237,14 @@ def main():
     calm = [one for one in turns if one["kind"] == "nobody"]
     print(f"nobody: {statistics.median(one['step_ms'] for one in calm):.1f} ms a step, "
           f"{statistics.median(one['cpu_ms_a_step'] for one in calm):.1f} ms of CPU; {len(ports)} ports of host 0")
-    for kind in ("idle", "hostile"):
+    for kind in ("idle", "hostile", "elsewhere"):
         own = [one for one in turns if one["kind"] == kind]
         rate = statistics.median(one["connections"] / (one["seconds"] + 1.5) for one in own)
         share = statistics.median(one["strangers_core_share"] for one in own)
-        step, cores = costs(turns, kind)
+        step, cores, listened = costs(turns, kind)
         print(f"{kind}: {rate:.0f} connections/s, which take {100 * share:.1f} % of a core themselves; the job takes "
-              f"{spread(cores)} more of {os.cpu_count()} cores; step time {spread(step)}")
+              f"{spread(cores)} more of {os.cpu_count()} cores, its threads that listen {spread(listened)}; step time "
+              f"{spread(step)}")
     shutil.rmtree(folder)
 
 
