@@ -1,6 +1,9 @@
 // Feeds a fuzz target without a fuzzing engine: every file of the corpus folder, then seeded mutations of them. What
 // the target lets escape (an exception that is not its documented error, a signal, a sanitizer report) fails the run;
 // the input is left in fuzz_<target>.input beside the working folder's files.
+#include <signal.h>
+
+#include <array>
 #include <cstdint>
 #include <cstdio>
 #include <cstdlib>
@@ -110,6 +113,24 @@ void keep_input() {
   std::fprintf(stderr, "the input that broke it: %s (%zu bytes)\n", g_input_file.c_str(), g_current.size());
 }
 
+// A target's own std::abort() too. The handler's stack is its own, for a parser that has used up the other one.
+void keep_input_at_signals() {
+  static std::array<char, 1 << 16> memory;
+  const stack_t own = {memory.data(), 0, memory.size()};
+  sigaltstack(&own, nullptr);
+  struct sigaction action = {};
+  action.sa_flags = SA_ONSTACK | SA_RESETHAND;
+  action.sa_handler = [](int number) {
+    keep_input();
+    raise(number);
+  };
+  for (const int number : {SIGABRT, SIGSEGV, SIGBUS, SIGFPE, SIGILL}) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    if (before.sa_handler == SIG_DFL) sigaction(number, &action, nullptr);  // else a sanitizer tells more
+  }
+}
+
 void run(const Input& input) {
   g_current = input;
   try {
@@ -129,10 +150,7 @@ int main(int argc, char** argv) {
     return 2;
   }
   g_input_file = std::filesystem::path(argv[0]).filename().string() + ".input";
-  std::set_terminate([] {
-    keep_input();
-    std::abort();
-  });
+  keep_input_at_signals();
   if (std::filesystem::is_regular_file(argv[1])) {  // one input, to look at it again
     std::ifstream in(argv[1], std::ios::binary);
     run(Input(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()));
