@@ -140,6 +140,12 @@ std::string list(const std::vector<double>& values) {
   return out.empty() ? "[]" : out + "]";
 }
 
+// Lines as they are, where no quotes in them would end the text.
+std::string topology_toml(const Topology& topology) {
+  const std::string text = to_text(topology);
+  return text.find("'''") == text.npos ? "'''\n" + text + "'''" : spec::toml_text(text);
+}
+
 }  // namespace
 
 Cluster parse_cluster(std::string_view text, const std::string& name) {
@@ -192,9 +198,9 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
 }
 
 std::string to_toml(const Cluster& cluster) {
-  std::string out = "herd_cluster = 1\nname = \"" + cluster.name + "\"\n";
+  std::string out = "herd_cluster = 1\nname = " + spec::toml_text(cluster.name) + "\n";
   out += "host_memory = " + std::to_string(cluster.host_memory_bytes) + "\n";
-  out += "topology = '''\n" + to_text(cluster.topology) + "'''\n\n[device]\n";
+  out += "topology = " + topology_toml(cluster.topology) + "\n\n[device]\n";
   out += std::string("own = ") + (cluster.device.own ? "true" : "false") + "\n";
   out += "memory = " + std::to_string(cluster.device.memory_bytes) + "\n";
   for (const Rate& rate : kRates) {
@@ -203,7 +209,7 @@ std::string to_toml(const Cluster& cluster) {
   }
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
-  out += "\n[measured]\nof = \"" + m.of + "\"\nforward_us = " + list(m.forward_us) +
+  out += "\n[measured]\nof = " + spec::toml_text(m.of) + "\nforward_us = " + list(m.forward_us) +
          "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
          "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +

@@ -233,23 +233,6 @@ std::vector<Key> make_keys() {
 
 #undef HERD_FIELD
 
-std::string toml_text(const std::string& value) {
-  std::string quoted = "\"";
-  for (const char c : value) {
-    char escape[8];
-    if (c == '"' || c == '\\') {
-      quoted += '\\';
-      quoted += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(static_cast<unsigned char>(c)));
-      quoted += escape;
-    } else {
-      quoted += c;
-    }
-  }
-  return quoted + "\"";
-}
-
 std::string toml_bytes(int64_t bytes) {  // exact
   const char* units[] = {"TiB", "GiB", "MiB", "KiB"};
   int64_t factor = int64_t{1} << 40;
@@ -268,6 +251,23 @@ template <class... F>
 Match(F...) -> Match<F...>;
 
 }  // namespace
+
+std::string toml_text(const std::string& value) {
+  std::string quoted = "\"";
+  for (const char c : value) {
+    char escape[8];
+    if (c == '"' || c == '\\') {
+      quoted += '\\';
+      quoted += c;
+    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
+      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(static_cast<unsigned char>(c)));
+      quoted += escape;
+    } else {
+      quoted += c;
+    }
+  }
+  return quoted + "\"";
+}
 
 std::string toml_number(double value) {
   std::string text = format_number(value);

@@ -51,6 +51,8 @@ std::string type_name(const Key& key);
 std::string range_text(const Key& key);
 std::string value_toml(const Key& key, const RunFile& run);  // returns the value as TOML
 
+// Returns the text in quotes, with escapes. REQUIRES UTF-8.
+std::string toml_text(const std::string& value);
 // Returns the shortest text that reads back as the same number, with a point or an exponent.
 std::string toml_number(double value);
 

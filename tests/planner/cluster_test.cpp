@@ -43,6 +43,16 @@ TEST(Cluster, IsATopologyFileToo) {
   EXPECT_EQ(parse_cluster(to_text(topology), "t").topology, topology);
 }
 
+TEST(Cluster, ComesBackFromItsOwnText_WhateverItsNamesHold) {
+  for (const char* name : {"a\\b", "\"a\"", "it's", "'''\nx = 1", "a\nb\t"}) {
+    Cluster cluster = parse_cluster(kTop + "[measured]\nloss_us = 1.0\n", "c.toml");
+    cluster.name = cluster.measured->of = name;
+    EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+    cluster.topology.name = std::string(name).substr(0, std::string(name).find('\n'));
+    EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
+  }
+}
+
 TEST(Cluster, NamesKeyAndRule_WhenItIsWrong) {
   EXPECT_THAT(refusal("herd-topology 1\nhosts x"), HasSubstr("c.toml: topology, line 2: "));
   EXPECT_THAT(refusal("x = ="), HasSubstr("c.toml, line 1: is no TOML"));
