@@ -27,9 +27,9 @@ Place place_of(const Program& step, const Value& value) {
 
 }  // namespace
 
-Queue queue_of(const Program& step, const Op& op) {
-  const bool message = (op.kind == OpKind::kSend || op.kind == OpKind::kReceive) && op.peer >= 0;
-  return {op.lane, message ? step.mesh.peer(op.axis, step.rank, op.peer) : -1};
+Queue queue_of(const Op& op) {
+  const bool message = op.kind == OpKind::kSend || op.kind == OpKind::kReceive;
+  return message ? Queue{op.lane, op.axis, op.peer} : Queue{op.lane};
 }
 
 bool starts_only(Lane lane) {
@@ -53,7 +53,7 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
         waits.insert(before);
         return;
       }
-      const auto [at, fresh] = latest.try_emplace(queue_of(step, other), before);
+      const auto [at, fresh] = latest.try_emplace(queue_of(other), before);
       if (!fresh) at->second = std::max(at->second, before);
     };
     std::set<Place> reads, writes;

@@ -24,10 +24,10 @@ struct Dependency {
 // different ranks do not wait for each other.
 struct Queue {
   Lane lane = Lane::kCompute;
-  int other = -1;  // number of the rank at the other end of a message; -1 = no message
+  int axis = kNoAxis, peer = -1;  // of a message, the other rank: its index on the axis; -1 = no message
   auto operator<=>(const Queue&) const = default;
 };
-Queue queue_of(const Program& step, const Op& op);
+Queue queue_of(const Op& op);
 
 // Whether ops of the lane only start operations that end later: collectives and messages.
 bool starts_only(Lane lane);

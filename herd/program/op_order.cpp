@@ -35,7 +35,7 @@ std::vector<std::vector<size_t>> lanes_of(const Program& step, int repetitions) 
   std::map<Queue, std::vector<size_t>> ops;
   const size_t n = step.ops.size();
   for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) {
-    if (!is_completion(step.ops[i % n])) ops[queue_of(step, step.ops[i % n])].push_back(i);
+    if (!is_completion(step.ops[i % n])) ops[queue_of(step.ops[i % n])].push_back(i);
   }
   std::vector<std::vector<size_t>> out;
   for (auto& [queue, all] : ops) out.push_back(std::move(all));

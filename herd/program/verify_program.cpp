@@ -21,13 +21,13 @@ struct Cell {
 struct RankState {
   const Program* step = nullptr;
   std::vector<std::vector<Dependency>> waits;
-  using Queue = std::pair<Lane, bool>;      // the ops of a lane, or its completions
-  std::map<Queue, std::vector<int>> lanes;  // positions, in order
-  std::map<Queue, size_t> heads;
+  using LanePart = std::pair<Lane, bool>;      // the ops of a lane, or its completions
+  std::map<LanePart, std::vector<int>> lanes;  // positions, in order
+  std::map<LanePart, size_t> heads;
   std::vector<bool> done;
   std::map<Value, Cell> memory;
   const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
-  Queue queue(int position) const { return {op(position).lane, is_completion(op(position))}; }
+  LanePart part(int position) const { return {op(position).lane, is_completion(op(position))}; }
   int iteration(int position) const { return position / static_cast<int>(step->ops.size()); }
 };
 
@@ -92,7 +92,7 @@ class Machine {
     state.waits = dependencies(*state.step);
     const int total = kSteps * static_cast<int>(state.step->ops.size());
     state.done.assign(static_cast<size_t>(total), false);
-    for (int position = 0; position < total; ++position) state.lanes[state.queue(position)].push_back(position);
+    for (int position = 0; position < total; ++position) state.lanes[state.part(position)].push_back(position);
     for (const auto& [lane, positions] : state.lanes) state.heads[lane] = 0;
     const int axis = model_.expected().proof.shard_axis;
     const Mesh& mesh = model_.expected().mesh;
@@ -159,7 +159,7 @@ class Machine {
   void complete(int rank, int position) {
     RankState& state = ranks_[static_cast<size_t>(rank)];
     state.done[static_cast<size_t>(position)] = true;
-    ++state.heads[state.queue(position)];
+    ++state.heads[state.part(position)];
   }
 
   // False if the op has to wait for another rank.

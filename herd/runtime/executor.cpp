@@ -247,7 +247,7 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
       }
       continue;
     }
-    auto& queue = state_->queues[program::queue_of(state_->program, ops[i])];
+    auto& queue = state_->queues[program::queue_of(ops[i])];
     if (!queue.lane) queue.lane = lanes(ops[i].lane);
     queue.ops.push_back(static_cast<int>(i));
   }

@@ -34,7 +34,7 @@ class Schedules {
       waits_.push_back(dependencies(steps[r]));
       std::map<Queue, std::vector<int>> lanes;
       for (int i = 0; i < num_steps * size(r); ++i) {
-        if (!is_completion(at(r, i))) lanes[queue_of(steps[r], at(r, i))].push_back(i);
+        if (!is_completion(at(r, i))) lanes[queue_of(at(r, i))].push_back(i);
       }
       places_[r].resize(static_cast<size_t>(num_steps * size(r)));
       for (const auto& [lane, ops] : lanes) {

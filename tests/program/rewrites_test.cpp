@@ -127,6 +127,18 @@ TEST(Dependencies, ListEveryRelease_AmongOperationsThatALaneOnlyStarts) {
   EXPECT_EQ(dependencies(step)[0], (Waits{{4, 1}}));
 }
 
+// Whatever a program text says of the other rank, since dependencies are asked for before that is checked.
+TEST(Dependencies, AreThoseOfMessagesToRanksThatDoNotExist) {
+  Program step;
+  step.mesh = {.world_size = 4, .axes = {{"pp{0,1}", {{1 << 20, 1 << 20}}, {0, 1}}}};
+  const Value a = activation(0, 0);
+  step.values[a] = {.bytes = 8};
+  step.ops.push_back(op(OpKind::kForward, Lane::kCompute, {}, {a}));
+  step.ops.push_back(op(OpKind::kSend, Lane::kPeerOut, {a}, {}));
+  step.ops.back().axis = 0, step.ops.back().peer = 1 << 19;
+  EXPECT_EQ(dependencies(step)[0], (std::vector<Dependency>{{0, 1}, {1, 1}}));
+}
+
 TEST(Lifetimes, EndAfterTheLastReadBeforeTheNextWrite) {
   const Program step = add_releases(gather_before_use());
   ASSERT_EQ(step.ops.size(), 6u);
