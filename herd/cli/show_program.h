@@ -1,6 +1,5 @@
-// herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--pass prompt|token] [--text] [--trace
-// FILE]
-// [--html FILE]
+// herd show program FILE.toml [section.key=value ...] [--ranks N] [--rank R] [--pass prompt|token]
+//   [--text] [--trace FILE] [--html FILE]
 #pragma once
 
 #include <string>

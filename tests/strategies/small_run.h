@@ -32,24 +32,8 @@ inline std::vector<program::Program> steps_of(const spec::RunFile& run, int rank
 inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) {
   const spec::ModelTable model = spec::program_table(run, 1);
   const spec::Layout layout = resolve(run, ranks);
-  program::Expectation expected;
-  for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
-    const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
-    expected.block_groups.push_back(block.groups);
-    expected.backward_without_weights.push_back(!block.backward_reads_weights);
-    expected.block_inputs.push_back(model.inputs_of(b));
-    expected.block_splits.push_back(block.split);
-  }
-  expected.tensor = layout.tensor;
-  expected.copies = layout.keys;
-  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
-  for (int g = 0; g < static_cast<int>(model.groups.size()); ++g)
-    if (model.groups[static_cast<size_t>(g)].frozen) expected.frozen.insert(g);
+  program::Expectation expected = expected_of(model, layout);
   expected.micro_batches = layout.micro_batches;
-  expected.mesh = layout.mesh;
-  expected.data = layout.data;
-  expected.stage_axis = layout.stage;
-  expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);
   return expected;
