@@ -6,6 +6,7 @@
 
 #include "herd/base/error.h"
 #include "herd/collectives/choose.h"
+#include "herd/strategies/replicas.h"
 #include "herd/topology/presets.h"
 
 namespace herd::planner {
@@ -22,8 +23,16 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
     throw Error(Code::kBadConfig,
                 "comm.algorithm = \"" + name + "\": all_reduce has no algorithm of this name\n  fix: one of " + valid);
   }
-  if (!machines || layout.data_ranks() == 1) return;
-  const std::vector<int> ranks = layout.mesh.ranks(layout.data, 0);
+  if (layout.data_ranks() == 1) return;
+  const int axis = strategies::all_reduced_axis(run, layout);
+  if (axis == kNoAxis)
+    throw Error(Code::kBadConfig, "comm.algorithm = \"" + name +
+                                      "\" is of the gradient all-reduce, but strategy.zero = " +
+                                      std::to_string(spec::stated_zero_stage(run)) +
+                                      " sums gradients by reduce-scatters alone\n  fix: "
+                                      "comm.algorithm = \"auto\", or strategy.zero = 0");
+  if (!machines) return;
+  const std::vector<int> ranks = layout.mesh.ranks(axis, 0);
   const Topology among = only_ranks(*machines, ranks);
   const bool one_host = among.hosts.size() == 1;
   const CollectiveRequest request = placed_on({.num_ranks = static_cast<int>(ranks.size()),

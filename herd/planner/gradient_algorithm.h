@@ -10,8 +10,8 @@
 namespace herd::planner {
 
 // Throws kBadConfig for a name that no all-reduce has, with the valid names. Also throws it where the algorithm can't
-// serve the ranks that sum gradients, with the reason. `machines` are those of all ranks; where they are not known yet,
-// it checks the name alone. Threads: pure.
+// serve the ranks that all-reduce gradients, with the reason, and where no rank all-reduces them. `machines` are those
+// of all ranks; where they are not known yet, it checks the name alone. Threads: pure.
 void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layout,
                               const std::optional<Topology>& machines);
 

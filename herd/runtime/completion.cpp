@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "herd/base/check.h"
+
 namespace herd::runtime {
 
 bool Completion::done() const {
@@ -36,6 +38,7 @@ void Completion::wait() {
     const std::lock_guard lock(mutex_);
     if (error_) std::rethrow_exception(error_);
   }
+  HERD_CHECK(over || failed, "an event neither failed nor is done after a wait for it");
   if (!over) std::rethrow_exception(failed);  // an event that failed may not be done yet: then neither is this
 }
 

@@ -387,6 +387,12 @@ EventPtr ModelBindings::reduce(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
+OpOptions ModelBindings::summing(const Op& op) const {
+  return {.op = ReduceOp::kSum,
+          .name = "gradient",
+          .algorithm = op.axis == options_.algorithm_axis ? std::string_view(options_.algorithm) : ""};
+}
+
 std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   const std::vector<int> groups = indices(op.reads, ValueKind::kGradient);
@@ -394,8 +400,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1], op.writes[0].codec);
-    works.push_back(
-        comm.all_reduce_async(range, {.op = ReduceOp::kSum, .name = "gradient", .algorithm = options_.algorithm}));
+    works.push_back(comm.all_reduce_async(range, summing(op)));
     begin = end;
   }
   return works;
@@ -405,7 +410,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
 std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   for (const program::Value& value : op.writes) {
-    works.push_back(comm.all_reduce_async(parameters_.memory(value), {.op = ReduceOp::kSum, .name = "gradient"}));
+    works.push_back(comm.all_reduce_async(parameters_.memory(value), summing(op)));
   }
   return works;
 }

@@ -64,8 +64,9 @@ class ModelBindings {
     double clip = 0;  // largest global norm; 0 = none
     bool stop_on_nonfinite = true;
     std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
-    std::string algorithm = {};                       // of the gradients' reduction; empty = chosen
-    int64_t width = 0;                                // of what blocks hand on, [B, T, width]; for receives alone
+    std::string algorithm = {};    // of the gradient all-reduce along `algorithm_axis`; empty: chosen by its cost
+    int algorithm_axis = kNoAxis;  // other axes, such as that of a tied embedding, choose theirs by cost
+    int64_t width = 0;             // of what blocks hand on, [B, T, width]; for receives alone
   };
   // Borrows all of them; they must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
@@ -115,6 +116,7 @@ class ModelBindings {
   void recode(const program::Op& op);
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
+  OpOptions summing(const program::Op& op) const;
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);

@@ -201,7 +201,9 @@ std::vector<Key> make_keys() {
       text("comm", "transport", HERD_FIELD(comm.transport), {"auto", "shm", "inproc"},
            "how ranks reach each other; auto = shared memory within a host, TCP inside TLS between hosts"),
       text("comm", "algorithm", HERD_FIELD(comm.algorithm), {},
-           "of the gradient all-reduce; `herd explain all_reduce` lists them; auto = the fastest predicted"),
+           "of the gradient all-reduce, which ZeRO has among copies of shards alone; `herd explain all_reduce` lists "
+           "them; "
+           "auto = the fastest predicted"),
       text(
           "comm", "topology", HERD_FIELD(comm.topology), {},
           "machines that algorithms are chosen for: a file of docs/formats/topology.md, torus:4x4, mesh:4x4, hosts:4x8 "

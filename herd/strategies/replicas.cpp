@@ -45,11 +45,16 @@ bool has_replicas(const spec::RunFile& run, const spec::Layout& layout) {
   return axis != kNoAxis && axis != layout.data;
 }
 
+int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout) {
+  if (shard_axis(run, layout) == kNoAxis) return layout.data;
+  return has_replicas(run, layout) ? layout.mesh.find("dp") : kNoAxis;
+}
+
 Technique replicas_row() {
   return {.name = "replicas",
           .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
             if (!has_replicas(of.run, of.layout)) return nullptr;
-            return std::make_unique<Replicas>(of.layout.mesh.find("dp"));
+            return std::make_unique<Replicas>(all_reduced_axis(of.run, of.layout));
           },
           .establishes = [](const StepOf&, program::Proof& proof) { proof.summed = true; }};
 }

@@ -21,6 +21,10 @@ class Replicas final : public Strategy {
 // Tells whether ranks hold copies of shards, so that gradients are summed over the shards first, then over the copies.
 bool has_replicas(const spec::RunFile& run, const spec::Layout& layout);
 
+// Returns the axis along which gradients are all-reduced: that of all data ranks without ZeRO, that of the copies of
+// shards with it. Returns kNoAxis where no rank shares samples, or reduce-scatters alone sum the gradients.
+int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout);
+
 Technique replicas_row();
 
 }  // namespace herd::strategies

@@ -15,6 +15,7 @@
 #include "herd/launch/cores.h"
 #include "herd/optim/clip.h"
 #include "herd/optim/mixed_step.h"
+#include "herd/strategies/replicas.h"
 #include "herd/train/mean_over_ranks.h"
 
 namespace herd::train {
@@ -181,7 +182,8 @@ class Measurements {
     if (common_elements_ == 0) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, common_elements_);
-    const bool asked = run_.comm.algorithm != "auto" && layout_.data_ranks() == comm_.size();  // else of other ranks
+    const int axis = strategies::all_reduced_axis(run_, layout_);
+    const bool asked = run_.comm.algorithm != "auto" && layout_.mesh.size(axis) == comm_.size();  // else of other ranks
     const std::string algorithm = asked ? run_.comm.algorithm : "";
     at::Tensor bucket = parameters_.gradients().narrow(0, bucket_at_, count);
     bucket_at_ = bucket_at_ + 2 * count <= common_elements_ ? bucket_at_ + count : 0;

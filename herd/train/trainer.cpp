@@ -33,6 +33,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
+#include "herd/strategies/replicas.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "herd/topology/topology_text.h"
@@ -266,6 +267,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
           .clip = run.optimizer.clip,
           .stop_on_nonfinite = run.health.check_finite,
           .algorithm = run.comm.algorithm == "auto" ? "" : run.comm.algorithm,
+          .algorithm_axis = strategies::all_reduced_axis(run, layout),
           .width = run.model.width};
 }
 

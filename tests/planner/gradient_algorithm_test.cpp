@@ -39,5 +39,21 @@ TEST(GradientAlgorithm, MustServeTheRanksThatSumGradients) {
   check(run_by("torus_2d"), 1, one_host(1, 1));  // which sums nothing
 }
 
+TEST(GradientAlgorithm, IsRefused_WhereNoRankAllReducesGradients) {
+  for (const char* zero : {"1", "2", "3"}) {
+    spec::RunFile run = run_by("ring");
+    run.strategy.zero = zero[0] - '0';
+    EXPECT_ERROR(
+        check(run, 4, one_host(4, 2)), Code::kBadConfig,
+        "comm.algorithm = \"ring\" is of the gradient all-reduce, but strategy.zero = " + std::string(zero) +
+            " sums gradients by reduce-scatters alone\n  fix: comm.algorithm = \"auto\", or strategy.zero = 0");
+    check(run, 1, one_host(1, 2));
+    run.mesh.fsdp = 2;  // whose shards have copies: those are all-reduced, by two ranks
+    check(run, 4, one_host(4, 2));
+    run.comm.algorithm = "torus_2d";
+    EXPECT_ERROR(check(run, 4, torus({2, 2}, {})), Code::kBadConfig, "summed by 2 ranks");
+  }
+}
+
 }  // namespace
 }  // namespace herd::planner

@@ -285,6 +285,9 @@ TEST(TrainCommand, RefusesAnAlgorithmThatIsUnknownOrCantServe_BeforeRanksStart) 
   };
   for (const int ranks : {1, 2}) expect_refused(ranks, "rign", ": all_reduce has no algorithm of this name");
   expect_refused(2, "hierarchical_tree", " needs several hosts of several ranks");
+  const Ended sharded = folder.train("refused", 2, {"comm.algorithm=ring", "strategy.zero=2"});
+  EXPECT_EQ(sharded.status, 2) << sharded.output;
+  EXPECT_THAT(sharded.output, HasSubstr("strategy.zero = 2 sums gradients by reduce-scatters alone"));
 }
 
 TEST(TrainCommand, ReducesOnTheTopologyThatTheRunFileNames) {
@@ -292,6 +295,11 @@ TEST(TrainCommand, ReducesOnTheTopologyThatTheRunFileNames) {
   const Ended ended = folder.train("run", 4, {"comm.topology=torus:2x2", "comm.algorithm=torus_2d"});
   ASSERT_EQ(ended.status, 0) << ended.output;
   EXPECT_THAT(slurp(folder.root / "run/run.json"), HasSubstr("\"torus_2d\""));
+  // A tied embedding's gradients are all-reduced too, but by pairs of ranks, which are no torus.
+  const Ended stages = folder.train(
+      "stages", 8, {"comm.topology=torus:2x2x2", "comm.algorithm=torus_2d", "mesh.pp=2", "model.tie_embeddings=true"});
+  ASSERT_EQ(stages.status, 0) << stages.output;
+  EXPECT_THAT(slurp(folder.root / "stages/run.json"), HasSubstr("\"torus_2d\""));
   const Ended other = folder.train("other", 2, {"comm.topology=torus:2x2"});
   EXPECT_EQ(other.status, 2) << other.output;
   EXPECT_THAT(other.output, HasSubstr("has 4 ranks, but the job has 2"));
