@@ -16,7 +16,9 @@ constexpr auto kAppear = 30s, kFarewell = 10s, kSilent = 2s;
 class Host {
  public:
   Host(const Environment& env, const StoreAddress& address, const std::string& token)
-      : size_(static_cast<size_t>(env.size)), scope_(static_cast<uint32_t>(env.restart)), server_(address, token) {
+      : size_(static_cast<size_t>(env.size)),
+        scope_(static_cast<uint32_t>(env.restart)),
+        server_(address, token, env.size) {
     if (env.rendezvous.empty()) {
       meeting_ = std::make_unique<LocalMeeting>(env.job_id, MeetingPoint{server_.rendezvous(), token});
     }

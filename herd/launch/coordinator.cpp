@@ -26,7 +26,8 @@ Coordinator::Coordinator(const LaunchOptions& options, const std::string& token)
   if (options.node_rank == 0) {
     const StoreAddress address =
         options.num_nodes == 1 && options.rendezvous.empty() ? StoreAddress{} : parse_address(options.rendezvous);
-    server_ = std::make_unique<StoreServer>(address, token);
+    const int launchers = options.num_nodes == 1 ? 0 : options.num_nodes;
+    server_ = std::make_unique<StoreServer>(address, token, launchers + options.num_nodes * options.ranks_per_node);
     rendezvous_ = server_->rendezvous();
   } else {
     rendezvous_ = options.rendezvous;

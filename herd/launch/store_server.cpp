@@ -29,7 +29,7 @@ constexpr auto kServerFarewell = 200ms;
 }
 
 struct StoreServer::State {
-  State(const StoreAddress& address, const std::string& token);
+  State(const StoreAddress& address, const std::string& token, int clients);
   ~State();
   void serve();
   void welcome();
@@ -49,6 +49,7 @@ struct StoreServer::State {
     bool watches_room = false;
   };
 
+  const size_t expected;  // clients; 0 = not known
   net::SecureContext context;
   std::unique_ptr<net::Listener> listener;
   std::string rendezvous;
@@ -97,8 +98,9 @@ std::unique_ptr<net::Listener> listen_at(const net::SecureContext& context, cons
 
 }  // namespace
 
-StoreServer::State::State(const StoreAddress& address, const std::string& token)
-    : context(derive_store_key(token)),
+StoreServer::State::State(const StoreAddress& address, const std::string& token, int num_clients)
+    : expected(static_cast<size_t>(num_clients)),
+      context(derive_store_key(token)),
       listener(listen_at(context, address)),
       epoll(epoll_create1(EPOLL_CLOEXEC)),
       wake_fd(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
@@ -130,6 +132,7 @@ void StoreServer::State::serve() {
       if (clients.contains(descriptor)) receive(descriptor);
     }
     if (strangers) welcome();  // after the others: a new connection may have a closed one's number
+    listener->throttle(expected > 0 && clients.size() >= expected);
     uint64_t drained;
     [[maybe_unused]] const auto count = read(wake_fd.fd, &drained, sizeof drained);
     std::vector<StoreTable::Answer> answers;
@@ -218,8 +221,8 @@ void StoreServer::State::push_out() {
   }
 }
 
-StoreServer::StoreServer(const StoreAddress& address, const std::string& token)
-    : state_(std::make_unique<State>(address, token)) {}
+StoreServer::StoreServer(const StoreAddress& address, const std::string& token, int clients)
+    : state_(std::make_unique<State>(address, token, clients)) {}
 StoreServer::~StoreServer() = default;
 
 const std::string& StoreServer::rendezvous() const { return state_->rendezvous; }

@@ -23,8 +23,9 @@ StoreAddress parse_address(const std::string& rendezvous);  // reads "host:port"
 class StoreServer {
  public:
   // Listens when this returns. Throws kBadConfig where the port is taken, with what holds it if that is known, or where
-  // the host is no address of this machine.
-  StoreServer(const StoreAddress& address, const std::string& token);
+  // the host is no address of this machine. While `clients` are connected, nobody else is expected, and connections are
+  // accepted slowly, so that strangers cost next to nothing; 0 = not known.
+  StoreServer(const StoreAddress& address, const std::string& token, int clients = 0);
   ~StoreServer();
 
   const std::string& rendezvous() const;  // returns host:port to connect to

@@ -20,7 +20,8 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr int kBacklog = 1024;
-constexpr int kPerTurn = 64;  // connections accepted before others get their turn
+constexpr int kPerTurn = 64;          // connections accepted before others get their turn
+constexpr int kPerThrottledTick = 4;  // connections accepted per tick of the timer while nobody is expected
 
 void add(int epoll, int descriptor) {
   epoll_event event = {};
@@ -110,12 +111,18 @@ void Listener::hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& 
   }
 }
 
+void Listener::throttle(bool on) {
+  if (throttled_ && !on && paused_) watch(true);
+  throttled_ = on;
+}
+
 void Listener::take_in(int listening) {
-  for (int turn = 0; turn < kPerTurn; ++turn) {
+  if (throttled_) watch(false);  // until the timer
+  for (int turn = 0; turn < (throttled_ ? kPerThrottledTick : kPerTurn); ++turn) {
     Descriptor made(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (made.fd < 0) {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (full && strangers_.empty()) watch(false);  // until the timer: the system has none left for us
+      if (full && strangers_.empty() && !paused_) watch(false);  // until the timer: the system has none left for us
       if (full && !strangers_.empty()) make_room();
       return;
     }
@@ -159,7 +166,7 @@ void Listener::watch(bool listening) {
   }
 }
 
-// Ticks while somebody's timeout may end, or while nothing can be accepted.
+// Ticks while somebody's timeout may end, or while nothing is accepted.
 void Listener::set_timer() {
   const bool wanted = paused_ || !strangers_.empty();
   if (wanted == ticking_) return;

@@ -121,6 +121,7 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
       *wire_, rank(), size(), std::move(everyone), [this](Rank to, FrameKind kind) { return stamp(to, 0, kind); },
       [this] { return move_or_rest(); });
   presence_->meet(deadline);
+  wire_->stop_listening();  // each rank of another host has said hello, or answered ours
   rest_bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (rest_bell_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
   epoll_ = new_epoll({local_->descriptor(), wire_->descriptor()});

@@ -96,12 +96,13 @@ class TcpWire final : public Wire {
       : options_(options),
         context_(options.key),
         own_(addresses_of(options.interfaces)),
-        listener_(context_, own_, 0),
+        listener_(std::make_unique<net::Listener>(context_, own_, 0)),
+        port_(listener_->port()),
         epoll_(epoll_create1(EPOLL_CLOEXEC)),
         outgoing_(static_cast<size_t>(options.size)),
         lost_(static_cast<size_t>(options.size)) {
     if (epoll_.fd < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
-    watch(EPOLL_CTL_ADD, listener_.descriptor(), EPOLLIN, kListener);
+    watch(EPOLL_CTL_ADD, listener_->descriptor(), EPOLLIN, kListener);
   }
 
   ~TcpWire() override {
@@ -118,7 +119,7 @@ class TcpWire final : public Wire {
   std::string_view name() const override { return "tcp"; }
 
   std::string address() const override {
-    std::string text = std::to_string(listener_.port());
+    std::string text = std::to_string(port_);
     for (const std::string& one : own_) text += " " + one;
     return text;
   }
@@ -136,6 +137,11 @@ class TcpWire final : public Wire {
   }
 
   void receive_by(Handler handler) override { handler_ = std::move(handler); }
+
+  void stop_listening() override {
+    report_strangers();
+    listener_.reset();  // its descriptor leaves the epoll with it
+  }
 
   void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) override {
     HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kCopyBytes);
@@ -197,7 +203,8 @@ class TcpWire final : public Wire {
   }
 
   void welcome() {
-    for (auto& socket : listener_.accept()) {
+    if (!listener_) return;
+    for (auto& socket : listener_->accept()) {
       const std::string& peer = socket->peer();
       Rank from = -1;
       std::from_chars(peer.data(), peer.data() + peer.size(), from);
@@ -211,11 +218,11 @@ class TcpWire final : public Wire {
   }
 
   void report_strangers() {
-    if (listener_.refused() == reported_ || steady_clock::now() - last_report_ < 1s) return;
+    if (listener_->refused() == reported_ || steady_clock::now() - last_report_ < 1s) return;
     log_warning("rank " + std::to_string(options_.rank) + " refused " +
-                std::to_string(listener_.refused() - reported_) +
-                " connections of strangers over the network; the last one: " + listener_.last_refusal());
-    reported_ = listener_.refused();
+                std::to_string(listener_->refused() - reported_) +
+                " connections of strangers over the network; the last one: " + listener_->last_refusal());
+    reported_ = listener_->refused();
     last_report_ = steady_clock::now();
   }
 
@@ -350,7 +357,8 @@ class TcpWire final : public Wire {
   WireOptions options_;
   net::SecureContext context_;
   std::vector<std::string> own_;
-  net::Listener listener_;
+  std::unique_ptr<net::Listener> listener_;  // until every peer has connected
+  const int port_;
   Descriptor epoll_;
   Handler handler_;
   std::vector<Outgoing> outgoing_;    // by rank

@@ -63,6 +63,9 @@ class Wire {
   // `addresses` are by rank; the first send to a rank makes its connection
   virtual void connect(std::vector<std::string> addresses) = 0;
   virtual void receive_by(Handler handler) = 0;
+  // Refuses all connections from here on, where strangers could make one. REQUIRES that every rank that will ever send
+  // has connected.
+  virtual void stop_listening() {}
 
   // send_copy() and send() return at once. What is sent to a peer that is gone vanishes.
   virtual void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) = 0;

@@ -125,6 +125,34 @@ TEST(Listener, AThousandStrangersCostLittle_AndWhoHoldsTheKeyEntersAmongThem) {
   EXPECT_EQ(pair.server->peer(), "rank 4");
 }
 
+// Dials so often and takes in for a while; returns the connections that were refused.
+int64_t refused_of(Listener& listener, int strangers, std::chrono::milliseconds time) {
+  const int64_t before = listener.refused();
+  std::vector<Descriptor> dialled;
+  for (int i = 0; i < strangers; ++i) {
+    dialled.push_back(dial(listener.port()));
+    send(dialled.back().fd, "GET /", 5, MSG_NOSIGNAL);
+  }
+  const auto end = std::chrono::steady_clock::now() + time;
+  while (std::chrono::steady_clock::now() < end && listener.refused() - before < strangers) {
+    pollfd shown = {listener.descriptor(), POLLIN, 0};
+    if (poll(&shown, 1, 10) > 0) listener.accept();
+  }
+  return listener.refused() - before;
+}
+
+TEST(Listener, TakesInFewAtATime_WhileNobodyIsExpected) {
+  const SecureContext context(std::string(32, 'k'));
+  Listener listener(context, {"127.0.0.1"}, 0);
+  EXPECT_EQ(refused_of(listener, 100, 5s), 100);
+  listener.throttle(true);
+  const int64_t slowly = refused_of(listener, 100, 1s);
+  EXPECT_GT(slowly, 0) << "whoever comes all the same has an answer";
+  EXPECT_LE(slowly, 24) << "four in each quarter of a second";
+  listener.throttle(false);
+  EXPECT_GE(refused_of(listener, 100, 5s), 100) << "those of before are among them";
+}
+
 TEST(Listener, NamesAddressPortAndReason_WhereItCantListen) {
   const SecureContext context(std::string(32, 'k'));
   const Listener first(context, {"127.0.0.1"}, 0);

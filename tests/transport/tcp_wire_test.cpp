@@ -131,6 +131,30 @@ TEST(TcpWire, StrangersEndNothing) {
   EXPECT_EQ(world.wires[0]->lost(1) + world.wires[1]->lost(0), "");
 }
 
+bool refuses_connections(int port) {
+  const Descriptor stranger = dial(port);
+  pollfd shown = {stranger.fd, POLLOUT, 0};
+  poll(&shown, 1, 1000);
+  int why = 0;
+  socklen_t size = sizeof why;
+  getsockopt(stranger.fd, SOL_SOCKET, SO_ERROR, &why, &size);
+  return why == ECONNREFUSED;
+}
+
+TEST(TcpWire, NobodyCanConnect_OnceAllPeersHave) {
+  Wires world(2);
+  world.wires[0]->send_copy(1, header_from(0, 1), {});
+  world.wires[1]->send_copy(0, header_from(1, 2), {});
+  ASSERT_TRUE(world.turn_until([&] { return !world.arrived[0].empty() && !world.arrived[1].empty(); }));
+  EXPECT_FALSE(refuses_connections(world.port(0)));
+  for (auto& wire : world.wires) wire->stop_listening();
+  EXPECT_TRUE(refuses_connections(world.port(0)));
+  world.wires[0]->send_copy(1, header_from(0, 3), {});
+  world.wires[1]->send_copy(0, header_from(1, 4), {});
+  EXPECT_TRUE(world.turn_until([&] { return world.arrived[0].size() == 2 && world.arrived[1].size() == 2; }));
+  EXPECT_EQ(world.wires[0]->lost(1) + world.wires[1]->lost(0), "");
+}
+
 // What holds the token, and is no herd.
 TEST(TcpWire, NonsenseFromAHolderOfTheKeyEndsItsConnection_AndNoOther) {
   Wires world(3);

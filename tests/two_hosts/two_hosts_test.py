@@ -133,17 +133,24 @@ def resident_mb(pid):
     return int((re.search(r"VmRSS:\s*(\d+) kB", status) or [0, 0])[1]) / 1024
 
 
+def listening(hosts):
+    """The ports of host 0 at which somebody listens."""
+    tables = subprocess.run(["ip", "netns", "exec", hosts.names[0], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
+                            capture_output=True, text=True).stdout
+    return {int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", tables)}
+
+
 def strangers(hosts):
     """Some thousand connections without the token to every port of a job: nothing ends, and little memory goes."""
     command = under_herd_run(hosts, 1, [herd, "bench", "all_reduce", "--bytes", "1MiB", "--seconds", "12"])
     started = [start(hosts, node, command(node)) for node in (0, 1)]
-    deadline, ports = time.time() + 30, []
-    while len(ports) < 2 and time.time() < deadline:  # of its store and of its rank
+    deadline, ports = time.time() + 30, set()
+    while len(ports) < 2 and time.time() < deadline:  # of its store and of its rank, until all ranks have met
+        ports |= listening(hosts)
+    check(len(ports) >= 2, "a job listens at its store and its ranks", output_of(0))
+    while len(listening(hosts)) > 1 and time.time() < deadline:
         time.sleep(0.05)
-        listing = subprocess.run(["ip", "netns", "exec", hosts.names[0], "cat", "/proc/net/tcp", "/proc/net/tcp6"],
-                                 capture_output=True, text=True).stdout
-        ports = sorted({int(match[1], 16) for match in re.finditer(r":\s\w+:(\w{4}) 0+:0000 0A", listing)})
-    check(len(ports) >= 2, "a job listens at its store and its ranks", listing + output_of(0))
+    check(len(listening(hosts)) == 1, "a rank listens on though all have met", output_of(0))
     time.sleep(1)  # into the benchmark
     before = resident_mb(started[0].pid)
     with open(folder / "strangers", "w") as out:
