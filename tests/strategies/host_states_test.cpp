@@ -41,7 +41,7 @@ TEST(HostStates, Prove_WithEveryTechnique) {
           for (const char* precision : {"fp32", "bf16", "fp16"}) {
             for (const char* recompute : {"none", "full"}) {
               if (dp * pp * tp > 8 || (dp == 1 && zero > 0)) continue;
-              if (++index % one_in(7, 29) != 0) continue;
+              if (++index % one_in(7, 67) != 0) continue;
               spec::RunFile run = offload_run(dp, zero);
               run.mesh.pp = pp, run.mesh.tp = tp;
               run.strategy.precision = precision, run.strategy.recompute = recompute;

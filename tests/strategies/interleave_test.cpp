@@ -38,7 +38,7 @@ TEST(Interleave, Proves_WithEveryTechnique) {
             for (const char* recompute : {"none", "full", "every:2"}) {
               for (const char* offload : {"none", "states"}) {
                 if (dp == 1 && zero > 0) continue;
-                if (++index % one_in(17, 71) != 0) continue;
+                if (++index % one_in(17, 211) != 0) continue;
                 spec::RunFile run = run_in_turns(count, micro_batches, sequence, dp);
                 run.strategy.recompute = recompute;
                 run.strategy.zero = zero;

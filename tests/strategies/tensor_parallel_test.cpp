@@ -50,7 +50,7 @@ TEST(TensorParallel, Proves_WhereSeveralRanksHoldTheSameKeys) {
     for (const bool sequence : {true, false}) {
       for (const int zero : {0, 1, 2, 3}) {
         for (const auto& [pp, dp] : {std::pair(1, 1), {1, 2}, {2, 1}, {2, 2}}) {
-          if (tp * pp * dp > 16 || (dp == 1 && zero > 0) || ++drawn % one_in(2, 11) != 0) continue;
+          if (tp * pp * dp > 16 || (dp == 1 && zero > 0) || ++drawn % one_in(2, 37) != 0) continue;
           spec::RunFile run = copied_keys(tp, key_heads, sequence, 2, dp);
           run.mesh.pp = pp;
           run.strategy.zero = zero;
@@ -93,7 +93,7 @@ TEST(TensorParallel, Proves_WithEveryTechnique) {
               for (const char* recompute : {"none", "full", "every:2"}) {
                 for (const bool tied : {false, true}) {
                   if (dp * tp * pp > 16 || (dp == 1 && zero > 0)) continue;
-                  if (++index % one_in(23, 79) != 0) continue;
+                  if (++index % one_in(23, 311) != 0) continue;
                   spec::RunFile run = tensor_run(tp, sequence, micro_batches, dp, tied, 3);
                   run.mesh.pp = pp;
                   run.strategy.recompute = recompute;

@@ -9,6 +9,7 @@
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/metrics.h"
+#include "tests/support/sample.h"
 
 namespace herd::train {
 namespace {
@@ -103,7 +104,8 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
     const char* gradients = "same";
     const char* norm = "layernorm";
   };
-  for (const Kind& kind :
+  for (int index = 0;
+       const Kind& kind :
        {Kind{1, "fp32", "none", "0"}, Kind{2, "bf16", "none", "0"}, Kind{3, "fp32", "none", "0"},
         Kind{0, "fp16", "none", "0"}, Kind{3, "fp16", "none", "0"}, Kind{1, "fp32", "selective", "0.1"},
         Kind{3, "fp16", "selective", "0.1"}, Kind{1, "fp32", "none", "0.1", true},
@@ -113,6 +115,7 @@ TEST(ZeroCommand, PredictsWhatTheAllocatorCounts) {
         Kind{3, "fp16", "full", "0", false, "none", "fp32"},
         Kind{1, "bf16", "none", "0", false, "none", "same", "rmsnorm"},
         Kind{2, "fp16", "none", "0", false, "none", "same", "rmsnorm"}}) {
+    if (index++ % one_in(2, 2) != 0) continue;
     const std::string name = std::to_string(kind.stage) + " " + kind.precision + " " + kind.recompute + " " +
                              kind.dropout + (kind.long_context ? " long" : "") + " frozen " +
                              std::to_string(std::string(kind.frozen).size()) + " gradients " + kind.gradients + " " +
