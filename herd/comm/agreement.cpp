@@ -18,8 +18,8 @@ struct Agreement::View {
   std::vector<Rank> missing;                          // of those, the ones that have not voted in this round
 };
 
-Agreement::Agreement(transport::Channel& channel, std::function<bool(Rank)> gone)
-    : channel_(channel), gone_(std::move(gone)) {
+Agreement::Agreement(transport::Channel& channel, std::function<bool(Rank)> is_gone)
+    : channel_(channel), is_gone_(std::move(is_gone)) {
   if (channel.size() > AgreementValue::kMaxRanks) {
     throw Error(Code::kBadConfig, "up to " + std::to_string(AgreementValue::kMaxRanks) +
                                       " ranks agree who is left, and this group has " + std::to_string(channel.size()) +
@@ -31,14 +31,14 @@ Agreement::Agreement(transport::Channel& channel, std::function<bool(Rank)> gone
 void Agreement::say() {
   ++mine_.version;
   channel_.board(channel_.rank()).note.write(mine_);
-  channel_.tell_note();
+  channel_.send_note();
 }
 
 // Who is gone is asked first: then what it said before is there.
 Agreement::View Agreement::look(uint64_t round, const std::vector<Rank>& members) const {
   View view;
   for (Rank member : members) {
-    if (member == channel_.rank() || !gone_(member)) view.living.push_back(member);
+    if (member == channel_.rank() || !is_gone_(member)) view.living.push_back(member);
   }
   for (Rank member : members) {
     const auto note = member == channel_.rank() ? mine_ : channel_.board(member).note.newest();

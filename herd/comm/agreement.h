@@ -25,8 +25,8 @@ struct Decision {
 
 class Agreement {
  public:
-  // `gone` is true for a rank that has died or closed the group. Throws kBadConfig for more than 1024 ranks.
-  Agreement(transport::Channel& channel, std::function<bool(Rank)> gone);
+  // `is_gone` is true for a rank that has died or closed the group. Throws kBadConfig for more than 1024 ranks.
+  Agreement(transport::Channel& channel, std::function<bool(Rank)> is_gone);
   // Rounds count from 1, the same on all ranks. Throws kTimeout with the members that live and do not come, and
   // kPeerLost where the others went on without this rank.
   Decision decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline);
@@ -40,7 +40,7 @@ class Agreement {
   void conclude(const transport::AgreementValue& value);
 
   transport::Channel& channel_;
-  std::function<bool(Rank)> gone_;
+  std::function<bool(Rank)> is_gone_;
   transport::AgreementNote mine_;
 };
 

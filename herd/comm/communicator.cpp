@@ -275,7 +275,9 @@ void Communicator::abort(const std::string& reason) {
   });
 }
 
-void Communicator::show_activity(std::string_view activity) { state_->member().engine().transport().show(activity); }
+void Communicator::show_activity(std::string_view activity) {
+  state_->member().engine().transport().set_activity(activity);
+}
 
 Work Communicator::issue(CollectiveCall call, Wait wait, std::initializer_list<std::span<const Buffer>> held) {
   GroupState& group = state_->member();

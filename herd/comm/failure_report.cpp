@@ -63,7 +63,7 @@ std::string place_of(GroupState& group, Rank rank) {
 
 // Whether a rank of the job lives, and what it showed last of what it does.
 std::string life_of(transport::Transport& transport, Rank rank) {
-  const std::string activity = transport.shown(rank);
+  const std::string activity = transport.activity_of(rank);
   return transport.describe(rank) + (activity.empty() ? "" : ", last in " + activity);
 }
 

@@ -129,8 +129,8 @@ void GroupState::submit(PendingOp& pending) {
 
 void GroupState::submit_transfer(PendingOp& pending) {
   transfers_.push_back(&pending);
-  pending.seeks = pending.message.peer == kAnySource;
-  if (pending.seeks) return;
+  pending.source_unknown = pending.message.peer == kAnySource;
+  if (pending.source_unknown) return;
   try {
     pending.kind == PendingOpKind::kSend ? channel_->post_send(pending.message)
                                          : channel_->post_receive(pending.message);
@@ -149,7 +149,7 @@ bool GroupState::poll() {
     bool moved = current_ != nullptr && advance_current();
     if (failure_) return true;
     moved |= channel_->progress();
-    if (!transfers_.empty()) moved |= seek_sources() | sweep_transfers();
+    if (!transfers_.empty()) moved |= match_any_source() | sweep_transfers();
     return moved;
   } catch (const std::exception& error) {
     fail_of(error);
@@ -225,7 +225,7 @@ void GroupState::finish_current() {
   channel_->board(rank()).finished.store(pending.call.sequence, std::memory_order_seq_cst);
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer != rank() && channel_->board(peer).awaits_finish.load(std::memory_order_seq_cst) != 0)
-      channel_->ring(peer);
+      channel_->wake_peer(peer);
   }
   count_sent();
   engine_->completed(pending);
@@ -239,12 +239,12 @@ void GroupState::count_sent() {
 }
 
 // Each receive from any source takes the first rank that has something for it.
-bool GroupState::seek_sources() {
+bool GroupState::match_any_source() {
   bool found = false;
   for (PendingOp* pending : transfers_) {
-    for (Rank peer = 0; peer < size() && pending->seeks; ++peer) {
-      if (!channel_->seek(peer, pending->message.envelope.tag)) continue;
-      pending->seeks = false;
+    for (Rank peer = 0; peer < size() && pending->source_unknown; ++peer) {
+      if (!channel_->has_unclaimed_message(peer, pending->message.envelope.tag)) continue;
+      pending->source_unknown = false;
       pending->message.peer = peer;
       channel_->post_receive(pending->message);
       found = true;

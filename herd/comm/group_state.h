@@ -76,7 +76,7 @@ class GroupState {
   void finish_current();
   void count_sent();
   bool sweep_transfers();
-  bool seek_sources();
+  bool match_any_source();
   void fail_of(const std::exception& error);
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
   void compare_at_close();
@@ -86,7 +86,7 @@ class GroupState {
   void publish_position();  // writes on this rank's board what it does, for the reports of others
   void check_peers(PendingOp& pending, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
-  bool has_gone(Rank peer);
+  bool is_gone_or_left(Rank peer);
   Rank missing_source();
   std::vector<Rank> awaited() const;
   uint64_t finished_by(Rank peer, uint64_t at_least);

@@ -62,7 +62,7 @@ std::optional<Failure> GroupState::announced() {
   if (board.ready()) return told();
   // A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
   const Rank writer = board.writer();
-  if (writer < 0 || !engine_->transport().gone(job_rank(writer))) return std::nullopt;
+  if (writer < 0 || !engine_->transport().is_gone(job_rank(writer))) return std::nullopt;
   if (board.ready()) return told();  // it was the last thing that it did
   return Failure{job_rank(rank()), Code::kPeerLost,
                  "rank " + std::to_string(job_rank(writer)) + " is lost, while it told its group \"" + settings_.name +
@@ -76,7 +76,7 @@ void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
     transport::RankBoard& board = channel_->board(peer);
     if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
     const bool left = board.left.load(std::memory_order_acquire) != 0;
-    if (left || engine_->transport().gone(job_rank(peer))) {
+    if (left || engine_->transport().is_gone(job_rank(peer))) {
       // What it sent before it went may complete the operation: it has finished only after sending everything.
       if (board.finished.load(std::memory_order_acquire) >= sequence) continue;
       return fail(Code::kPeerLost, lost_report(*this, pending, peer));
@@ -92,8 +92,9 @@ void GroupState::check_peers(PendingOp& pending, SteadyTime now) {
   }
 }
 
-bool GroupState::has_gone(Rank peer) {
-  return engine_->transport().gone(job_rank(peer)) || channel_->board(peer).left.load(std::memory_order_acquire) != 0;
+bool GroupState::is_gone_or_left(Rank peer) {
+  return engine_->transport().is_gone(job_rank(peer)) ||
+         channel_->board(peer).left.load(std::memory_order_acquire) != 0;
 }
 
 // Who makes a receive from any source hopeless: a rank that is lost, since it may have been the sender; or the last of
@@ -103,7 +104,7 @@ Rank GroupState::missing_source() {
   bool all_gone = true;
   for (Rank peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
-    if (!has_gone(peer))
+    if (!is_gone_or_left(peer))
       all_gone = false;
     else if (channel_->board(peer).left.load(std::memory_order_acquire) == 0)
       return peer;
@@ -118,14 +119,14 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
   for (PendingOp* pending : transfers) {
     if (failure_) return;
     if (pending->issued == SteadyTime{}) pending->issued = now;
-    const Rank peer = pending->seeks ? missing_source() : pending->message.peer;
+    const Rank peer = pending->source_unknown ? missing_source() : pending->message.peer;
     if (now >= pending->issued + pending->timeout) {
-      const auto awaited = pending->seeks ? std::vector<Rank>{} : std::vector<Rank>{peer};
+      const auto awaited = pending->source_unknown ? std::vector<Rank>{} : std::vector<Rank>{peer};
       ask_peers();
       return fail(Code::kTimeout, timeout_report(*this, *pending, awaited));
     }
     wake_at = std::min(wake_at, pending->issued + pending->timeout);
-    if (peer == rank() || !has_gone(peer)) continue;
+    if (peer == rank() || !is_gone_or_left(peer)) continue;
     // What the peer sent before it went is taken first: the ring is looked at once more after it was seen gone.
     if (pending->peer_seen_gone) return fail(Code::kPeerLost, lost_report(*this, *pending, peer));
     pending->peer_seen_gone = true;
@@ -161,7 +162,7 @@ void GroupState::fail(Code code, const std::string& text) { settings_.domain->fa
 Failure GroupState::announce(const Failure& cause) {
   transport::FailureBoard& board = channel_->failure();
   board.post(rank(), cause.finder, cause.code, cause.text);
-  channel_->ring_all();
+  channel_->wake_peers();
   // Another rank may be writing its reason, and may have died over it.
   for (int i = 0; i < 1000 && !board.ready(); ++i) std::this_thread::sleep_for(10us);
   return board.ready() ? Failure{board.rank, board.code, board.text} : cause;
@@ -204,7 +205,7 @@ void GroupState::compare_at_close() {
       const std::string text = closing_report(*this, peer, first);
       log_error(text);
       channel_->failure().post(rank(), job_rank(rank()), Code::kBadConfig, text);
-      return channel_->ring_all();
+      return channel_->wake_peers();
     }
   } catch (const std::exception& error) {
     log_error(std::string("closing the group: ") + error.what());

@@ -44,7 +44,7 @@ struct PendingOp {
   transport::Message message;
   DType dtype = DType::kF32;
   bool peer_seen_gone = false;
-  bool seeks = false;  // it receives from any source, and has found none yet
+  bool source_unknown = false;  // true while a receive from any source has no sender yet
   std::string name;
 
   std::atomic<bool> done{false};    // read without the lock by Work::done()

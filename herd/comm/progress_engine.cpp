@@ -15,13 +15,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSpins = 300;                         // about 30 us of looking before the core is offered to others,
-constexpr std::chrono::microseconds kSpinning{30};  // also where a look asks the network
-constexpr int kYields = 200;                        // then about 100 us of offering it, before sleep
-constexpr std::chrono::milliseconds kCareAfter{2};  // without a leader, before the progress thread looks after peers
-constexpr std::chrono::milliseconds kSleep{50};     // at most, between two looks at deadlines and at what peers say
-constexpr int kLooksOfAClock = 8;                   // polls between two looks at the clock, while it spins
-constexpr int kTurnsOfAClock = 512;                 // polls between two looks at the clock, while there is work
+constexpr int kSpins = 300;                          // about 30 us of looking before the core is offered to others,
+constexpr std::chrono::microseconds kSpinning{30};   // also where a look asks the network
+constexpr int kYields = 200;                         // then about 100 us of offering it, before sleep
+constexpr std::chrono::milliseconds kServeAfter{2};  // without a leader, before the progress thread looks after peers
+constexpr std::chrono::milliseconds kSleep{50};      // at most, between two looks at deadlines and at what peers say
+constexpr int kLooksOfAClock = 8;                    // polls between two looks at the clock, while it spins
+constexpr int kTurnsOfAClock = 512;                  // polls between two looks at the clock, while there is work
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -36,14 +36,14 @@ inline void pause_core() {
 ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
   // With more ranks than cores, whoever spins keeps away the one it waits for.
   spins_ = cores_a_rank(*transport_) >= 1 ? kSpins : 0;
-  if (transport_->needs_care()) thread_ = std::thread([this] { progress_thread(); });
+  if (transport_->needs_progress_thread()) thread_ = std::thread([this] { progress_thread(); });
 }
 
 ProgressEngine::~ProgressEngine() {
   {
     const auto lock = enter();
     stopping_ = true;
-    transport_->end_rest();
+    transport_->interrupt_wait();
   }
   call_progress_thread();
   if (thread_.joinable()) thread_.join();
@@ -91,7 +91,7 @@ void ProgressEngine::start(const std::shared_ptr<PendingOp>& pending) {
   pending->self = pending;
   submit(*pending);
   call_progress_thread();
-  if (resting_) transport_->end_rest();
+  if (waits_for_network_) transport_->interrupt_wait();
 }
 
 void ProgressEngine::wait(PendingOp& pending) {
@@ -136,14 +136,14 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* u
   SteadyTime idle_since;
   const int spins = until != nullptr ? spins_ : 0;
   while (!over(until)) {
-    if (++turns_ % kTurnsOfAClock == 0) look_in_between();
+    if (++turns_ % kTurnsOfAClock == 0) check_health_if_due();
     if (over(until)) break;
     if (poll()) {
       idle = 0;
-      if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+      if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
       continue;
     }
-    if (entering_.load(std::memory_order_relaxed) > 0) let_others_in(lock);
+    if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
     if (++idle <= spins) {
       pause_core();
       if (idle % kLooksOfAClock != 0) continue;
@@ -151,7 +151,7 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* u
       if (idle == kLooksOfAClock) idle_since = now;
       if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
-      transport_->offer_core(spins_ == 0);
+      transport_->yield_core(spins_ == 0);
     } else if (!over(until) && sleep(lock, until)) {
       idle = spins / 2;
       idle_since = steady_clock::now();
@@ -187,7 +187,7 @@ SteadyTime ProgressEngine::check_health() {
 }
 
 // While one group moves, others may be stuck: they have their deadlines all the same.
-void ProgressEngine::look_in_between() {
+void ProgressEngine::check_health_if_due() {
   const auto now = steady_clock::now();
   if (now - looked_at_ < kSleep) return;
   transport_->sleep_until(now);  // hears of the dead
@@ -211,7 +211,7 @@ bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const PendingOp* 
   return true;
 }
 
-void ProgressEngine::let_others_in(std::unique_lock<std::mutex>& lock) {
+void ProgressEngine::yield_lock(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   for (int i = 0; i < 1000 && entering_.load() > 0; ++i) sched_yield();
   lock.lock();
@@ -227,7 +227,7 @@ void ProgressEngine::call_progress_thread() {
   call_.notify_one();
 }
 
-// Waits, without the lock, to be called, or where peers need care for kCareAfter at most; true if it was called, then
+// Waits, without the lock, to be called, or where peers need care for kServeAfter at most; true if it was called, then
 // with the lock. A timeout does not wait for the lock: whoever runs one operation after another would hand it over, and
 // wake this thread, after each.
 bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
@@ -235,8 +235,8 @@ bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
   {
     std::unique_lock call_lock(call_mutex_);
     const auto has_call = [this] { return called_; };
-    if (transport_->needs_care()) {
-      called = call_.wait_for(call_lock, kCareAfter, has_call);
+    if (transport_->needs_progress_thread()) {
+      called = call_.wait_for(call_lock, kServeAfter, has_call);
     } else {
       call_.wait(call_lock, has_call);
     }
@@ -248,19 +248,19 @@ bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
 
 // Peers on other hosts get their answers, and the rest of what was sent to them, though this rank has nothing in
 // flight. Not between operations that follow each other closely: whoever leads them does it on the way.
-void ProgressEngine::take_care(std::unique_lock<std::mutex>& lock) {
+void ProgressEngine::serve_peers(std::unique_lock<std::mutex>& lock) {
   const uint64_t leads = leads_;
   lock.unlock();
   do {
     if (await_call(lock)) return;
   } while (!lock.try_lock());
   if (stopping_ || leading_ || !active_.empty() || leads != leads_) return;
-  transport_->care();
-  resting_ = true;
+  transport_->progress_network();
+  waits_for_network_ = true;
   lock.unlock();
-  transport_->rest();
+  transport_->wait_for_network();
   lock.lock();
-  resting_ = false;
+  waits_for_network_ = false;
 }
 
 void ProgressEngine::progress_thread() {
@@ -268,7 +268,7 @@ void ProgressEngine::progress_thread() {
   std::unique_lock lock(mutex_);
   while (!stopping_) {
     if (leading_ || active_.empty() || waiting_ > 0) {
-      take_care(lock);
+      serve_peers(lock);
       continue;
     }
     leading_ = true;

@@ -49,14 +49,14 @@ class ProgressEngine {
   void lead(std::unique_lock<std::mutex>& lock, const PendingOp* until);
   bool poll();
   SteadyTime check_health();
-  void look_in_between();
+  void check_health_if_due();
   bool sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until);
   bool over(const PendingOp* until) const;
-  void let_others_in(std::unique_lock<std::mutex>& lock);
+  void yield_lock(std::unique_lock<std::mutex>& lock);
   void progress_thread();
   void call_progress_thread();
   bool await_call(std::unique_lock<std::mutex>& lock);
-  void take_care(std::unique_lock<std::mutex>& lock);
+  void serve_peers(std::unique_lock<std::mutex>& lock);
 
   std::shared_ptr<transport::Transport> transport_;
   std::mutex mutex_;
@@ -67,7 +67,7 @@ class ProgressEngine {
   int waiting_ = 0;                  // threads in changed_
   bool leading_ = false;
   bool asleep_ = false;
-  bool resting_ = false;  // the progress thread is in the transport
+  bool waits_for_network_ = false;  // the progress thread is in the transport
   uint64_t leads_ = 0;
   uint64_t turns_ = 0;
   SteadyTime looked_at_;

@@ -51,7 +51,7 @@ void ScheduleExecutor::begin(const OperationCall& call) {
   std::fill(met_.begin(), met_.end(), 0);
   std::fill(peer_buffers_.begin(), peer_buffers_.end(), nullptr);
   for (Rank peer = 0; peer < channel_.size(); ++peer) {
-    if (peer != channel_.rank()) channel_.publish(peer, call.sequence, call.header);
+    if (peer != channel_.rank()) channel_.publish_header(peer, call.sequence, call.header);
   }
 }
 

@@ -2,7 +2,7 @@
 
 namespace herd::transport {
 
-bool Channel::seek(Rank, uint64_t) {
+bool Channel::has_unclaimed_message(Rank, uint64_t) {
   throw Error(Code::kBadConfig, "this transport can't receive from any source\n  fix: name the rank");
 }
 

@@ -14,10 +14,10 @@ namespace {
 using std::chrono::steady_clock;
 
 // Holds what a rank says of itself: its board, in the order of the fields there.
-struct Place {
+struct Position {
   uint64_t started, finished, waits_in, step, total_steps;
   int64_t awaits;
-  char activity[184];                 // as the transport's shown() returns it
+  char activity[184];                 // as the transport's activity_of() returns it
   OperationRecord records[kRecords];  // the records that are valid
 };
 
@@ -62,8 +62,8 @@ ClusterChannel::ClusterChannel(ClusterTransport& transport, uint64_t id, const s
 
 ClusterChannel::~ClusterChannel() {
   std::lock_guard lock(transport_.mutex());
-  tell_failure();  // peers hear the failure before they hear that this rank has left
-  for (int member : remote_) tell_place(member, FrameKind::kLeft);
+  send_failure();  // peers hear the failure before they hear that this rank has left
+  for (int member : remote_) send_position(member, FrameKind::kLeft);
   transport_.remove(id_, board(self_).finished.load(std::memory_order_acquire));
 }
 
@@ -88,10 +88,10 @@ void ClusterChannel::post_receive(Message& message) {
   lanes_.post_receive(message);
 }
 
-bool ClusterChannel::seek(Rank peer, uint64_t tag) {
-  if (const int local = local_index(peer); local >= 0) return local_->seek(local, tag);
+bool ClusterChannel::has_unclaimed_message(Rank peer, uint64_t tag) {
+  if (const int local = local_index(peer); local >= 0) return local_->has_unclaimed_message(local, tag);
   std::lock_guard lock(transport_.mutex());
-  return lanes_.seek(peer, tag);
+  return lanes_.has_unclaimed_message(peer, tag);
 }
 
 bool ClusterChannel::progress() {
@@ -106,8 +106,8 @@ void ClusterChannel::drop_messages() {
   lanes_.drop();
 }
 
-void ClusterChannel::publish(Rank peer, uint64_t sequence, const OperationHeader& header) {
-  if (const int local = local_index(peer); local >= 0) local_->publish(local, sequence, header);
+void ClusterChannel::publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) {
+  if (const int local = local_index(peer); local >= 0) local_->publish_header(local, sequence, header);
 }
 
 void ClusterChannel::signal(Rank peer, uint64_t sequence, uint32_t count) {
@@ -133,14 +133,14 @@ RankBoard& ClusterChannel::board(Rank peer) {
   return local >= 0 ? local_->board(local) : *copies_[static_cast<size_t>(peer)];
 }
 
-void ClusterChannel::ring(Rank peer) {
-  if (const int local = local_index(peer); local >= 0) local_->ring(local);
+void ClusterChannel::wake_peer(Rank peer) {
+  if (const int local = local_index(peer); local >= 0) local_->wake_peer(local);
 }
 
-void ClusterChannel::ring_all() {
-  local_->ring_all();
+void ClusterChannel::wake_peers() {
+  local_->wake_peers();
   std::lock_guard lock(transport_.mutex());
-  tell_failure();
+  send_failure();
 }
 
 void ClusterChannel::refresh_boards(std::chrono::milliseconds timeout) {
@@ -148,8 +148,8 @@ void ClusterChannel::refresh_boards(std::chrono::milliseconds timeout) {
   for (int member : remote_) {
     if (!answered_[static_cast<size_t>(member)] || board(member).left.load() != 0) continue;
     answered_[static_cast<size_t>(member)] = false;
-    transport_.asked(members_[static_cast<size_t>(member)]);
-    transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kAsk), {});
+    transport_.mark_asked(members_[static_cast<size_t>(member)]);
+    transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kAskPosition), {});
   }
   const auto until = steady_clock::now() + timeout;
   const auto silent = [this](int member) {
@@ -158,77 +158,79 @@ void ClusterChannel::refresh_boards(std::chrono::milliseconds timeout) {
   };
   while (transport_.wire().progress()) {
   }
-  while (steady_clock::now() < until && std::any_of(remote_.begin(), remote_.end(), silent)) transport_.move_or_rest();
+  while (steady_clock::now() < until && std::any_of(remote_.begin(), remote_.end(), silent))
+    transport_.progress_or_wait();
 }
 
-void ClusterChannel::arrive(Rank from, const FrameHeader& header, std::span<const std::byte> payload) {
+void ClusterChannel::on_frame(Rank from, const FrameHeader& header, std::span<const std::byte> payload) {
   const int member = member_of(from);
   if (member < 0 || maps(member)) return;
   switch (header.kind) {
     case FrameKind::kData:
     case FrameKind::kCredit:
       return lanes_.arrive(member, header, payload);
-    case FrameKind::kAsk:
-      return tell_place(member, FrameKind::kPlace);
-    case FrameKind::kPlace:
-      return hear_place(member, payload);
+    case FrameKind::kAskPosition:
+      return send_position(member, FrameKind::kPosition);
+    case FrameKind::kPosition:
+      return on_position(member, payload);
     case FrameKind::kLeft:
-      hear_place(member, payload);
+      on_position(member, payload);
       board(member).left.store(1, std::memory_order_release);
       return;
     case FrameKind::kFailure:
-      return hear_failure(payload);
+      return on_failure(payload);
     case FrameKind::kNote:
-      return hear_note(member, payload);
+      return on_note(member, payload);
     case FrameKind::kHello:
     case FrameKind::kBye:
-    case FrameKind::kHeard:
+    case FrameKind::kAcknowledge:
       return;  // the transport hears these
   }
 }
 
-void ClusterChannel::tell_place(int member, FrameKind kind) {
+void ClusterChannel::send_position(int member, FrameKind kind) {
   const RankBoard& own = board(self_);
-  Place place = {};
-  place.started = own.started.load(std::memory_order_acquire);
-  place.finished = own.finished.load(std::memory_order_acquire);
-  place.waits_in = own.waits_in.load(std::memory_order_acquire);
-  place.step = own.step.load(std::memory_order_relaxed);
-  place.total_steps = own.total_steps.load(std::memory_order_relaxed);
-  place.awaits = own.awaits.load(std::memory_order_relaxed);
-  const std::string activity = transport_.shown(members_[static_cast<size_t>(self_)]);
-  std::memcpy(place.activity, activity.data(), std::min(activity.size(), sizeof place.activity - 1));
-  const uint64_t records = std::min(place.started, kRecords);
+  Position position = {};
+  position.started = own.started.load(std::memory_order_acquire);
+  position.finished = own.finished.load(std::memory_order_acquire);
+  position.waits_in = own.waits_in.load(std::memory_order_acquire);
+  position.step = own.step.load(std::memory_order_relaxed);
+  position.total_steps = own.total_steps.load(std::memory_order_relaxed);
+  position.awaits = own.awaits.load(std::memory_order_relaxed);
+  const std::string activity = transport_.activity_of(members_[static_cast<size_t>(self_)]);
+  std::memcpy(position.activity, activity.data(), std::min(activity.size(), sizeof position.activity - 1));
+  const uint64_t records = std::min(position.started, kRecords);
   for (uint64_t i = 0; i < records; ++i) {
-    const uint64_t sequence = place.started - i;
-    place.records[i] = own.records[sequence % kRecords].read(sequence).value_or(OperationRecord{});
+    const uint64_t sequence = position.started - i;
+    position.records[i] = own.records[sequence % kRecords].read(sequence).value_or(OperationRecord{});
   }
-  transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, kind),
-                              bytes_of(place).first(offsetof(Place, records) + records * sizeof(OperationRecord)));
+  transport_.wire().send_copy(
+      members_[static_cast<size_t>(member)], stamp(member, kind),
+      bytes_of(position).first(offsetof(Position, records) + records * sizeof(OperationRecord)));
 }
 
-void ClusterChannel::hear_place(int member, std::span<const std::byte> payload) {
-  if (payload.size() < offsetof(Place, records) || payload.size() > sizeof(Place)) return;
-  Place place = {};
-  std::memcpy(&place, payload.data(), payload.size());
-  place.activity[sizeof place.activity - 1] = 0;
-  transport_.hear_shown(members_[static_cast<size_t>(member)], place.activity);
+void ClusterChannel::on_position(int member, std::span<const std::byte> payload) {
+  if (payload.size() < offsetof(Position, records) || payload.size() > sizeof(Position)) return;
+  Position position = {};
+  std::memcpy(&position, payload.data(), payload.size());
+  position.activity[sizeof position.activity - 1] = 0;
+  transport_.on_activity(members_[static_cast<size_t>(member)], position.activity);
   RankBoard& copy = board(member);
-  for (const OperationRecord& record : place.records) {
+  for (const OperationRecord& record : position.records) {
     if (record.sequence != 0) copy.records[record.sequence % kRecords].write(record);
   }
-  copy.finished.store(place.finished, std::memory_order_release);
-  copy.started.store(place.started, std::memory_order_release);
-  copy.step.store(place.step, std::memory_order_relaxed);
-  copy.total_steps.store(place.total_steps, std::memory_order_relaxed);
-  copy.awaits.store(place.awaits, std::memory_order_relaxed);
-  copy.waits_in.store(place.waits_in, std::memory_order_release);
+  copy.finished.store(position.finished, std::memory_order_release);
+  copy.started.store(position.started, std::memory_order_release);
+  copy.step.store(position.step, std::memory_order_relaxed);
+  copy.total_steps.store(position.total_steps, std::memory_order_relaxed);
+  copy.awaits.store(position.awaits, std::memory_order_relaxed);
+  copy.waits_in.store(position.waits_in, std::memory_order_release);
   answered_[static_cast<size_t>(member)] = true;
 }
 
-void ClusterChannel::tell_failure() {
-  if (told_failure_ || !failure().ready()) return;
-  told_failure_ = true;
+void ClusterChannel::send_failure() {
+  if (sent_failure_ || !failure().ready()) return;
+  sent_failure_ = true;
   Failure said = {failure().rank, static_cast<uint32_t>(failure().code), {}};
   std::memcpy(said.text, failure().text, sizeof said.text);
   for (int member : remote_) {
@@ -238,7 +240,7 @@ void ClusterChannel::tell_failure() {
   for (int i = 0; i < 100; ++i) transport_.wire().progress();
 }
 
-void ClusterChannel::tell_note() {
+void ClusterChannel::send_note() {
   const auto note = board(self_).note.newest();
   if (!note) return;
   std::lock_guard lock(transport_.mutex());
@@ -250,7 +252,7 @@ void ClusterChannel::tell_note() {
   }
 }
 
-void ClusterChannel::hear_note(int member, std::span<const std::byte> payload) {
+void ClusterChannel::on_note(int member, std::span<const std::byte> payload) {
   AgreementNote note;
   if (payload.size() != sizeof note) return;
   std::memcpy(&note, payload.data(), sizeof note);
@@ -258,13 +260,13 @@ void ClusterChannel::hear_note(int member, std::span<const std::byte> payload) {
   if (note.version > (before ? before->version : 0)) board(member).note.write(note);
 }
 
-void ClusterChannel::hear_failure(std::span<const std::byte> payload) {
+void ClusterChannel::on_failure(std::span<const std::byte> payload) {
   Failure said;
   if (payload.size() != sizeof said) return;
   std::memcpy(&said, payload.data(), sizeof said);
   said.text[sizeof said.text - 1] = 0;
   if (said.code > static_cast<uint32_t>(Code::kBug) || said.rank < 0 || said.rank >= transport_.size()) return;
-  if (failure().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->ring_all();
+  if (failure().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->wake_peers();
 }
 
 }  // namespace herd::transport

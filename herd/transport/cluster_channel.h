@@ -1,7 +1,7 @@
 // The channel of a group on several hosts uses shared memory to members on this host, and frames to the others.
 // Signals, stage memory and headers exist within a host. Boards of members elsewhere are copies, and a failure is
 // posted on the board of every host.
-// Threads: as any Channel, but for arrive().
+// Threads: as any Channel, but for on_frame().
 #pragma once
 
 #include <memory>
@@ -27,11 +27,11 @@ class ClusterChannel final : public Channel {
   void post_send(Message& message) override;
   void post_receive(Message& message) override;
   uint64_t bytes_sent() const override { return local_->bytes_sent() + lanes_.bytes_sent(); }
-  bool seek(Rank peer, uint64_t tag) override;
+  bool has_unclaimed_message(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;
   bool maps(Rank peer) const override { return local_index(peer) >= 0; }
-  void publish(Rank peer, uint64_t sequence, const OperationHeader& header) override;
+  void publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) override;
   void signal(Rank peer, uint64_t sequence, uint32_t count) override;
   uint32_t signals(Rank peer, uint64_t sequence) const override;
   const OperationHeader& header(Rank peer, uint64_t sequence) const override;
@@ -40,34 +40,34 @@ class ClusterChannel final : public Channel {
   RankBoard& board(Rank peer) override;
   void refresh_boards(std::chrono::milliseconds timeout) override;
   FailureBoard& failure() override { return local_->failure(); }
-  void tell_note() override;
-  void ring(Rank peer) override;
-  void ring_all() override;
+  void send_note() override;
+  void wake_peer(Rank peer) override;
+  void wake_peers() override;
 
-  // Takes a frame for this channel from a rank of the transport. REQUIRES the transport's mutex().
-  void arrive(Rank from, const FrameHeader& header, std::span<const std::byte> payload);
+  // Handles a frame for this channel from a rank of the transport. REQUIRES the transport's mutex().
+  void on_frame(Rank from, const FrameHeader& header, std::span<const std::byte> payload);
 
  private:
   int local_index(Rank peer) const { return local_index_[static_cast<size_t>(peer)]; }
   int member_of(Rank transport_rank) const;  // -1: none
   FrameHeader stamp(int member, FrameKind kind) const;
-  void tell_place(int member, FrameKind kind);
-  void tell_failure();
-  void hear_place(int member, std::span<const std::byte> payload);
-  void hear_note(int member, std::span<const std::byte> payload);
-  void hear_failure(std::span<const std::byte> payload);
+  void send_position(int member, FrameKind kind);
+  void send_failure();
+  void on_position(int member, std::span<const std::byte> payload);
+  void on_note(int member, std::span<const std::byte> payload);
+  void on_failure(std::span<const std::byte> payload);
 
   ClusterTransport& transport_;
   uint64_t id_;
   std::vector<Rank> members_;
   Rank self_ = 0;
-  std::vector<int> local_index_;  // by member: in local_, -1 = on another host
+  std::vector<int> local_index_;  // by member: its index in local_; -1 = it is on another host
   std::vector<int> remote_;       // members on other hosts
   std::unique_ptr<LocalChannel> local_;
   RemoteLanes lanes_;
-  std::vector<std::unique_ptr<RankBoard>> copies_;  // by member, of those on other hosts
-  std::vector<bool> answered_;                      // by member, since it was last asked
-  bool told_failure_ = false;
+  std::vector<std::unique_ptr<RankBoard>> copies_;  // by member: copy of the board of a member on another host
+  std::vector<bool> answered_;                      // by member: it has answered the last kAskPosition
+  bool sent_failure_ = false;
 };
 
 }  // namespace herd::transport

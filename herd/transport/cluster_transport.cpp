@@ -114,23 +114,23 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
   name_ = (hosts == size() ? "" : "shm+") + std::string(wire_->name());
   wire_->receive_by(
-      [this](const FrameHeader& header, std::span<const std::byte> payload) { arrived(header, payload); });
+      [this](const FrameHeader& header, std::span<const std::byte> payload) { on_frame(header, payload); });
   wire_->connect(std::move(addresses));
   std::erase_if(everyone, [this](Rank peer) { return shares_host(peer); });
   presence_ = std::make_unique<Presence>(
       *wire_, rank(), size(), std::move(everyone), [this](Rank to, FrameKind kind) { return stamp(to, 0, kind); },
-      [this] { return move_or_rest(); });
-  presence_->meet(deadline);
-  wire_->stop_listening();  // each rank of another host has said hello, or answered ours
-  rest_bell_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (rest_bell_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
+      [this] { return progress_or_wait(); });
+  presence_->join(deadline);
+  wire_->stop_listening();  // each rank of another host has sent kHello, or acknowledged this rank's
+  interrupt_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (interrupt_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
   epoll_ = new_epoll({local_->descriptor(), wire_->descriptor()});
-  rest_epoll_ = new_epoll({rest_bell_, wire_->descriptor()});
+  network_epoll_ = new_epoll({interrupt_, wire_->descriptor()});
 }
 
 ClusterTransport::~ClusterTransport() {
-  presence_->part(kFarewell);
-  for (int descriptor : {epoll_, rest_epoll_, rest_bell_}) {
+  presence_->leave(kFarewell);
+  for (int descriptor : {epoll_, network_epoll_, interrupt_}) {
     if (descriptor >= 0) close(descriptor);
   }
 }
@@ -143,13 +143,13 @@ int ClusterTransport::count_ranks_of_machine(const std::vector<Rank>& everyone, 
   return static_cast<int>(std::count(machines.begin(), machines.end(), mine));
 }
 
-bool ClusterTransport::move_or_rest() {
+bool ClusterTransport::progress_or_wait() {
   if (wire_->progress()) return true;
   wire_->wait(10ms);
   return false;
 }
 
-std::vector<Rank> ClusterTransport::here(const std::vector<Rank>& members) const {
+std::vector<Rank> ClusterTransport::local_members(const std::vector<Rank>& members) const {
   std::vector<Rank> local;
   for (Rank member : members) {
     if (!shares_host(member)) continue;
@@ -168,7 +168,7 @@ void ClusterTransport::agree(const std::string& key, const std::vector<Rank>& me
 
 std::unique_ptr<Channel> ClusterTransport::open_channel(const std::string& key, const std::vector<Rank>& members,
                                                         SteadyTime deadline) {
-  const std::vector<Rank> local = here(members);
+  const std::vector<Rank> local = local_members(members);
   if (local.size() == members.size()) return local_->open_channel(key, local, deadline);
   std::unique_ptr<LocalChannel> channel;
   std::string error;
@@ -183,7 +183,7 @@ std::unique_ptr<Channel> ClusterTransport::open_channel(const std::string& key, 
 
 std::shared_ptr<SharedRegion> ClusterTransport::allocate(const std::string& key, const std::vector<Rank>& members,
                                                          int64_t bytes, SteadyTime deadline) {
-  const std::vector<Rank> local = here(members);
+  const std::vector<Rank> local = local_members(members);
   if (local.size() == members.size()) return local_->allocate(key, local, bytes, deadline);
   std::shared_ptr<SharedRegion> region;
   std::string error;
@@ -208,7 +208,7 @@ FrameHeader ClusterTransport::stamp(Rank to, uint64_t channel, FrameKind kind) c
   return header;
 }
 
-void ClusterTransport::arrived(const FrameHeader& header, std::span<const std::byte> payload) {
+void ClusterTransport::on_frame(const FrameHeader& header, std::span<const std::byte> payload) {
   const bool known =
       header.from >= 0 && header.from < size() && header.key == peers_[static_cast<size_t>(header.from)].key_from;
   if (!known || shares_host(header.from)) {
@@ -219,34 +219,34 @@ void ClusterTransport::arrived(const FrameHeader& header, std::span<const std::b
     warned_ = true;
     return;
   }
-  if (header.kind == FrameKind::kHello || header.kind == FrameKind::kBye || header.kind == FrameKind::kHeard) {
-    return presence_->hear(header);
+  if (header.kind == FrameKind::kHello || header.kind == FrameKind::kBye || header.kind == FrameKind::kAcknowledge) {
+    return presence_->on_frame(header);
   }
-  if (header.kind == FrameKind::kPlace || header.kind == FrameKind::kLeft) {
+  if (header.kind == FrameKind::kPosition || header.kind == FrameKind::kLeft) {
     peers_[static_cast<size_t>(header.from)].asked = {};
   }
   if (const auto found = channels_.find(header.channel); found != channels_.end()) {
-    return found->second->arrive(header.from, header, payload);
+    return found->second->on_frame(header.from, header, payload);
   }
   if (const auto closed = closed_.find(header.channel); closed != closed_.end()) {
-    if (header.kind != FrameKind::kAsk) return;
-    const uint64_t place[6] = {closed->second, closed->second, 0, 0, 0, ~uint64_t{0}};
+    if (header.kind != FrameKind::kAskPosition) return;
+    const uint64_t position[6] = {closed->second, closed->second, 0, 0, 0, ~uint64_t{0}};
     return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kLeft),
-                            std::as_bytes(std::span(place)));
+                            std::as_bytes(std::span(position)));
   }
-  if (header.kind == FrameKind::kAsk) {  // not open here yet: nothing begun
-    const uint64_t place[6] = {0, 0, 0, 0, 0, ~uint64_t{0}};
-    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kPlace),
-                            std::as_bytes(std::span(place)));
+  if (header.kind == FrameKind::kAskPosition) {  // not open here yet: nothing begun
+    const uint64_t position[6] = {0, 0, 0, 0, 0, ~uint64_t{0}};
+    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kPosition),
+                            std::as_bytes(std::span(position)));
   }
-  waiting_[header.channel].push_back({header, {payload.begin(), payload.end()}});
+  early_frames_[header.channel].push_back({header, {payload.begin(), payload.end()}});
 }
 
 void ClusterTransport::add(uint64_t id, ClusterChannel& channel) {
   std::lock_guard lock(mutex_);
   channels_[id] = &channel;
-  for (const Waiting& frame : waiting_[id]) channel.arrive(frame.header.from, frame.header, frame.payload);
-  waiting_.erase(id);
+  for (const EarlyFrame& frame : early_frames_[id]) channel.on_frame(frame.header.from, frame.header, frame.payload);
+  early_frames_.erase(id);
 }
 
 void ClusterTransport::remove(uint64_t id, uint64_t finished) {
@@ -254,11 +254,11 @@ void ClusterTransport::remove(uint64_t id, uint64_t finished) {
   closed_[id] = finished;
 }
 
-void ClusterTransport::hear_shown(Rank peer, std::string activity) {
-  peers_[static_cast<size_t>(peer)].shown = std::move(activity);
+void ClusterTransport::on_activity(Rank peer, std::string activity) {
+  peers_[static_cast<size_t>(peer)].activity = std::move(activity);
 }
 
-void ClusterTransport::asked(Rank peer) {
+void ClusterTransport::mark_asked(Rank peer) {
   auto& since = peers_[static_cast<size_t>(peer)].asked;
   if (since == steady_clock::time_point{}) since = steady_clock::now();
 }
@@ -269,30 +269,30 @@ std::chrono::milliseconds ClusterTransport::silent_for(Rank peer) {
   return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - since);
 }
 
-bool ClusterTransport::gone(Rank peer) {
-  if (shares_host(peer)) return local_->gone(here({peer})[0]);
+bool ClusterTransport::is_gone(Rank peer) {
+  if (shares_host(peer)) return local_->is_gone(local_members({peer})[0]);
   std::lock_guard lock(mutex_);
-  return presence_->left(peer) || !wire_->lost(peer).empty();
+  return presence_->has_left(peer) || !wire_->lost(peer).empty();
 }
 
 PeerState ClusterTransport::state(Rank peer) {
-  if (shares_host(peer)) return local_->state(here({peer})[0]);
-  if (gone(peer)) return PeerState::kGone;
+  if (shares_host(peer)) return local_->state(local_members({peer})[0]);
+  if (is_gone(peer)) return PeerState::kGone;
   std::lock_guard lock(mutex_);
   return silent_for(peer) >= kSilent ? PeerState::kStopped : PeerState::kAlive;
 }
 
-std::string ClusterTransport::shown(Rank peer) {
-  if (shares_host(peer)) return local_->shown(here({peer})[0]);
+std::string ClusterTransport::activity_of(Rank peer) {
+  if (shares_host(peer)) return local_->activity_of(local_members({peer})[0]);
   std::lock_guard lock(mutex_);
-  return peers_[static_cast<size_t>(peer)].shown;
+  return peers_[static_cast<size_t>(peer)].activity;
 }
 
 std::string ClusterTransport::describe(Rank peer) {
-  if (shares_host(peer)) return local_->describe(here({peer})[0]);
+  if (shares_host(peer)) return local_->describe(local_members({peer})[0]);
   const std::string who = "its process on host " + std::to_string(host_of(peer));
   std::lock_guard lock(mutex_);
-  if (presence_->left(peer)) return who + " has ended in good order";
+  if (presence_->has_left(peer)) return who + " has ended in good order";
   if (const std::string why = wire_->lost(peer); !why.empty()) return who + " is gone (" + why + ")";
   const auto silent = silent_for(peer);
   if (silent < kSilent) return who + " is alive";
@@ -314,7 +314,7 @@ void ClusterTransport::sleep_until(SteadyTime deadline) {
   local_->sleep_until(steady_clock::now());
 }
 
-void ClusterTransport::care() {
+void ClusterTransport::progress_network() {
   std::lock_guard lock(mutex_);
   do {
     while (wire_->progress()) {
@@ -322,13 +322,13 @@ void ClusterTransport::care() {
   } while (!wire_->arm());
 }
 
-void ClusterTransport::rest() {
+void ClusterTransport::wait_for_network() {
   epoll_event events[2];
-  epoll_wait(rest_epoll_, events, 2, -1);
+  epoll_wait(network_epoll_, events, 2, -1);
   eventfd_t count = 0;
-  eventfd_read(rest_bell_, &count);
+  eventfd_read(interrupt_, &count);
 }
 
-void ClusterTransport::end_rest() { eventfd_write(rest_bell_, 1); }
+void ClusterTransport::interrupt_wait() { eventfd_write(interrupt_, 1); }
 
 }  // namespace herd::transport

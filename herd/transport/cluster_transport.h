@@ -1,7 +1,7 @@
 // The transport of a job on several hosts joins ranks of one host by shared memory, and all others by frames (wire.h).
 // One sleep waits for the host's doorbell, pidfds of its ranks, and the network.
-// A rank elsewhere is gone when its connection has ended, and silent while it leaves a question unanswered. Its
-// progress thread answers whatever the rank computes, so silent means stopped, cut off or starved.
+// A rank on another host is gone when its connection has ended. It is silent while it leaves kAskPosition unanswered.
+// Its progress thread answers whatever the rank computes, so a silent rank is stopped, cut off, or gets no core.
 // Threads: as any Transport.
 #pragma once
 
@@ -28,9 +28,9 @@ struct ClusterOptions {
   Rank rank = 0;
   std::vector<int> host_of = {};  // by rank, numbered from 0 in the order of their first ranks
   std::string secret = {};        // secret of the job, 32 bytes: authenticates frames
-  std::string job = {};           // tells jobs, and restarts of one, apart
+  std::string job = {};           // differs between jobs, and between restarts of one job
   WireKind kind = WireKind::kTcp;
-  WireOptions wire = {};  // ClusterTransport fills in key, rank and size
+  WireOptions wire = {};  // ClusterTransport sets its key, rank and size
   std::function<std::unique_ptr<Wire>(const WireOptions&)> open_wire = {};  // opens the wire in place of `kind`; tests
   // Makes the courier among the ranks of this host; `ranks` are the transport's, and contain this one.
   std::function<std::unique_ptr<Courier>(const std::vector<Rank>& ranks, SteadyTime deadline)> courier = {};
@@ -51,63 +51,67 @@ class ClusterTransport final : public Transport {
                                         SteadyTime deadline) override;
   std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
                                          SteadyTime deadline) override;
-  bool gone(Rank peer) override;
+  bool is_gone(Rank peer) override;
   PeerState state(Rank peer) override;
   std::string describe(Rank peer) override;
-  void show(std::string_view activity) override { local_->show(activity); }
-  std::string shown(Rank peer) override;
+  void set_activity(std::string_view activity) override { local_->set_activity(activity); }
+  std::string activity_of(Rank peer) override;
   void announce_sleep() override { local_->announce_sleep(); }
   void cancel_sleep() override { local_->cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { local_->wake(); }
-  void offer_core(bool oversubscribed) override { local_->offer_core(oversubscribed); }
-  bool needs_care() const override { return true; }
-  void care() override;
-  void rest() override;
-  void end_rest() override;
+  void yield_core(bool oversubscribed) override { local_->yield_core(oversubscribed); }
+  bool needs_progress_thread() const override { return true; }
+  void progress_network() override;
+  void wait_for_network() override;
+  void interrupt_wait() override;
 
-  // ClusterChannel calls the next ones under mutex().
+  // ClusterChannel calls the next functions under mutex().
   std::mutex& mutex() { return mutex_; }
   Wire& wire() { return *wire_; }
   bool shares_host(Rank peer) const { return host_of(peer) == host_of(rank()); }
   FrameHeader stamp(Rank to, uint64_t channel, FrameKind kind) const;
   void add(uint64_t id, ClusterChannel& channel);  // takes mutex() itself
   void remove(uint64_t id, uint64_t finished);
-  void asked(Rank peer);
-  void hear_shown(Rank peer, std::string activity);
-  bool move_or_rest();  // returns true if it moved frames; else false, after it waited for some, for 10 ms at most
+  void mark_asked(Rank peer);                         // records that this rank has sent the peer kAskPosition
+  void on_activity(Rank peer, std::string activity);  // records the activity that the peer has sent
+  // Moves frames and returns true, or waits at most 10 ms for a frame and returns false.
+  bool progress_or_wait();
 
  private:
-  struct Waiting {  // a frame for a channel that is not open here yet
+  struct EarlyFrame {  // a frame for a channel that this rank has not opened yet
     FrameHeader header;
     std::vector<std::byte> payload;
   };
   struct Peer {
     uint64_t key_to = 0, key_from = 0;
-    std::chrono::steady_clock::time_point asked{};  // 0: it has answered since
-    std::string shown;                              // as it answered last
+    std::chrono::steady_clock::time_point asked{};  // time of the first kAskPosition without an answer; 0 = none
+    std::string activity;                           // activity in the peer's last answer
   };
-  void arrived(const FrameHeader& header, std::span<const std::byte> payload);
+  void on_frame(const FrameHeader& header, std::span<const std::byte> payload);
   int count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline);
   std::chrono::milliseconds silent_for(Rank peer);
-  std::vector<Rank> here(const std::vector<Rank>& members) const;  // those on this host, as local_ numbers them
+  // Returns the members on this host, as local_ numbers them.
+  std::vector<Rank> local_members(const std::vector<Rank>& members) const;
   void agree(const std::string& key, const std::vector<Rank>& members, const std::string& error, SteadyTime deadline);
 
   ClusterOptions options_;
   std::string name_;
   std::unique_ptr<Exchange> exchange_;
-  std::vector<Rank> host_ranks_;  // of this host
+  std::vector<Rank> host_ranks_;  // the ranks of this host
   int ranks_of_machine_ = 1;
   std::unique_ptr<LocalTransport> local_;
-  std::mutex mutex_;  // of all that follows
+  std::mutex mutex_;  // guards all members below
   std::unique_ptr<Wire> wire_;
   std::unique_ptr<Presence> presence_;
   std::vector<Peer> peers_;  // by rank
   std::map<uint64_t, ClusterChannel*> channels_;
-  std::map<uint64_t, uint64_t> closed_;  // to the last operation finished
-  std::map<uint64_t, std::vector<Waiting>> waiting_;
+  std::map<uint64_t, uint64_t> closed_;  // id of a closed channel -> the last operation that it finished
+  std::map<uint64_t, std::vector<EarlyFrame>> early_frames_;  // by id of the channel
   bool warned_ = false;
-  int epoll_ = -1, rest_epoll_ = -1, rest_bell_ = -1;
+  int epoll_ = -1;          // becomes ready with the doorbell, a peer's end or the network
+  int network_epoll_ = -1;  // becomes ready with the network or interrupt_
+  int interrupt_ = -1;      // an eventfd that interrupt_wait() writes
 };
 
 }  // namespace herd::transport

@@ -25,7 +25,7 @@ void move_to(int core, const cpu_set_t& allowed) {
 
 }  // namespace
 
-void CoreSpread::look() {
+void CoreSpread::rebalance() {
   cpu_set_t allowed;
   const int core = sched_getcpu();
   if (core < 0 || core >= CPU_SETSIZE || own_ == nullptr) return;

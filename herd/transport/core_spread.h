@@ -1,8 +1,8 @@
-// Spreads the ranks of a host over its cores where they outnumber them. The system does so only after some 100 ms where
-// threads run all the time. Until then three ranks may take turns on one core while the fourth has another.
-// Each rank shows the core on which it waits. A rank moves to another core where at least two fewer ranks wait. It
-// keeps its affinity: the system may move it on. A caller that changes a thread's affinity at that very moment may have
-// to repeat it.
+// Spreads the ranks of a host over its cores where they outnumber them. The system itself does so only after threads
+// have run for some 100 ms. Until then three ranks may take turns on one core while the fourth has another.
+// Each rank publishes the core on which it waits. A rank moves to another core where at least two fewer ranks wait. It
+// keeps its affinity, so the system may move it later. A caller that changes a thread's affinity at that very moment
+// may have to repeat the change.
 // Threads: one at a time.
 #pragma once
 
@@ -20,8 +20,10 @@ class CoreSpread {
   CoreSpread() = default;
   // Borrows the words of the ranks of this host, `own` among them, in memory that peers map.
   CoreSpread(CoreWord* own, std::vector<const CoreWord*> all) : own_(own), all_(std::move(all)) {}
-  void look();   // the waiting thread calls it now and then, since it takes some hundred ns
-  void leave();  // the thread calls it before it sleeps
+  // Moves the calling thread if another core has fewer ranks that wait. Takes some hundred ns, so a thread that waits
+  // calls it now and then.
+  void rebalance();
+  void leave();  // records that this rank waits on no core; a thread calls it before it sleeps
 
  private:
   CoreWord* own_ = nullptr;

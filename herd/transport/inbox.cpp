@@ -33,13 +33,13 @@ void Inbox::arrive(const Envelope& envelope, uint64_t offset, std::span<const st
   }
 }
 
-bool Inbox::seek(uint64_t tag) {
+bool Inbox::has_unclaimed_message(uint64_t tag) {
   const auto has_tag = [&](const auto& one) { return one.envelope.tag == tag; };
   if (std::any_of(early_.begin(), early_.end(), has_tag)) return true;
   const auto takes_it = [&](const Message* message) { return message->envelope.tag == tag && !message->mismatch; };
   if (std::any_of(posted_.begin(), posted_.end(), takes_it)) return false;
   while (true) {
-    if (active_ && into_ == nullptr && !nowhere_ && making_way_.envelope.tag == tag) return true;
+    if (active_ && into_ == nullptr && !nowhere_ && set_aside_.envelope.tag == tag) return true;
     if (kept_.empty()) return false;
     if (!active_ && has_tag(kept_.front())) return true;
     const Piece piece = std::move(kept_.front());
@@ -58,21 +58,21 @@ void Inbox::drop() {
 
 void Inbox::take(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload) {
   if (!active_) begin(envelope);
-  if (offset != arrived_ || payload.size() > making_way_.envelope.bytes - arrived_) return;  // from no herd
+  if (offset != arrived_ || payload.size() > set_aside_.envelope.bytes - arrived_) return;  // from no herd
   if (into_ != nullptr)
     into_->take(payload);
   else if (!nowhere_)
-    making_way_.bytes.insert(making_way_.bytes.end(), payload.begin(), payload.end());
+    set_aside_.bytes.insert(set_aside_.bytes.end(), payload.begin(), payload.end());
   arrived_ += payload.size();
   taken_ += payload.size() + kPieceCharge;
-  if (arrived_ == making_way_.envelope.bytes) finish();
+  if (arrived_ == set_aside_.envelope.bytes) finish();
 }
 
 void Inbox::begin(const Envelope& envelope) {
   active_ = true;
   into_ = nullptr;
   nowhere_ = false;
-  making_way_ = {envelope, {}};
+  set_aside_ = {envelope, {}};
   arrived_ = 0;
   const auto meets = [&](const Message* message) {
     return !message->mismatch && (!by_tag_ || message->envelope.tag == envelope.tag);
@@ -98,15 +98,15 @@ void Inbox::finish() {
   }
   if (nowhere_) return;
   const auto found = std::find_if(posted_.begin(), posted_.end(), [&](const Message* message) {
-    return !message->mismatch && message->envelope.tag == making_way_.envelope.tag;
+    return !message->mismatch && message->envelope.tag == set_aside_.envelope.tag;
   });
   if (found == posted_.end()) {
-    early_.push_back(std::move(making_way_));
+    early_.push_back(std::move(set_aside_));
     return;
   }
   Message& message = **found;
   posted_.erase(found);
-  hand_over(message, making_way_);
+  hand_over(message, set_aside_);
 }
 
 void Inbox::hand_over(Message& message, const Early& early) {

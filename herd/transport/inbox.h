@@ -1,6 +1,6 @@
-// Takes messages from one peer on one lane, as their pieces arrive in order. A piece goes straight into the receive
-// that waits for it. The inbox keeps what nobody waits for, and does not count it as taken, which slows the sender
-// down.
+// Takes messages from one peer on one lane, as their pieces arrive in order. A piece goes straight into the posted
+// receive that matches its message. The inbox keeps pieces without such a receive, and does not count them as taken, so
+// the sender soon has no room to send more.
 // Threads: one at a time.
 #pragma once
 
@@ -17,14 +17,14 @@ namespace herd::transport {
 
 class Inbox {
  public:
-  // On kCollective receives meet messages in order, on kPointToPoint in order within a tag.
+  // On kCollective receives match messages in order, on kPointToPoint in order within a tag.
   explicit Inbox(Lane lane) : by_tag_(lane == Lane::kPointToPoint) {}
 
   void post(Message& message);
   void arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
   // Returns true once a message with this tag, which no posted receive will take, has begun to arrive; messages before
   // it are kept.
-  bool seek(uint64_t tag);
+  bool has_unclaimed_message(uint64_t tag);
   size_t posted() const { return posted_.size(); }  // counts receives that wait, or are being filled
   void drop();                                      // forgets what is posted, and drops all that arrives later
   // Returns the bytes of all pieces that were delivered, or set aside for a message behind them, and kPieceCharge for
@@ -51,13 +51,13 @@ class Inbox {
   bool by_tag_;
   bool dropped_ = false;
   std::list<Message*> posted_;
-  std::deque<Piece> kept_;  // arrived, wanted by nobody yet
+  std::deque<Piece> kept_;  // pieces that no posted receive matches yet
   std::list<Early> early_;
-  bool active_ = false;      // in the middle of a message
-  Message* into_ = nullptr;  // where it goes; nullptr: `making_way_`, or nowhere
-  bool nowhere_ = false;
-  Early making_way_;
-  uint64_t arrived_ = 0;  // bytes of it
+  bool active_ = false;      // some pieces of a message have been delivered, and others not
+  Message* into_ = nullptr;  // receive that the message goes into; nullptr: set_aside_, or it is dropped
+  bool nowhere_ = false;     // the message is dropped
+  Early set_aside_;
+  uint64_t arrived_ = 0;  // bytes of the message that have been delivered
   uint64_t taken_ = 0;
 };
 

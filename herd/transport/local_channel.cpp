@@ -211,9 +211,9 @@ bool LocalChannel::move_point_to_point(Pair& pair, Rank peer) {
   return moved;
 }
 
-bool LocalChannel::seek(Rank peer, uint64_t tag) {
+bool LocalChannel::has_unclaimed_message(Rank peer, uint64_t tag) {
   Pair& pair = pairs_[static_cast<size_t>(peer)];
-  while (!pair.inbox.seek(tag)) {
+  while (!pair.inbox.has_unclaimed_message(tag)) {
     if (!move_point_to_point(pair, peer)) return false;
   }
   return true;
@@ -224,7 +224,7 @@ LocalChannel::SignalSlot& LocalChannel::slot(Rank from, Rank to, uint64_t sequen
   return slots[static_cast<uint64_t>(to) * kHeaders + sequence % kHeaders];
 }
 
-void LocalChannel::publish(Rank peer, uint64_t sequence, const OperationHeader& header) {
+void LocalChannel::publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) {
   slot(self_, peer, sequence).header = header;
 }
 
@@ -250,7 +250,7 @@ RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>
 
 FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(part(0) + layout_.failure); }
 
-void LocalChannel::ring_all() {
+void LocalChannel::wake_peers() {
   for (Rank peer = 0; peer < size_; ++peer) {
     if (peer != self_) doorbells_[static_cast<size_t>(peer)].ring();
   }

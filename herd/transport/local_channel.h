@@ -41,11 +41,11 @@ class LocalChannel final : public Channel {
   void post_send(Message& message, Rank to);
   void post_receive(Message& message, Rank from);
   uint64_t bytes_sent() const override { return bytes_sent_; }
-  bool seek(Rank peer, uint64_t tag) override;
+  bool has_unclaimed_message(Rank peer, uint64_t tag) override;
   bool progress() override;
   void drop_messages() override;
   bool maps(Rank) const override { return true; }
-  void publish(Rank peer, uint64_t sequence, const OperationHeader& header) override;
+  void publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) override;
   void signal(Rank peer, uint64_t sequence, uint32_t count) override;
   uint32_t signals(Rank peer, uint64_t sequence) const override;
   const OperationHeader& header(Rank peer, uint64_t sequence) const override;
@@ -53,8 +53,8 @@ class LocalChannel final : public Channel {
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
   FailureBoard& failure() override;
-  void ring(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
-  void ring_all() override;
+  void wake_peer(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
+  void wake_peers() override;
 
  private:
   struct alignas(64) SignalSlot {

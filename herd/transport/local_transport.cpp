@@ -23,7 +23,7 @@ const std::string kLost = "lost: ", kLate = "late: ";
 constexpr std::chrono::seconds kVerdictAfter{1};  // the leader's deadline, at most
 
 constexpr uint32_t kOwnDoorbell = 0xffffffff;
-constexpr uint32_t kOffersOfALook = 32;  // offers of the core between two looks at who else waits on it
+constexpr uint32_t kYieldsPerLook = 32;  // offers of the core between two looks at who else waits on it
 
 class LocalRegion final : public SharedRegion {
  public:
@@ -94,15 +94,15 @@ void LocalTransport::watch_peers() {
 
 LocalTransport::RankWords& LocalTransport::words(Rank peer) { return *reinterpret_cast<RankWords*>(words_->of(peer)); }
 
-void LocalTransport::show(std::string_view activity) {
+void LocalTransport::set_activity(std::string_view activity) {
   std::lock_guard lock(activity_mutex_);
   words(rank()).activity.write(activity);
 }
 
-std::string LocalTransport::shown(Rank peer) { return words(peer).activity.newest(); }
+std::string LocalTransport::activity_of(Rank peer) { return words(peer).activity.newest(); }
 
-void LocalTransport::offer_core(bool oversubscribed) {
-  if (oversubscribed && ++offers_ % kOffersOfALook == 0) spread_.look();
+void LocalTransport::yield_core(bool oversubscribed) {
+  if (oversubscribed && ++yields_ % kYieldsPerLook == 0) spread_.rebalance();
   sched_yield();
 }
 
@@ -123,7 +123,7 @@ void LocalTransport::sleep_until(SteadyTime deadline) {
   }
 }
 
-bool LocalTransport::gone(Rank peer) {
+bool LocalTransport::is_gone(Rank peer) {
   if (courier_->end_descriptor(peer) >= 0) return gone_[static_cast<size_t>(peer)].load();
   return peer != rank() && courier_->state(peer) == PeerState::kGone;
 }

@@ -32,11 +32,11 @@ class LocalTransport final : public Transport {
                                            SteadyTime deadline);
   std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
                                          SteadyTime deadline) override;
-  bool gone(Rank peer) override;
+  bool is_gone(Rank peer) override;
   PeerState state(Rank peer) override { return courier_->state(peer); }
   std::string describe(Rank peer) override { return courier_->describe(peer); }
-  void show(std::string_view activity) override;
-  std::string shown(Rank peer) override;
+  void set_activity(std::string_view activity) override;
+  std::string activity_of(Rank peer) override;
   void announce_sleep() override {
     spread_.leave();
     own().announce_sleep();
@@ -44,7 +44,7 @@ class LocalTransport final : public Transport {
   void cancel_sleep() override { own().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
   void wake() override { own().wake(); }
-  void offer_core(bool oversubscribed) override;
+  void yield_core(bool oversubscribed) override;
   int descriptor() const { return epoll_; }  // becomes readable when sleep_until() would return
 
  private:
@@ -63,7 +63,7 @@ class LocalTransport final : public Transport {
   std::mutex activity_mutex_;
   std::vector<Doorbell> doorbells_;  // by rank
   CoreSpread spread_;
-  uint32_t offers_ = 0;
+  uint32_t yields_ = 0;
   std::vector<int> descriptors_;         // of the doorbells, owned
   std::vector<std::atomic<bool>> gone_;  // by rank
   int epoll_ = -1;

@@ -31,9 +31,9 @@ void RemoteLanes::post_receive(Message& message) {
   give_room(message.peer, lane);
 }
 
-bool RemoteLanes::seek(int member, uint64_t tag) {
+bool RemoteLanes::has_unclaimed_message(int member, uint64_t tag) {
   const auto lane = static_cast<size_t>(Lane::kPointToPoint);
-  const bool found = peers_[static_cast<size_t>(member)].inbox[lane].seek(tag);
+  const bool found = peers_[static_cast<size_t>(member)].inbox[lane].has_unclaimed_message(tag);
   give_room(member, lane);
   return found;
 }

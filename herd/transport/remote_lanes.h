@@ -26,8 +26,8 @@ class RemoteLanes {
 
   void post_send(Message& message);
   void post_receive(Message& message);
-  uint64_t bytes_sent() const { return bytes_sent_; }  // as Channel::bytes_sent()
-  bool seek(int member, uint64_t tag);                 // as Channel::seek()
+  uint64_t bytes_sent() const { return bytes_sent_; }    // as Channel::bytes_sent()
+  bool has_unclaimed_message(int member, uint64_t tag);  // as Channel::has_unclaimed_message()
   void arrive(int member, const FrameHeader& header, std::span<const std::byte> payload);
   bool progress();
   void drop();

@@ -21,15 +21,16 @@ namespace herd::transport {
 enum class PeerState : uint8_t {
   kAlive,
   kStopped,  // alive, but the system does not run it (SIGSTOP, a debugger)
-  kGone,
+  kGone,     // its process or thread has ended, or its connection to this rank has
 };
 
-// Holds a piece of memory per member of a group, mapped by all members on its host.
+// Holds one piece of memory for each member of a group; the members on a piece's host map it.
 class SharedRegion {
  public:
   virtual ~SharedRegion() = default;
-  virtual std::byte* of(int member) const = 0;  // `member` is an index in `members`; nullptr: it is on another host
-  virtual int64_t bytes() const = 0;            // size per member
+  // Returns the memory of a member, by its index in `members`; nullptr where that member is on another host.
+  virtual std::byte* of(int member) const = 0;
+  virtual int64_t bytes() const = 0;  // size per member
 };
 
 class Transport {
@@ -50,30 +51,34 @@ class Transport {
   virtual std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members,
                                                  int64_t bytes, SteadyTime deadline) = 0;
 
-  virtual bool gone(Rank peer) = 0;  // is cheap; learns of ends while it sleeps
-  virtual PeerState state(Rank peer) = 0;
+  // Tells whether the peer's state is kGone. It costs no system call: it knows of an end once sleep_until() or the
+  // network has shown it.
+  virtual bool is_gone(Rank peer) = 0;
+  virtual PeerState state(Rank peer) = 0;       // asks the system or the network, and so is slower than is_gone()
   virtual std::string describe(Rank peer) = 0;  // returns "pid 4711 is gone" or "pid 4711 is stopped (SIGSTOP)"
 
-  // Shows what this rank does in a few words, which peers find even after it has died. Threads: any.
-  virtual void show(std::string_view activity) = 0;
-  // Returns what the peer showed last, as far as this rank knows; empty where it showed nothing.
-  virtual std::string shown(Rank peer) = 0;
+  // Writes what this rank does, in a few words, where peers read it even after this rank has died. Threads: any.
+  virtual void set_activity(std::string_view activity) = 0;
+  // Returns the activity that the peer set last, as far as this rank knows; empty where it has set none.
+  virtual std::string activity_of(Rank peer) = 0;
 
-  // A rank sleeps in three steps: it announces, looks for work once more, then sleeps or cancels. sleep_until() returns
-  // at a ring, a peer's end or the deadline, and cancels the announcement.
+  // A rank sleeps in three steps: it announces the sleep, looks for work once more, then sleeps or cancels.
+  // sleep_until() returns when a peer wakes this rank, when a peer ends, or at the deadline. It cancels the
+  // announcement.
   virtual void announce_sleep() = 0;
   virtual void cancel_sleep() = 0;
   virtual void sleep_until(SteadyTime deadline) = 0;
   virtual void wake() = 0;  // wakes this rank's own sleeper
-  // Gives ranks that share the core a turn while this rank waits and does not sleep yet.
-  virtual void offer_core(bool /*oversubscribed*/) { std::this_thread::yield(); }
+  // Lets other threads run on this core while this rank waits and does not sleep yet. `oversubscribed` tells that the
+  // host has more ranks than cores: then the thread may move to a core where fewer ranks wait.
+  virtual void yield_core(bool /*oversubscribed*/) { std::this_thread::yield(); }
 
-  // Where needs_care(), peers on other hosts need this rank while it has nothing in flight: its answers, and the rest
-  // of what it sends. One thread then calls care(), and rest() until there is something to care for.
-  virtual bool needs_care() const { return false; }
-  virtual void care() {}      // REQUIRES that no other thread leads
-  virtual void rest() {}      // returns when there is something to do, or at once after end_rest()
-  virtual void end_rest() {}  // Threads: any
+  // Returns true where this rank must answer peers on other hosts, and finish sending, while it has no operation in
+  // flight. Then a progress thread calls progress_network() and wait_for_network() in turn.
+  virtual bool needs_progress_thread() const { return false; }
+  virtual void progress_network() {}  // answers and sends what it can; REQUIRES that no other thread makes progress
+  virtual void wait_for_network() {}  // returns when progress_network() can do something, or after interrupt_wait()
+  virtual void interrupt_wait() {}    // ends the present wait_for_network(), or else the next one; Threads: any
 };
 
 }  // namespace herd::transport

@@ -1,5 +1,5 @@
-// A Wire carries bytes between hosts: frames from rank to rank, in order between two ranks. Each has a header that says
-// whom it comes from and what it is. Implementations: TCP inside TLS (tcp_wire.h), UCX for networks that no stranger
+// A Wire carries bytes between hosts: frames from rank to rank, in order between two ranks. The header of a frame names
+// its sender and its kind. Implementations: TCP inside TLS (tcp_wire.h), UCX for networks that no stranger
 // reaches (open_ucx), and between threads of one process (thread_wire.h). Ranks of one host never use it, unless a test
 // or a benchmark asks for that.
 // Threads: one at a time, under ClusterTransport's lock.
@@ -22,16 +22,17 @@
 namespace herd::transport {
 
 enum class FrameKind : uint8_t {
-  kData,     // a piece of a message, which `envelope` describes
-  kCredit,   // carries `taken` alone
-  kAsk,      // asks where the receiver stands
-  kPlace,    // answers kAsk with the sender's board
-  kLeft,     // says that the sender has closed the group; also answers kAsk
-  kFailure,  // says why the group failed
-  kNote,     // carries the sender's note while a failed group agrees who is left
-  kHello,    // is the first word between two ranks; kHello, kBye and kHeard belong to no group
-  kBye,      // is the last word of a rank that ends
-  kHeard,    // answers kHello or kBye
+  kData,         // a piece of a message, which `envelope` describes
+  kCredit,       // has no payload; FrameHeader::taken tells the receiver how much more it may send
+  kAskPosition,  // asks for the receiver's RankBoard
+  kPosition,     // answers kAskPosition with the sender's RankBoard
+  kLeft,         // tells that the sender has closed the group; also answers kAskPosition
+  kFailure,      // tells why the group failed
+  kNote,         // carries the sender's AgreementNote while a failed group agrees which ranks are left
+  // The next three belong to no group (presence.h).
+  kHello,        // is the first frame from one rank to another
+  kBye,          // is the last frame of a rank that ends
+  kAcknowledge,  // answers kHello or kBye
 };
 
 struct FrameHeader {

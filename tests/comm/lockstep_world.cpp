@@ -91,11 +91,11 @@ class LockstepTransport final : public transport::Transport {
                                                     int64_t bytes, SteadyTime) override {
     return host_->region(key, members.size(), bytes);
   }
-  bool gone(Rank) override { return false; }
+  bool is_gone(Rank) override { return false; }
   transport::PeerState state(Rank) override { return transport::PeerState::kAlive; }
   std::string describe(Rank) override { return "it is in the same thread"; }
-  void show(std::string_view) override {}
-  std::string shown(Rank) override { return ""; }
+  void set_activity(std::string_view) override {}
+  std::string activity_of(Rank) override { return ""; }
   void announce_sleep() override {}
   void cancel_sleep() override {}
   void sleep_until(SteadyTime) override {}

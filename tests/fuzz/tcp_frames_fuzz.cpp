@@ -88,7 +88,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   take(all, 1000, [&](const FrameHeader& header, std::span<const std::byte> payload) {
     lanes.arrive(0, header, payload);
     if (next < receives.size() && header.unused[0] != 0) lanes.post_receive(receives[next++].message);
-    if (header.unused[1] != 0) lanes.seek(0, header.envelope.tag);
+    if (header.unused[1] != 0) lanes.has_unclaimed_message(0, header.envelope.tag);
   });
   while (next < receives.size()) lanes.post_receive(receives[next++].message);
   lanes.progress();

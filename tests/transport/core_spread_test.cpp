@@ -45,7 +45,7 @@ class Spread : public testing::Test {
     CPU_SET(first_, &two_);
     CPU_SET(second_, &two_);
     EXPECT_EQ(sched_setaffinity(0, sizeof two_, &two_), 0);
-    CoreSpread(&words_[0], all_).look();
+    CoreSpread(&words_[0], all_).rebalance();
     return static_cast<int>(words_[0]) - 1;
   }
 
@@ -70,7 +70,7 @@ TEST_F(Spread, StaysWhereOneMoreWaitsThanElsewhere) {
 
 TEST_F(Spread, StaysOnTheCoresItMayUse) {
   say(first_, first_, first_);
-  CoreSpread(&words_[0], all_).look();
+  CoreSpread(&words_[0], all_).rebalance();
   EXPECT_EQ(words_[0], static_cast<uint32_t>(first_) + 1);
   EXPECT_EQ(sched_getcpu(), first_);
 }

@@ -60,13 +60,13 @@ TEST(Inbox, MessagesMakeWayForTheTagThatIsWaitedFor) {
 TEST(Inbox, SeeksATagBehindMessagesThatNobodyWaitsFor) {
   Inbox inbox(Lane::kPointToPoint);
   inbox.arrive({1, 3, 0}, 0, bytes_of("abc"));
-  EXPECT_FALSE(inbox.seek(2));
+  EXPECT_FALSE(inbox.has_unclaimed_message(2));
   inbox.arrive({2, 2, 0}, 0, bytes_of("y"));
-  EXPECT_TRUE(inbox.seek(2)) << "it has begun to arrive";
-  EXPECT_TRUE(inbox.seek(1));
+  EXPECT_TRUE(inbox.has_unclaimed_message(2)) << "it has begun to arrive";
+  EXPECT_TRUE(inbox.has_unclaimed_message(1));
   Receive second(Lane::kPointToPoint, 2, 2), first(Lane::kPointToPoint, 1, 3);
   inbox.post(second.message);
-  EXPECT_FALSE(inbox.seek(2)) << "the posted receive takes it";
+  EXPECT_FALSE(inbox.has_unclaimed_message(2)) << "the posted receive takes it";
   inbox.arrive({2, 2, 0}, 1, bytes_of("z"));
   inbox.post(first.message);
   EXPECT_EQ(first.text + second.text, "abcyz");

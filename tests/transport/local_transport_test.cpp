@@ -51,7 +51,7 @@ TEST_P(BothCouriers, MapTheSameRegionOnBothRanks) {
     const auto channel = transport.open_channel("c", {0, 1}, soon());
     region->of(transport.rank())[3] = std::byte{static_cast<unsigned char>(10 + transport.rank())};
     const Rank peer = 1 - transport.rank();
-    channel->publish(peer, 1, {.fingerprint = 7, .finished = 0});
+    channel->publish_header(peer, 1, {.fingerprint = 7, .finished = 0});
     channel->signal(peer, 1, 1);
     while (channel->signals(peer, 1) < 1) std::this_thread::yield();
     EXPECT_EQ(channel->header(peer, 1).fingerprint, 7u);
@@ -62,7 +62,7 @@ TEST_P(BothCouriers, MapTheSameRegionOnBothRanks) {
 TEST_P(BothCouriers, ShowWhatTheOtherRankDoes_CutToFit) {
   run_two(GetParam(), [](LocalTransport& transport) {
     const Rank peer = 1 - transport.rank();
-    EXPECT_EQ(transport.shown(peer), "");
+    EXPECT_EQ(transport.activity_of(peer), "");
     const auto channel = transport.open_channel("c", {0, 1}, soon());
     const auto meet = [&](uint32_t times) {
       channel->signal(peer, 1, times);
@@ -70,13 +70,13 @@ TEST_P(BothCouriers, ShowWhatTheOtherRankDoes_CutToFit) {
     };
     meet(1);
     for (const char* activity : {"first", "second", "third"})
-      transport.show(activity + std::to_string(transport.rank()));
+      transport.set_activity(activity + std::to_string(transport.rank()));
     meet(2);
-    EXPECT_EQ(transport.shown(peer), "third" + std::to_string(peer));
+    EXPECT_EQ(transport.activity_of(peer), "third" + std::to_string(peer));
     meet(3);
-    transport.show(std::string(1000, 'x'));
+    transport.set_activity(std::string(1000, 'x'));
     meet(4);
-    EXPECT_EQ(transport.shown(peer), std::string(183, 'x'));
+    EXPECT_EQ(transport.activity_of(peer), std::string(183, 'x'));
     meet(5);
   });
 }
