@@ -231,7 +231,7 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     const int64_t begin_ns = now_ns();
     one.run();
     spans.push_back(one.takes_part() ? Span{begin_ns, now_ns()} : Span{});
-    if (i == 0 && options.op != "send") algorithm = comm::Access::last_algorithm(comm);
+    if (i == 0 && options.op != "send") algorithm = comm::CommunicatorTestAccess::last_algorithm(comm);
     comm.barrier();  // a rank that checks would take the core of one that is not done
     wrong += static_cast<double>(one.wrong(i));
     spent_us += us_since(start);
@@ -256,13 +256,13 @@ BenchResult bench(Communicator& comm, const BenchOptions& options, int64_t bytes
     spans.clear();
   }
   const std::vector<double> us =
-      times_of_all(comm, comm::on_one_machine(*comm::Access::context(comm).transport), spans);
+      times_of_all(comm, comm::on_one_machine(*comm::CommunicatorTestAccess::context(comm).transport), spans);
   std::vector<double> facts = {wrong, beside.core_ns.empty() ? 0 : median(beside.core_ns)};
   comm.all_reduce(std::span(facts).first(1));
   comm.broadcast(std::span(facts).last(1), 0);
   BenchResult result{options.op,
                      algorithm,
-                     std::string(comm::Access::context(comm).transport->name()),
+                     std::string(comm::CommunicatorTestAccess::context(comm).transport->name()),
                      options.dtype,
                      kind.reduces ? std::string(reduce_op_name(redop_of(options))) : "none",
                      comm.size(),
@@ -300,7 +300,7 @@ int run_bench(const BenchOptions& options) {
     std::fflush(nullptr);
     const auto wire = options.transport == "ucx" ? transport::WireKind::kUcx : transport::WireKind::kTcp;
     return run_processes(options.ranks, body,
-                         options.transport == "shm" ? WorldOptions{} : each_alone(options.ranks, wire));
+                         options.transport == "shm" ? WorldOptions{} : one_rank_per_host(options.ranks, wire));
   } else {
     throw Error(Code::kBadConfig,
                 "transport \"" + options.transport + "\" is not in this build (have: shm, inproc, tcp, ucx)");

@@ -21,7 +21,7 @@ constexpr int64_t kMostBytes = 512 << 20;
 
 MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   const int buffers = shape.inputs + shape.outputs;
-  const int64_t most = kMostBytes / comm::Access::context(comm).transport->ranks_of_machine();
+  const int64_t most = kMostBytes / comm::CommunicatorTestAccess::context(comm).transport->ranks_of_machine();
   bytes_ = round_up(std::min(4 * this_host(1).cache_bytes, most) / buffers, kPageBytes);
   message_bytes_ = static_cast<double>(bytes_) / shape.share;
   memory_ = SharedMemory::create("bound", bytes_ * buffers);

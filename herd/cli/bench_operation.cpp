@@ -158,7 +158,7 @@ CollectiveRequest BenchOperation::request() const {
   request.in_place = in_place_;
   request.same_host = true;
   for (Rank peer = 0; peer < comm_.size(); ++peer) {
-    request.same_host &= comm::Access::group(comm_).channel().maps(peer);
+    request.same_host &= comm::CommunicatorTestAccess::group(comm_).channel().maps(peer);
   }
   request.direct = request.same_host && call_.symmetric;
   return request;

@@ -19,7 +19,7 @@ constexpr int64_t kBytes = 4096;
 CoreDistance::CoreDistance(Communicator& comm) : comm_(comm) {
   measures_ = comm.size() > 1 && comm.size() <= launch::host_cores();
   for (Rank peer = 0; peer < comm.size(); ++peer) {
-    if (peer != comm.rank()) measures_ = measures_ && comm::Access::group(comm).channel().maps(peer);
+    if (peer != comm.rank()) measures_ = measures_ && comm::CommunicatorTestAccess::group(comm).channel().maps(peer);
   }
   if (measures_) memory_ = comm.allocate_symmetric(kBytes);
 }
@@ -27,7 +27,7 @@ CoreDistance::CoreDistance(Communicator& comm) : comm_(comm) {
 double CoreDistance::round_trip_ns() {
   if (!measures_) return 0;
   std::atomic<uint64_t>* words[2] = {};
-  for (const comm::SymmetricRegion& region : comm::Access::context(comm_).regions->all()) {
+  for (const comm::SymmetricRegion& region : comm::CommunicatorTestAccess::context(comm_).regions->all()) {
     if (region.memory->of(region.self) != memory_.data()) continue;
     for (int i = 0; i < 2; ++i) words[i] = reinterpret_cast<std::atomic<uint64_t>*>(region.memory->of(i));
   }

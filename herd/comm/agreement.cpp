@@ -28,14 +28,14 @@ Agreement::Agreement(transport::Channel& channel, std::function<bool(Rank)> is_g
   mine_ = channel.board(channel.rank()).note.newest().value_or(AgreementNote{});
 }
 
-void Agreement::say() {
+void Agreement::publish_note() {
   ++mine_.version;
   channel_.board(channel_.rank()).note.write(mine_);
   channel_.send_note();
 }
 
-// Who is gone is asked first: then what it said before is there.
-Agreement::View Agreement::look(uint64_t round, const std::vector<Rank>& members) const {
+// Asks who is gone first: then the last note of a member that is gone has arrived.
+Agreement::View Agreement::read_notes(uint64_t round, const std::vector<Rank>& members) const {
   View view;
   for (Rank member : members) {
     if (member == channel_.rank() || !is_gone_(member)) view.living.push_back(member);
@@ -49,17 +49,17 @@ Agreement::View Agreement::look(uint64_t round, const std::vector<Rank>& members
   return view;
 }
 
-void Agreement::conclude(const AgreementValue& value) {
+void Agreement::record_decision(const AgreementValue& value) {
   mine_.decisions[mine_.round % 2] = {mine_.round, value};
-  say();
+  publish_note();
 }
 
-// Takes a decision, or a proposal of a higher rank than that which this one holds. True once there is a decision.
-bool Agreement::learn(const View& view) {
+// Takes a decision, or a proposal of a higher rank than the one held. Returns true once there is a decision.
+bool Agreement::adopt(const View& view) {
   for (const auto& [member, note] : view.notes) {
     const AgreementNote::Decision& decision = note.decisions[mine_.round % 2];
     if (decision.round != mine_.round) continue;
-    conclude(decision.value);
+    record_decision(decision.value);
     return true;
   }
   const uint64_t held = mine_.accepted_from;
@@ -69,7 +69,7 @@ bool Agreement::learn(const View& view) {
     mine_.accepted_from = from;
     mine_.accepted = note.accepted;
   }
-  if (mine_.accepted_from != held) say();
+  if (mine_.accepted_from != held) publish_note();
   return false;
 }
 
@@ -87,13 +87,13 @@ void Agreement::propose(const View& view, size_t num_members) {
       mine_.accepted.unanimous = yes == num_members ? 1 : 0;
     }
     mine_.accepted_from = own;
-    return say();
+    return publish_note();
   }
   for (const auto& [member, note] : view.notes) {
     const bool lives = std::binary_search(view.living.begin(), view.living.end(), member);
     if (lives && (note.round != mine_.round || note.accepted_from != own)) return;
   }
-  conclude(mine_.accepted);
+  record_decision(mine_.accepted);
 }
 
 Decision Agreement::decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline) {
@@ -102,11 +102,11 @@ Decision Agreement::decide(uint64_t round, bool yes, const std::vector<Rank>& me
   mine_.yes = yes ? 1 : 0;
   mine_.accepted_from = 0;
   mine_.accepted = {};
-  say();
+  publish_note();
   const AgreementNote::Decision& decided = mine_.decisions[round % 2];
   while (decided.round != round) {
-    const View view = look(round, members);
-    if (learn(view)) break;
+    const View view = read_notes(round, members);
+    if (adopt(view)) break;
     if (view.missing.empty() && view.living.front() == self) propose(view, members.size());
     if (decided.round == round) break;
     if (std::chrono::steady_clock::now() >= deadline) {

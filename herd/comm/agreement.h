@@ -1,8 +1,8 @@
-// Lets the members of a group that can no longer operate make one decision, from what they tell each other and who is
-// gone. Each member tells all others its newest note (agreement_note.h): its vote, the proposal that it holds, and what
-// it knows as decided. The lowest member that is not gone waits until each other one has voted or gone. Then it
-// proposes what it saw, or the proposal that it holds, and decides once all that are not gone hold it. A member that
-// replaces a dead proposer holds what that one may have decided. So all members that return have the same result,
+// Lets the members of a failed group make one decision, from the notes that they publish and from which members are
+// gone. Each member publishes its newest note to all others (agreement_note.h): its vote, the proposal that it holds,
+// and the decisions that it knows. The lowest member that is not gone waits until each other one has voted or gone.
+// Then it proposes what it saw, or the proposal that it holds, and decides once all that are not gone hold it. A member
+// that replaces a dead proposer holds what that one may have decided. So all members that return have the same result,
 // whenever others die. That fails only where a living member counts as gone, as a host does that the network cuts off.
 // Source: hierarchical uniform consensus; Guerraoui & Rodrigues 2006, doi:10.1007/3-540-28846-5, section 5.2. Threads:
 // one per group.
@@ -32,16 +32,16 @@ class Agreement {
   Decision decide(uint64_t round, bool yes, const std::vector<Rank>& members, SteadyTime deadline);
 
  private:
-  struct View;  // what the members say at one moment
-  View look(uint64_t round, const std::vector<Rank>& members) const;
-  void say();
-  bool learn(const View& view);
+  struct View;  // the notes of all members at one moment
+  View read_notes(uint64_t round, const std::vector<Rank>& members) const;
+  void publish_note();
+  bool adopt(const View& view);  // takes another member's decision, or a proposal of a higher rank
   void propose(const View& view, size_t num_members);
-  void conclude(const transport::AgreementValue& value);
+  void record_decision(const transport::AgreementValue& value);
 
   transport::Channel& channel_;
   std::function<bool(Rank)> is_gone_;
-  transport::AgreementNote mine_;
+  transport::AgreementNote mine_;  // the note of this rank
 };
 
 }  // namespace herd::comm

@@ -128,16 +128,16 @@ Communicator::Communicator(Communicator&&) noexcept = default;
 Communicator& Communicator::operator=(Communicator&&) noexcept = default;
 Communicator::~Communicator() = default;
 
-GroupState& Access::group(Communicator& communicator) { return communicator.state_->member(); }
-Context& Access::context(Communicator& communicator) { return *communicator.state_->context; }
-std::string Access::last_algorithm(Communicator& communicator) {
+GroupState& CommunicatorTestAccess::group(Communicator& communicator) { return communicator.state_->member(); }
+Context& CommunicatorTestAccess::context(Communicator& communicator) { return *communicator.state_->context; }
+std::string CommunicatorTestAccess::last_algorithm(Communicator& communicator) {
   transport::Channel& channel = group(communicator).channel();
   transport::RankBoard& board = channel.board(channel.rank());
   const uint64_t last = board.started.load(std::memory_order_acquire);
   const auto record = board.records[last % transport::kRecords].read(last);
   return record ? record->algorithm : "";
 }
-Communicator Access::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
+Communicator CommunicatorTestAccess::make(std::shared_ptr<transport::Transport> transport, ScheduleSource schedules) {
   auto state = std::make_unique<Communicator::State>();
   state->context = make_context(std::move(transport));
   state->context->schedules = [schedules = std::move(schedules)](const std::vector<Rank>&) { return schedules; };

@@ -90,7 +90,7 @@ class SymmetricMemory {
   std::shared_ptr<State> state_;
 };
 
-struct Access;
+struct CommunicatorTestAccess;
 struct CollectiveCall;
 
 // Returns the buffers of a list whose elements to_buffer() takes.
@@ -335,7 +335,7 @@ class Communicator {
   }
 
  private:
-  friend struct Access;
+  friend struct CommunicatorTestAccess;
   struct State;
   explicit Communicator(std::unique_ptr<State> state);
 

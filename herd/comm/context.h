@@ -1,4 +1,4 @@
-// Defines what the groups of one rank share: its transport, its engine, its symmetric memory.
+// Defines what the groups of one rank share: its transport, its engine and its symmetric memory.
 // Threads: any.
 #pragma once
 
@@ -21,7 +21,7 @@ namespace herd::comm {
 class Communicator;
 
 struct Context {
-  std::shared_ptr<Store> store;  // may be null; outlives the rest
+  std::shared_ptr<Store> store;  // may be null; outlives the other members
   std::shared_ptr<transport::Transport> transport;
   std::shared_ptr<RegionTable> regions = std::make_shared<RegionTable>();
   std::shared_ptr<ProgressEngine> engine;
@@ -33,8 +33,8 @@ struct Context {
   };
 };
 
-// Lets tests and benches reach below a Communicator.
-struct Access {
+// Gives tests and benches the internals of a Communicator.
+struct CommunicatorTestAccess {
   static GroupState& group(Communicator& communicator);
   static Context& context(Communicator& communicator);
   // Names the algorithm of the last collective begun; REQUIRES one.

@@ -16,7 +16,7 @@ int ranks_of_host(const transport::Transport& transport) {
 
 }  // namespace
 
-double cores_a_rank(const transport::Transport& transport) {
+double cores_per_rank(const transport::Transport& transport) {
   return std::min(1.0 * launch::host_cores() / ranks_of_host(transport),
                   1.0 * launch::machine_cores() / transport.ranks_of_machine());
 }
@@ -24,7 +24,7 @@ double cores_a_rank(const transport::Transport& transport) {
 bool on_one_machine(const transport::Transport& transport) { return transport.ranks_of_machine() == transport.size(); }
 
 int cores_of_host(const transport::Transport& transport) {
-  return std::max(1, static_cast<int>(cores_a_rank(transport) * ranks_of_host(transport) + 1e-9));
+  return std::max(1, static_cast<int>(cores_per_rank(transport) * ranks_of_host(transport) + 1e-9));
 }
 
 }  // namespace herd::comm

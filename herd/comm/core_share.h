@@ -5,9 +5,9 @@
 
 namespace herd::comm {
 
-// Returns the cores per rank of this rank's host, or of the whole machine where that is fewer. Below 1, ranks take
-// turns.
-double cores_a_rank(const transport::Transport& transport);
+// Returns the cores per rank of this rank's host, or of the whole machine where that is fewer. Below 1, ranks
+// outnumber cores and take turns on them.
+double cores_per_rank(const transport::Transport& transport);
 
 // Returns the cores that all ranks of this host may use; at least 1.
 int cores_of_host(const transport::Transport& transport);

@@ -9,23 +9,23 @@ namespace herd::comm {
 void FailureDomain::add(GroupState& group) {
   groups_.push_back(&group);
   if (!cause_) return;
-  group.announce(*cause_);
-  group.end_with(*cause_);
+  group.publish_failure(*cause_);
+  group.fail_pending(*cause_);
 }
 
 void FailureDomain::remove(GroupState& group) { std::erase(groups_, &group); }
 
 void FailureDomain::fail(Failure cause) {
   if (cause_) return;
-  for (GroupState* group : groups_) cause = group->announce(cause);
+  for (GroupState* group : groups_) cause = group->publish_failure(cause);
   cause_ = cause;
-  for (GroupState* group : groups_) group->end_with(cause);
+  for (GroupState* group : groups_) group->fail_pending(cause);
 }
 
-void FailureDomain::look() {
+void FailureDomain::check_peers() {
   if (cause_) return;
   for (GroupState* group : groups_) {
-    if (auto cause = group->announced()) return fail(*std::move(cause));
+    if (auto cause = group->peer_failure()) return fail(*std::move(cause));
   }
 }
 

@@ -206,7 +206,7 @@ std::string closing_report(GroupState& group, Rank peer, uint64_t sequence) {
 }
 
 std::string transfer_mismatch_report(const GroupState& group, const PendingOp& pending) {
-  const transport::Envelope& met = pending.message.met;
+  const transport::Envelope& met = pending.message.received_envelope;
   const auto dtype = static_cast<DType>(met.description - 1);
   return describe_transfer(pending) + " of " + name_of(group, group.rank()) + " meets a message of " +
          std::string(dtype_name(dtype)) + " x " + std::to_string(static_cast<int64_t>(met.bytes) / size_of(dtype)) +

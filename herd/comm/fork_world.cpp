@@ -88,7 +88,7 @@ std::string run_rank(Rank rank, const Meshes& meshes, const std::function<void(C
 
 }  // namespace
 
-WorldOptions each_alone(int num_ranks, transport::WireKind wire) {
+WorldOptions one_rank_per_host(int num_ranks, transport::WireKind wire) {
   WorldOptions options;
   options.wire = wire;
   for (int rank = 0; rank < num_ranks; ++rank) options.host_of.push_back(rank);

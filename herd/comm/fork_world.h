@@ -24,7 +24,7 @@ struct WorldOptions {
   std::function<void(Rank)> before = {};  // runs in each rank's process before anything else; forked ranks only
 };
 // Returns options that give every rank a host of its own.
-WorldOptions each_alone(int num_ranks, transport::WireKind wire = transport::WireKind::kTcp);
+WorldOptions one_rank_per_host(int num_ranks, transport::WireKind wire = transport::WireKind::kTcp);
 
 class ForkWorld {
  public:
@@ -52,5 +52,5 @@ void run_forked(int num_ranks, const std::function<void(Communicator&)>& body, c
 }  // namespace herd::comm
 
 namespace herd {
-using comm::each_alone, comm::ForkWorld, comm::RankEnd, comm::run_forked, comm::WorldOptions;
+using comm::one_rank_per_host, comm::ForkWorld, comm::RankEnd, comm::run_forked, comm::WorldOptions;
 }  // namespace herd

@@ -58,7 +58,7 @@ GroupState::~GroupState() {
     if (!idle()) {
       failure_.emplace(Code::kAborted,
                        "the communicator \"" + settings_.name + "\" was closed with operations in flight");
-      fail_everything();
+      end_pending();
     }
     engine_->forget(*this);
     settings_.domain->remove(*this);
@@ -121,8 +121,8 @@ void GroupState::submit(PendingOp& pending) {
   const uint64_t sequence = ++issued_;
   pending.call.sequence = pending.record.sequence = sequence;
   pending.record.fingerprint = mix(pending.record.fingerprint, sequence);
-  chain_ = mix(chain_, pending.record.fingerprint);
-  pending.call.header.fingerprint = chain_;
+  fingerprint_chain_ = mix(fingerprint_chain_, pending.record.fingerprint);
+  pending.call.header.fingerprint = fingerprint_chain_;
   (current_ == nullptr ? current_ : last_->next) = &pending;
   last_ = &pending;
 }
@@ -135,24 +135,24 @@ void GroupState::submit_transfer(PendingOp& pending) {
     pending.kind == PendingOpKind::kSend ? channel_->post_send(pending.message)
                                          : channel_->post_receive(pending.message);
   } catch (const std::exception& error) {
-    fail_of(error);
+    fail_with(error);
   }
 }
 
 bool GroupState::poll() {
   if (failure_) return false;
   if (channel_->failure().ready()) {
-    settings_.domain->look();
+    settings_.domain->check_peers();
     return true;
   }
   try {
     bool moved = current_ != nullptr && advance_current();
     if (failure_) return true;
     moved |= channel_->progress();
-    if (!transfers_.empty()) moved |= match_any_source() | sweep_transfers();
+    if (!transfers_.empty()) moved |= match_any_source() | complete_transfers();
     return moved;
   } catch (const std::exception& error) {
-    fail_of(error);
+    fail_with(error);
     return true;
   }
 }
@@ -162,7 +162,7 @@ bool GroupState::advance_current() {
   if (current_->packing != nullptr && current_->packing->load_some()) return true;
   const bool moved = executor_.advance();
   if (executor_.mismatched_peer() >= 0) {
-    ask_peers();
+    refresh_positions();
     fail(Code::kBadConfig, mismatch_report(*this, *current_, executor_.mismatched_peer()));
     return true;
   }
@@ -176,7 +176,7 @@ bool GroupState::advance_current() {
 
 uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
   uint64_t& known = finished_[static_cast<size_t>(peer)];
-  if (known < at_least) known = std::max(known, executor_.heard_finished(peer));
+  if (known < at_least) known = std::max(known, executor_.last_known_finished(peer));
   if (known < at_least) known = channel_->board(peer).finished.load(std::memory_order_seq_cst);
   return known;
 }
@@ -231,14 +231,13 @@ void GroupState::finish_current() {
   engine_->completed(pending);
 }
 
-// What has moved since the last time, be it of an operation that is still in flight.
+// Counts the bytes moved since the last call, also those of operations still in flight.
 void GroupState::count_sent() {
   const uint64_t moved = channel_->bytes_sent() + executor_.bytes_in_peers_memory();
-  engine_->count_sent(moved - counted_);
-  counted_ = moved;
+  engine_->count_sent(moved - counted_bytes_);
+  counted_bytes_ = moved;
 }
 
-// Each receive from any source takes the first rank that has something for it.
 bool GroupState::match_any_source() {
   bool found = false;
   for (PendingOp* pending : transfers_) {
@@ -253,7 +252,7 @@ bool GroupState::match_any_source() {
   return found;
 }
 
-bool GroupState::sweep_transfers() {
+bool GroupState::complete_transfers() {
   bool moved = false;
   for (size_t i = 0; i < transfers_.size();) {
     PendingOp& pending = *transfers_[i];
@@ -276,7 +275,7 @@ bool GroupState::sweep_transfers() {
 std::byte* GroupState::resolve(Rank peer, uint64_t region, int64_t offset) {
   std::byte* found = current_->regions == nullptr ? nullptr : current_->regions->resolve(peer, region, offset);
   if (found != nullptr) return found;
-  current_->regions = regions_.look_again();
+  current_->regions = regions_.rebuilt();
   found = current_->regions->resolve(peer, region, offset);
   if (found != nullptr) return found;
   throw Error(Code::kBadConfig, "the buffer of rank " + std::to_string(job_rank(peer)) + " in " +

@@ -28,7 +28,7 @@ struct GroupSettings {
   std::chrono::milliseconds deadline{60000};
   std::shared_ptr<FailureDomain> domain;  // domain of the group that it was split off; a world has one of its own
   ScheduleSource schedules;
-  // Tells the control plane where this rank is, now and then and while it waits. May be empty.
+  // Tells the control plane which operation this rank is in: at some operations, and while one waits. May be empty.
   std::function<void(uint64_t sequence, const std::string& text)> show_status = {};
 };
 
@@ -44,7 +44,7 @@ class GroupState {
   void set_deadline(std::chrono::milliseconds deadline) { settings_.deadline = deadline; }  // by the calling thread
   const std::vector<int>& hosts() const { return hosts_; }
   Rank rank() const { return channel_->rank(); }
-  // Returns the rank as reports name it.
+  // Returns the rank in the job, which reports name.
   Rank job_rank(Rank member) const { return settings_.members[static_cast<size_t>(member)]; }
   int size() const { return channel_->size(); }
   ProgressEngine& engine() { return *engine_; }
@@ -53,21 +53,21 @@ class GroupState {
   bool failed() const { return failure_.has_value(); }  // by the calling thread, between operations
   std::vector<AlgorithmUse> algorithms_used() const { return schedules_.uses(); }  // by the calling thread
 
-  void prepare(PendingOp& pending, CollectiveCall& call);  // fills the operation; throws kBadConfig
+  void prepare(PendingOp& pending, CollectiveCall& call);  // writes the operation of the call; throws kBadConfig
 
   void submit(PendingOp& pending);
-  bool poll();
+  bool poll();  // advances all operations in flight by what can be done at once; returns true if any moved
   bool idle() const { return current_ == nullptr && transfers_.empty(); }
-  // Looks for deadlines that have passed, ranks that are dead and ranks that run another program; returns when to look
-  // again.
+  // Checks for deadlines that have passed, ranks that are dead and ranks that run another program. Returns when to
+  // check again.
   SteadyTime check_health();
   void fail(Code code, const std::string& text);  // fails on all ranks, with all groups of the domain
 
-  // The domain calls these. announce() tells the group's ranks, and returns what they were told: another rank's cause
-  // where that came first. announced() returns what a peer has told, if any. end_with() ends what is in flight.
-  Failure announce(const Failure& cause);
-  std::optional<Failure> announced();
-  void end_with(const Failure& cause);
+  // FailureDomain calls the next three. publish_failure() writes the cause on the group's failure board, and returns
+  // what stands there: another rank's cause where that came first.
+  Failure publish_failure(const Failure& cause);
+  std::optional<Failure> peer_failure();    // returns the cause on the failure board; nothing where there is none
+  void fail_pending(const Failure& cause);  // ends all operations in flight with the cause
 
  private:
   void submit_transfer(PendingOp& pending);
@@ -75,20 +75,20 @@ class GroupState {
   bool try_begin(PendingOp& pending);
   void finish_current();
   void count_sent();
-  bool sweep_transfers();
-  bool match_any_source();
-  void fail_of(const std::exception& error);
+  bool complete_transfers();  // ends the sends and receives whose messages are done
+  bool match_any_source();    // gives receives from any source the first rank that has a message for them
+  void fail_with(const std::exception& error);
   std::byte* resolve(Rank peer, uint64_t region, int64_t offset);
-  void compare_at_close();
-  void fail_everything();
-  void ask_peers();
+  void compare_at_close();   // compares the last operations with those of the peers, which may differ
+  void end_pending();        // ends all operations in flight with failure_
+  void refresh_positions();  // asks peers on other hosts for their boards, before a report
   void show_status(SteadyTime now);
-  void publish_position();  // writes on this rank's board what it does, for the reports of others
+  void publish_position();  // writes on this rank's board in which step it waits, for the reports of others
   void check_peers(PendingOp& pending, SteadyTime now);
   void check_transfers(SteadyTime now, SteadyTime& wake_at);
   bool is_gone_or_left(Rank peer);
   Rank missing_source();
-  std::vector<Rank> awaited() const;
+  std::vector<Rank> awaited() const;  // the peers that the current collective waits for
   uint64_t finished_by(Rank peer, uint64_t at_least);
 
   std::shared_ptr<ProgressEngine> engine_;
@@ -99,20 +99,20 @@ class GroupState {
   ScheduleExecutor executor_;
   PendingOp* current_ = nullptr;  // the collective that runs; later ones follow it by `next`
   PendingOp* last_ = nullptr;
-  std::vector<PendingOp*> transfers_;  // sends and receives
-  uint64_t issued_ = 0;                // sequence of the last collective issued
-  uint64_t chain_ = 0;                 // hash over the fingerprints of all collectives issued, which peers compare
-  uint64_t counted_ = 0;               // bytes that the engine has counted for this group
-  uint64_t stage_uses_ = 0;
-  uint64_t last_stage_use_[2] = {0, 0};
-  std::vector<uint64_t> finished_;  // by peer: last collective that the peer is known to have finished
+  std::vector<PendingOp*> transfers_;    // sends and receives
+  uint64_t issued_ = 0;                  // sequence of the last collective issued
+  uint64_t fingerprint_chain_ = 0;       // hash over the fingerprints of all collectives issued, which peers compare
+  uint64_t counted_bytes_ = 0;           // bytes that the engine has counted for this group
+  uint64_t stage_uses_ = 0;              // collectives so far that use stage memory
+  uint64_t last_stage_use_[2] = {0, 0};  // by copy of stage memory: the last collective that uses it
+  std::vector<uint64_t> finished_;       // by peer: last collective that the peer is known to have finished
   std::optional<Error> failure_;
   bool warned_ = false;         // whether the log has said that the current operation is late
-  bool awaits_finish_ = false;  // as the board shows: a peer that finishes a collective rings this rank's doorbell
-  bool same_host_ = true;
-  std::vector<int> hosts_;  // by rank, numbered from 0 in the order of their first ranks; empty where there is one
-  SteadyTime checked_at_{};
-  SteadyTime status_shown_{};
+  bool awaits_finish_ = false;  // copy of RankBoard::awaits_finish: a peer that finishes a collective wakes this rank
+  bool same_host_ = true;       // all members are on one host
+  std::vector<int> hosts_;      // by rank, numbered from 0 in the order of their first ranks; empty where there is one
+  SteadyTime checked_at_{};     // time of the last Channel::refresh_boards()
+  SteadyTime status_shown_{};   // time of the last show_status()
 };
 
 }  // namespace herd::comm

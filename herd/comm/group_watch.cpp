@@ -1,5 +1,5 @@
-// Defines how a group notices what keeps its operations from ending, and how they end then: deadlines, ranks that are
-// lost or do something else, what peers report of any group of the domain.
+// Defines how a group notices that its operations can't end, and ends them then: deadlines pass, ranks are lost or run
+// another program, or peers report a failure of any group of the domain.
 #include <algorithm>
 #include <chrono>
 #include <exception>
@@ -16,8 +16,8 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr auto kGlance = 50ms;        // between two looks at what peers do
-constexpr auto kAnswers = 70ms;       // that peers on other hosts have to say where they are, before a report
+constexpr auto kCheckEvery = 50ms;    // time between two checks of the peers
+constexpr auto kAnswers = 70ms;       // time that peers on other hosts have to send their boards, before a report
 constexpr auto kWarnAfter = 5s;       // an operation that waits longer says so in the log, once
 constexpr auto kStatusEvery = 200ms;  // while an operation waits
 
@@ -25,16 +25,16 @@ constexpr auto kStatusEvery = 200ms;  // while an operation waits
 
 SteadyTime GroupState::check_health() {
   const auto now = steady_clock::now();
-  auto wake_at = now + kGlance;
+  auto wake_at = now + kCheckEvery;
   const SteadyTime since = current_ != nullptr  ? current_->issued
                            : transfers_.empty() ? SteadyTime{}
                                                 : transfers_.front()->issued;
-  if (since != SteadyTime{} && now - since >= kGlance && now - checked_at_ >= kGlance) {
+  if (since != SteadyTime{} && now - since >= kCheckEvery && now - checked_at_ >= kCheckEvery) {
     checked_at_ = now;
     channel_->refresh_boards(0ms);
   }
   try {
-    settings_.domain->look();  // first: others leave because of it
+    settings_.domain->check_peers();  // first: others leave because of it
     if (!failure_ && current_ != nullptr) {
       if (current_->begun) publish_position();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
@@ -42,7 +42,7 @@ SteadyTime GroupState::check_health() {
       for (PendingOp* pending = current_; pending != nullptr && !failure_; pending = pending->next) {
         if (pending->issued == SteadyTime{}) pending->issued = now;
         if (now >= pending->issued + pending->timeout) {
-          ask_peers();
+          refresh_positions();
           fail(Code::kTimeout, timeout_report(*this, *pending, awaited()));
           return wake_at;  // every operation has ended, and those that nobody holds are gone
         }
@@ -51,12 +51,12 @@ SteadyTime GroupState::check_health() {
     }
     if (!failure_) check_transfers(now, wake_at);
   } catch (const std::exception& error) {
-    fail_of(error);
+    fail_with(error);
   }
   return wake_at;
 }
 
-std::optional<Failure> GroupState::announced() {
+std::optional<Failure> GroupState::peer_failure() {
   const transport::FailureBoard& board = channel_->failure();
   const auto told = [&] { return Failure{board.rank, board.code, board.text}; };
   if (board.ready()) return told();
@@ -97,8 +97,8 @@ bool GroupState::is_gone_or_left(Rank peer) {
          channel_->board(peer).left.load(std::memory_order_acquire) != 0;
 }
 
-// Who makes a receive from any source hopeless: a rank that is lost, since it may have been the sender; or the last of
-// all peers to have left in good order. This rank itself where there is none.
+// Returns the rank whose end keeps a receive from any source from ending: a rank that is lost, since it may have been
+// the sender, or the last of all peers where all have left in good order. Returns this rank where there is none.
 Rank GroupState::missing_source() {
   Rank last = rank();
   bool all_gone = true;
@@ -122,7 +122,7 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
     const Rank peer = pending->source_unknown ? missing_source() : pending->message.peer;
     if (now >= pending->issued + pending->timeout) {
       const auto awaited = pending->source_unknown ? std::vector<Rank>{} : std::vector<Rank>{peer};
-      ask_peers();
+      refresh_positions();
       return fail(Code::kTimeout, timeout_report(*this, *pending, awaited));
     }
     wake_at = std::min(wake_at, pending->issued + pending->timeout);
@@ -134,8 +134,7 @@ void GroupState::check_transfers(SteadyTime now, SteadyTime& wake_at) {
   }
 }
 
-// Peers on other hosts say where they are, for a report.
-void GroupState::ask_peers() { channel_->refresh_boards(kAnswers); }
+void GroupState::refresh_positions() { channel_->refresh_boards(kAnswers); }
 
 std::vector<Rank> GroupState::awaited() const {
   if (current_ == nullptr) return {};
@@ -159,7 +158,7 @@ void GroupState::publish_position() {
 
 void GroupState::fail(Code code, const std::string& text) { settings_.domain->fail({job_rank(rank()), code, text}); }
 
-Failure GroupState::announce(const Failure& cause) {
+Failure GroupState::publish_failure(const Failure& cause) {
   transport::FailureBoard& board = channel_->failure();
   board.post(rank(), cause.finder, cause.code, cause.text);
   channel_->wake_peers();
@@ -168,20 +167,20 @@ Failure GroupState::announce(const Failure& cause) {
   return board.ready() ? Failure{board.rank, board.code, board.text} : cause;
 }
 
-void GroupState::fail_of(const std::exception& error) {
+void GroupState::fail_with(const std::exception& error) {
   if (const auto* own = dynamic_cast<const Error*>(&error)) return fail(own->code(), own->message());
   fail(dynamic_cast<const std::bad_alloc*>(&error) != nullptr ? Code::kStorage : Code::kBug,
        "rank " + std::to_string(job_rank(rank())) + ": " + error.what());
 }
 
-void GroupState::end_with(const Failure& cause) {
+void GroupState::fail_pending(const Failure& cause) {
   std::string text = cause.text;
   if (cause.finder != job_rank(rank())) text += "\n  found by rank " + std::to_string(cause.finder);
   failure_.emplace(cause.code, text);
-  fail_everything();
+  end_pending();
 }
 
-void GroupState::fail_everything() {
+void GroupState::end_pending() {
   channel_->drop_messages();
   count_sent();
   std::vector<PendingOp*> tasks = std::move(transfers_);
@@ -194,8 +193,9 @@ void GroupState::fail_everything() {
   }
 }
 
-// What no operation compared, because none of the last ones made the ranks meet: of two ranks that differ, the one that
-// closes later sees it. Nobody is left to throw to here; peers that still use the group hear it there.
+// Compares operations that no collective has compared, since none after them made the ranks wait for each other. Of two
+// ranks that differ, the one that closes later finds the difference. It has nobody to throw to, so it logs the report;
+// peers that still use the group throw it.
 void GroupState::compare_at_close() {
   if (failure_ || issued_ == 0) return;
   try {

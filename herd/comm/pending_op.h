@@ -1,5 +1,6 @@
-// PendingOp is one call of the user, from issue to result. A synchronous one lives on its caller's stack, an
-// asynchronous one is shared with its Work. Threads: written under the engine's lock; done() from any.
+// PendingOp is one operation that a caller has issued, until it has its result. A synchronous operation lives on its
+// caller's stack; an asynchronous one is shared with its Work. Threads: written under the engine's lock; done() from
+// any.
 #pragma once
 
 #include <atomic>
@@ -30,28 +31,28 @@ struct PendingOp {
   PendingOpKind kind = PendingOpKind::kCollective;
   GroupState* group = nullptr;
   std::chrono::milliseconds timeout{60000};  // deadline - issue
-  SteadyTime issued{};                       // 0 until it is first looked at, for synchronous ones
+  SteadyTime issued{};                       // 0 for a synchronous operation until its first check of health
   std::source_location where;
-  std::vector<Buffer> keep_alive;  // memory of asynchronous ones
+  std::vector<Buffer> keep_alive;  // memory of an asynchronous operation
 
   // kCollective
   OperationCall call;
-  std::shared_ptr<const MappedRegions> regions;  // places of its buffers in symmetric memory
+  std::shared_ptr<const MappedRegions> regions;  // symmetric memory that its buffers may lie in
   std::shared_ptr<Packing> packing;              // may be null
   transport::OperationRecord record;
   bool begun = false;
   // kSend, kReceive
   transport::Message message;
   DType dtype = DType::kF32;
-  bool peer_seen_gone = false;
+  bool peer_seen_gone = false;  // the peer was gone at the last check of health
   bool source_unknown = false;  // true while a receive from any source has no sender yet
   std::string name;
 
   std::atomic<bool> done{false};    // read without the lock by Work::done()
   std::optional<Error> error;       // set before done
-  SteadyTime finished_at{};         // set before done; asynchronous ones only
-  std::shared_ptr<PendingOp> self;  // asynchronous ones: held while in flight
-  PendingOp* next = nullptr;        // next one in the group's queue
+  SteadyTime finished_at{};         // set before done, for an asynchronous operation only
+  std::shared_ptr<PendingOp> self;  // keeps an asynchronous operation alive while it is in flight
+  PendingOp* next = nullptr;        // next operation in the group's queue
 };
 
 }  // namespace herd::comm

@@ -15,13 +15,13 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr int kSpins = 300;                          // about 30 us of looking before the core is offered to others,
-constexpr std::chrono::microseconds kSpinning{30};   // also where a look asks the network
-constexpr int kYields = 200;                         // then about 100 us of offering it, before sleep
-constexpr std::chrono::milliseconds kServeAfter{2};  // without a leader, before the progress thread looks after peers
-constexpr std::chrono::milliseconds kSleep{50};      // at most, between two looks at deadlines and at what peers say
-constexpr int kLooksOfAClock = 8;                    // polls between two looks at the clock, while it spins
-constexpr int kTurnsOfAClock = 512;                  // polls between two looks at the clock, while there is work
+constexpr int kSpins = 300;                          // polls, about 30 us, before the leader yields its core
+constexpr std::chrono::microseconds kSpinning{30};   // the same where a poll asks the network, and so takes longer
+constexpr int kYields = 200;                         // yields, about 100 us, before the leader sleeps
+constexpr std::chrono::milliseconds kServeAfter{2};  // time without a leader before the progress thread serves peers
+constexpr std::chrono::milliseconds kSleep{50};      // longest time between two checks of deadlines and of peers
+constexpr int kPollsPerClock = 8;                    // polls between two looks at the clock, while it spins
+constexpr int kPollsPerCheck = 512;                  // polls between two looks at the clock, while there is work
 
 inline void pause_core() {
 #if defined(__x86_64__)
@@ -35,7 +35,7 @@ inline void pause_core() {
 
 ProgressEngine::ProgressEngine(std::shared_ptr<transport::Transport> transport) : transport_(std::move(transport)) {
   // With more ranks than cores, whoever spins keeps away the one it waits for.
-  spins_ = cores_a_rank(*transport_) >= 1 ? kSpins : 0;
+  spins_ = cores_per_rank(*transport_) >= 1 ? kSpins : 0;
   if (transport_->needs_progress_thread()) thread_ = std::thread([this] { progress_thread(); });
 }
 
@@ -126,7 +126,7 @@ void ProgressEngine::completed(PendingOp& pending) {
   pending.self.reset();  // may free the operation
 }
 
-bool ProgressEngine::over(const PendingOp* until) const {
+bool ProgressEngine::should_stop(const PendingOp* until) const {
   return until != nullptr ? until->done.load(std::memory_order_relaxed) : waiting_ > 0 || active_.empty() || stopping_;
 }
 
@@ -135,9 +135,9 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* u
   int idle = 0;
   SteadyTime idle_since;
   const int spins = until != nullptr ? spins_ : 0;
-  while (!over(until)) {
-    if (++turns_ % kTurnsOfAClock == 0) check_health_if_due();
-    if (over(until)) break;
+  while (!should_stop(until)) {
+    if (++polls_ % kPollsPerCheck == 0) check_health_if_due();
+    if (should_stop(until)) break;
     if (poll()) {
       idle = 0;
       if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
@@ -146,13 +146,13 @@ void ProgressEngine::lead(std::unique_lock<std::mutex>& lock, const PendingOp* u
     if (entering_.load(std::memory_order_relaxed) > 0) yield_lock(lock);
     if (++idle <= spins) {
       pause_core();
-      if (idle % kLooksOfAClock != 0) continue;
+      if (idle % kPollsPerClock != 0) continue;
       const auto now = steady_clock::now();
-      if (idle == kLooksOfAClock) idle_since = now;
+      if (idle == kPollsPerClock) idle_since = now;
       if (now - idle_since > kSpinning) idle = spins;
     } else if (idle <= spins + kYields) {
       transport_->yield_core(spins_ == 0);
-    } else if (!over(until) && sleep(lock, until)) {
+    } else if (!should_stop(until) && sleep(lock, until)) {
       idle = spins / 2;
       idle_since = steady_clock::now();
     }
@@ -177,29 +177,30 @@ bool ProgressEngine::poll() {
   return moved;
 }
 
-// At deadlines, the dead and the different, for all groups. Returns when to look again.
+// Checks all groups for deadlines that have passed, and for peers that are dead or run another program. Returns when to
+// check again.
 SteadyTime ProgressEngine::check_health() {
-  looked_at_ = steady_clock::now();
-  auto again = looked_at_ + kSleep;
+  checked_at_ = steady_clock::now();
+  auto again = checked_at_ + kSleep;
   const auto groups = active_;
   for (GroupState* group : groups) again = std::min(again, group->check_health());
   return again;
 }
 
-// While one group moves, others may be stuck: they have their deadlines all the same.
+// While one group moves without a pause, others may be stuck; their deadlines pass all the same.
 void ProgressEngine::check_health_if_due() {
   const auto now = steady_clock::now();
-  if (now - looked_at_ < kSleep) return;
-  transport_->sleep_until(now);  // hears of the dead
+  if (now - checked_at_ < kSleep) return;
+  transport_->sleep_until(now);  // learns of peers that have ended
   check_health();
 }
 
-// Looks around; then sleeps until something happens. True if it slept.
+// Checks all groups, then sleeps until something happens. Returns true if it slept.
 bool ProgressEngine::sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until) {
   const auto wake_at = check_health();
-  if (over(until)) return false;
+  if (should_stop(until)) return false;
   transport_->announce_sleep();
-  if (poll() || over(until)) {
+  if (poll() || should_stop(until)) {
     transport_->cancel_sleep();
     return false;
   }
@@ -227,9 +228,9 @@ void ProgressEngine::call_progress_thread() {
   call_.notify_one();
 }
 
-// Waits, without the lock, to be called, or where peers need care for kServeAfter at most; true if it was called, then
-// with the lock. A timeout does not wait for the lock: whoever runs one operation after another would hand it over, and
-// wake this thread, after each.
+// Waits, without the lock, until the progress thread is called, or kServeAfter where peers on other hosts need it.
+// Returns true with the lock if it was called. A timeout does not wait for the lock: a thread that runs one operation
+// after another would hand it over, and wake this thread, after each.
 bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
   bool called = true;
   {
@@ -246,8 +247,8 @@ bool ProgressEngine::await_call(std::unique_lock<std::mutex>& lock) {
   return called;
 }
 
-// Peers on other hosts get their answers, and the rest of what was sent to them, though this rank has nothing in
-// flight. Not between operations that follow each other closely: whoever leads them does it on the way.
+// Answers peers on other hosts, and finishes what was sent to them, while this rank has nothing in flight. It leaves
+// that to the leader where operations follow each other closely.
 void ProgressEngine::serve_peers(std::unique_lock<std::mutex>& lock) {
   const uint64_t leads = leads_;
   lock.unlock();

@@ -1,7 +1,8 @@
-// ProgressEngine moves what is in flight. One thread at a time, the leader, moves all operations of this rank in all
-// its groups. The leader is the caller of a synchronous operation while it waits, else the progress thread while
-// asynchronous operations are in flight. It spins briefly, then yields, then sleeps on the transport's doorbell. With
-// nothing in flight no thread runs, except that the progress thread answers peers on other hosts.
+// ProgressEngine makes progress on the operations in flight. One thread at a time, the leader, advances all operations
+// of this rank in all its groups. The leader is the caller of a synchronous operation while it waits, else the progress
+// thread while asynchronous operations are in flight. The leader spins briefly, then yields its core, then sleeps on
+// the transport's doorbell. With nothing in flight no thread runs, except that the progress thread answers peers on
+// other hosts.
 // Threads: any.
 #pragma once
 
@@ -30,14 +31,14 @@ class ProgressEngine {
   void start(const std::shared_ptr<PendingOp>& pending);
   void wait(PendingOp& pending);
 
-  // Runs `change` under the lock, while no group is being moved.
+  // Runs `change` under the lock, while no group makes progress.
   template <typename Change>
   auto locked(Change&& change) {
     const std::unique_lock lock = enter();
     return change();
   }
-  void forget(GroupState& group);      // drops it from the groups that have something in flight
-  void completed(PendingOp& pending);  // REQUIRES the lock
+  void forget(GroupState& group);      // removes it from the groups that have operations in flight
+  void completed(PendingOp& pending);  // ends the operation and wakes its waiters; REQUIRES the lock
   void count_sent(uint64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
   uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
   transport::Transport& transport() { return *transport_; }
@@ -49,9 +50,9 @@ class ProgressEngine {
   void lead(std::unique_lock<std::mutex>& lock, const PendingOp* until);
   bool poll();
   SteadyTime check_health();
-  void check_health_if_due();
+  void check_health_if_due();  // lets deadlines of other groups pass while one group moves without a pause
   bool sleep(std::unique_lock<std::mutex>& lock, const PendingOp* until);
-  bool over(const PendingOp* until) const;
+  bool should_stop(const PendingOp* until) const;  // tells the leader to stop
   void yield_lock(std::unique_lock<std::mutex>& lock);
   void progress_thread();
   void call_progress_thread();
@@ -63,17 +64,17 @@ class ProgressEngine {
   std::condition_variable changed_;
   std::atomic<uint64_t> bytes_sent_{0};
   std::atomic<int> entering_{0};     // threads that want the lock
-  std::vector<GroupState*> active_;  // groups with something in flight
-  int waiting_ = 0;                  // threads in changed_
-  bool leading_ = false;
-  bool asleep_ = false;
-  bool waits_for_network_ = false;  // the progress thread is in the transport
-  uint64_t leads_ = 0;
-  uint64_t turns_ = 0;
-  SteadyTime looked_at_;
+  std::vector<GroupState*> active_;  // groups with operations in flight
+  int waiting_ = 0;                  // threads that wait for changed_
+  bool leading_ = false;             // a thread is the leader
+  bool asleep_ = false;              // the leader sleeps
+  bool waits_for_network_ = false;   // the progress thread is in Transport::wait_for_network()
+  uint64_t leads_ = 0;               // times that a thread has become the leader
+  uint64_t polls_ = 0;
+  SteadyTime checked_at_;  // time of the last check_health()
   bool stopping_ = false;
-  int spins_ = 0;
-  std::mutex call_mutex_;  // guards the next two; taken after mutex_, if both
+  int spins_ = 0;          // polls without progress before the leader yields its core; 0 where ranks outnumber cores
+  std::mutex call_mutex_;  // guards the next two; a thread that takes both takes mutex_ first
   std::condition_variable call_;
   bool called_ = false;  // the progress thread has something to do, or to stop for
   std::thread thread_;

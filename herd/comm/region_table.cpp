@@ -53,11 +53,11 @@ RegionViews::RegionViews(std::shared_ptr<const RegionTable> table, std::vector<R
     : table_(std::move(table)), members_(std::move(members)) {}
 
 const std::shared_ptr<const MappedRegions>& RegionViews::newest() {
-  if (newest_ == nullptr || newest_->version() != table_->version()) newest_ = look_again();
+  if (newest_ == nullptr || newest_->version() != table_->version()) newest_ = rebuilt();
   return newest_;
 }
 
-std::shared_ptr<const MappedRegions> RegionViews::look_again() const {
+std::shared_ptr<const MappedRegions> RegionViews::rebuilt() const {
   return std::make_shared<const MappedRegions>(*table_, members_);
 }
 

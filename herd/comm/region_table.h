@@ -35,8 +35,8 @@ class RegionTable {
   std::atomic<uint64_t> version_{1};
 };
 
-// Holds the regions that all members of one group map, as the table showed them at one moment. It is constant: an
-// operation holds the one it was prepared with, so what it resolves stays mapped while regions come and go.
+// Holds the regions that all members of one group map, copied from the table at one moment. It is constant. An
+// operation holds the one that it was prepared with, so the addresses that it resolves stay mapped.
 class MappedRegions {
  public:
   MappedRegions(const RegionTable& table, const std::vector<Rank>& members);
@@ -65,8 +65,8 @@ class RegionViews {
  public:
   RegionViews(std::shared_ptr<const RegionTable> table, std::vector<Rank> members);
   const std::shared_ptr<const MappedRegions>& newest();  // valid until the next call
-  // Makes a new one, also where newest() is up to date, for a peer's region that was opened since. Threads: any.
-  std::shared_ptr<const MappedRegions> look_again() const;
+  // Returns a new one, also where newest() is up to date: a peer may have opened a region since. Threads: any.
+  std::shared_ptr<const MappedRegions> rebuilt() const;
 
  private:
   std::shared_ptr<const RegionTable> table_;

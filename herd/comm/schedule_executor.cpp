@@ -17,8 +17,8 @@ void ScheduleExecutor::ReceiveReduce::take(std::byte* target, const std::byte* a
 ScheduleExecutor::ScheduleExecutor(transport::Channel& channel, ResolveRegion resolve)
     : channel_(channel), resolve_region_(std::move(resolve)) {
   const auto n = static_cast<size_t>(channel.size());
-  met_.resize(n);
-  heard_finished_.resize(n);
+  header_matched_.resize(n);
+  last_known_finished_.resize(n);
   peer_buffers_.resize(2 * n);
 }
 
@@ -48,7 +48,7 @@ void ScheduleExecutor::begin(const OperationCall& call) {
     sources_.resize(operands);
   }
   if (!program.signals()) return;
-  std::fill(met_.begin(), met_.end(), 0);
+  std::fill(header_matched_.begin(), header_matched_.end(), 0);
   std::fill(peer_buffers_.begin(), peer_buffers_.end(), nullptr);
   for (Rank peer = 0; peer < channel_.size(); ++peer) {
     if (peer != channel_.rank()) channel_.publish_header(peer, call.sequence, call.header);
@@ -118,20 +118,20 @@ ScheduleExecutor::Turn ScheduleExecutor::run(size_t lane_index, const CompiledSt
 
 ScheduleExecutor::Turn ScheduleExecutor::wait(const CompiledStep& step) {
   if (channel_.signals(step.peer, call_.sequence) < step.ordinal) return Turn::kBlocked;
-  return meets(step.peer) ? Turn::kDone : Turn::kBlocked;
+  return header_matches(step.peer) ? Turn::kDone : Turn::kBlocked;
 }
 
 // Compares the peer's operation with this one, once, before any of its data is touched.
-bool ScheduleExecutor::meets(Rank peer) {
-  uint8_t& met = met_[static_cast<size_t>(peer)];
-  if (met != 0) return true;
+bool ScheduleExecutor::header_matches(Rank peer) {
+  uint8_t& matched = header_matched_[static_cast<size_t>(peer)];
+  if (matched != 0) return true;
   const transport::OperationHeader& header = channel_.header(peer, call_.sequence);
   if (header.fingerprint != call_.header.fingerprint) {
     mismatched_peer_ = peer;
     return false;
   }
-  heard_finished_[static_cast<size_t>(peer)] = header.finished;
-  met = 1;
+  last_known_finished_[static_cast<size_t>(peer)] = header.finished;
+  matched = 1;
   return true;
 }
 

@@ -50,8 +50,8 @@ class ScheduleExecutor {
   uint64_t num_steps() const { return num_steps_; }
   // Counts the bytes read from and written to peers' memory by all operations so far, turn by turn.
   uint64_t bytes_in_peers_memory() const { return bytes_in_peers_memory_; }
-  // Returns the last operation that the peer had finished, as far as this rank has heard.
-  uint64_t heard_finished(Rank peer) const { return heard_finished_[static_cast<size_t>(peer)]; }
+  // Returns the last operation that the peer had finished when it wrote the newest header that this rank has read.
+  uint64_t last_known_finished(Rank peer) const { return last_known_finished_[static_cast<size_t>(peer)]; }
   // Returns the peers that a step at the head of its lane waits for, ascending.
   std::vector<Rank> awaited() const;
   OperationFault& fault() { return fault_; }
@@ -86,7 +86,7 @@ class ScheduleExecutor {
   Turn compute(LaneState& lane, const CompiledStep& step);
   std::byte* resolve(const Operand& operand);
   std::byte* peer_buffer(Rank peer, Space space);
-  bool meets(Rank peer);
+  bool header_matches(Rank peer);
   double scale_of(const CompiledStep& step) const;
 
   transport::Channel& channel_;
@@ -101,9 +101,9 @@ class ScheduleExecutor {
   std::vector<LaneState> lanes_;
   std::vector<Transfer> transfers_;  // by lane
   std::vector<uint8_t> step_done_;
-  std::vector<uint8_t> met_;              // by peer: its header has been compared
-  std::vector<uint64_t> heard_finished_;  // by peer
-  std::vector<std::byte*> peer_buffers_;  // by peer: input, output; nullptr = not looked up yet
+  std::vector<uint8_t> header_matched_;        // by peer: its header has been compared with this rank's
+  std::vector<uint64_t> last_known_finished_;  // by peer
+  std::vector<std::byte*> peer_buffers_;       // by peer: input, output; nullptr = not looked up yet
   std::vector<std::byte> scratch_;
   std::vector<void*> targets_;
   std::vector<const void*> sources_;

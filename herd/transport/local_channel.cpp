@@ -171,7 +171,7 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
     Envelope arrived;
     std::memcpy(&arrived, here.data(), sizeof arrived);
     message.started = true;
-    if (!message.meets(arrived)) return true;
+    if (!message.matches(arrived)) return true;
     used = kFrame;
   }
   const int64_t take = std::min(size - message.moved, static_cast<int64_t>(here.size()) - used);

@@ -4,8 +4,8 @@
 
 namespace herd::transport {
 
-bool Message::meets(const Envelope& arrived) {
-  met = arrived;
+bool Message::matches(const Envelope& arrived) {
+  received_envelope = arrived;
   mismatch =
       arrived.tag != envelope.tag || arrived.bytes != envelope.bytes || arrived.description != envelope.description;
   return !mismatch;

@@ -10,7 +10,7 @@
 
 namespace herd::transport {
 
-// The first bytes of a transfer tell what it is. A receiver compares them before any data moves.
+// Describes a transfer in its first bytes. A receiver compares them before any data moves.
 struct Envelope {
   uint64_t tag = 0;  // lane kCollective: the operation's fingerprint; lane kPointToPoint: the caller's tag
   uint64_t bytes = 0;
@@ -27,8 +27,8 @@ struct Arrival {
 enum class Lane : uint8_t { kCollective, kPointToPoint };
 
 struct Message {
-  // Tells whether a receive fits what arrived; if not, sets `mismatch`.
-  bool meets(const Envelope& arrived);
+  // Stores the envelope that arrived, and returns true if it is that of this receive; else sets `mismatch`.
+  bool matches(const Envelope& arrived);
   // Takes the next bytes of a receive.
   void take(std::span<const std::byte> bytes);
 
@@ -39,12 +39,12 @@ struct Message {
   int64_t granule = 1;  // bytes that arrive together: the size of an element, a power of two <= 64
   Arrival* arrival = nullptr;
 
-  // The channel writes the rest.
+  // The channel writes the members below.
   int64_t moved = 0;     // bytes of data sent or taken
-  bool started = false;  // the envelope was sent, or has met its message
+  bool started = false;  // the envelope was sent, or has arrived
   bool done = false;
-  bool mismatch = false;  // what arrived does not fit, and is in `met`; the message and its lane are over
-  Envelope met;
+  bool mismatch = false;  // `received_envelope` is not that of this receive; the lane carries no more messages
+  Envelope received_envelope;
   Message* next = nullptr;
 };
 

@@ -52,7 +52,7 @@ FrameHeader RemoteLanes::header_of(int member, size_t lane, const Message& messa
   header.lane = static_cast<uint8_t>(lane);
   header.offset = static_cast<uint64_t>(message.moved);
   header.envelope = message.envelope;
-  header.taken = peer.told[lane] = peer.inbox[lane].taken();
+  header.taken = peer.reported[lane] = peer.inbox[lane].taken();
   return header;
 }
 
@@ -88,10 +88,10 @@ bool RemoteLanes::move(int member, size_t lane) {
 void RemoteLanes::give_room(int member, size_t lane) {
   Peer& peer = peers_[static_cast<size_t>(member)];
   const uint64_t taken = peer.inbox[lane].taken();
-  if (taken - peer.told[lane] < kRoom / 4) return;
+  if (taken - peer.reported[lane] < kRoom / 4) return;
   FrameHeader header = stamp_(member, FrameKind::kCredit);
   header.lane = static_cast<uint8_t>(lane);
-  header.taken = peer.told[lane] = taken;
+  header.taken = peer.reported[lane] = taken;
   wire_.send_copy(ranks_[static_cast<size_t>(member)], header, {});
 }
 

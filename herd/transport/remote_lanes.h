@@ -35,14 +35,14 @@ class RemoteLanes {
  private:
   struct Outbox {
     std::deque<Message*> queue;
-    uint64_t sent = 0;  // bytes, with kPieceCharge for each piece
+    uint64_t sent = 0;  // bytes sent, with kPieceCharge for each piece
     uint64_t room = 0;  // bytes that the peer has said it has taken
     std::shared_ptr<int> in_flight = std::make_shared<int>(0);
   };
   struct Peer {
     std::array<Inbox, 2> inbox = {Inbox(Lane::kCollective), Inbox(Lane::kPointToPoint)};
     std::array<Outbox, 2> outbox;
-    std::array<uint64_t, 2> told = {};  // taken bytes, as the peer was last told
+    std::array<uint64_t, 2> reported = {};  // by lane: taken bytes that the peer was last told of
   };
   bool move(int member, size_t lane);
   FrameHeader header_of(int member, size_t lane, const Message& message);

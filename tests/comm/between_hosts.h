@@ -24,7 +24,7 @@ inline WorldOptions on_hosts(std::vector<int> host_of) {
   return options;
 }
 
-inline WorldOptions on_hosts_alone(int num_ranks) { return each_alone(num_ranks, tested_wire()); }
+inline WorldOptions on_hosts_of_one_rank(int num_ranks) { return one_rank_per_host(num_ranks, tested_wire()); }
 
 class BetweenHosts : public testing::Test {
  protected:

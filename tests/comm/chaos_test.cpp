@@ -56,7 +56,7 @@ void strike(Chaos chaos, Measured& measured) {
 // `begun`: when the one that runs was called, each having a deadline of its own.
 void operate(Communicator& world, const Schedule& schedule, std::byte* in, std::byte* out, milliseconds deadline,
              steady_clock::time_point& begun) {
-  comm::GroupState& group = comm::Access::group(world);
+  comm::GroupState& group = comm::CommunicatorTestAccess::group(world);
   comm::CollectiveCall call = call_of(schedule, in, out);
   call.deadline = deadline;
   comm::PendingOp task;
@@ -111,15 +111,17 @@ void strike_at(const std::vector<Schedule>& all, Rank victim, uint32_t step, Cha
   ForkWorld processes(kRanks, [&](Communicator& joined) {
     const Schedule& schedule = all[static_cast<size_t>(joined.rank())];
     // A world that runs this very schedule: compositions need more than a name.
-    Communicator world = comm::Access::make(
-        comm::Access::context(joined).transport, [&](std::string_view, const CollectiveRequest& request) {
+    Communicator world = comm::CommunicatorTestAccess::make(
+        comm::CommunicatorTestAccess::context(joined).transport,
+        [&](std::string_view, const CollectiveRequest& request) {
           return request.collective == schedule.collective ? schedule : build_schedule("dissemination_signal", request);
         });
     SymmetricMemory memory = world.allocate_symmetric(1 << 16);
     auto* in = static_cast<std::byte*>(memory.data());
     if (world.rank() != victim) return survive(world, schedule, in, in + (1 << 15), deadline, chaos, victim, measured);
     world.barrier();
-    comm::Access::group(world).executor().fault().before_step = [&, begun = false](uint32_t now) mutable {
+    comm::CommunicatorTestAccess::group(world).executor().fault().before_step = [&,
+                                                                                 begun = false](uint32_t now) mutable {
       if (now != step || begun) return;
       begun = true;
       strike(chaos, measured);

@@ -25,7 +25,7 @@ TEST_F(CollectivesUcx, GiveExactlyTheDefinition_AmongRanksThatShareNothing) {
         [&](Communicator& comm) {
           check_messages(comm, {0, 1, n - 1, n, n + 1, 1000, 5000, 140011});
         },
-        testing_support::on_hosts_alone(n));
+        testing_support::on_hosts_of_one_rank(n));
   }
 }
 
@@ -86,7 +86,7 @@ TEST_F(CollectivesUcx, PassMessagesByTagOutOfOrder_AndLongOnesBehindShortOnes) {
           }
         }
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
 }
 
 TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
@@ -101,7 +101,7 @@ TEST_F(CollectivesUcx, ManyMessagesAheadOfTheReceiverWaitForRoom) {
           expect_equal(static_cast<double>(x[999]), static_cast<double>(i), "broadcast");
         }
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
 }
 
 TEST_F(CollectivesUcx, CountTheBytesOfTheirEquations) {
@@ -139,7 +139,7 @@ TEST_F(CollectivesUcx, MemoryOfAnotherHostIsRefusedByName) {
         }
         throw std::runtime_error("copied into memory of another host");
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
 }
 
 }  // namespace

@@ -176,7 +176,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
   const uint64_t sent_before = lanes[0]->group.bytes_sent();
   for (size_t i = 0; i < cases.size(); ++i) {
     const size_t k = (i + rotation) % cases.size();
-    comm::GroupState& group = comm::Access::group(lanes[k]->group);
+    comm::GroupState& group = comm::CommunicatorTestAccess::group(lanes[k]->group);
     comm::CollectiveCall call = call_of(cases[k], headers[k], in[k], out[k]);
     tasks[k] = std::make_shared<comm::PendingOp>();
     group.prepare(*tasks[k], call);
@@ -184,7 +184,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
   }
   uint64_t sent = 0;  // by the schedules; the group counts what has moved
   for (size_t k = 0; k < cases.size(); ++k) {
-    comm::Access::group(lanes[k]->group).engine().wait(*tasks[k]);
+    comm::CommunicatorTestAccess::group(lanes[k]->group).engine().wait(*tasks[k]);
     sent += static_cast<uint64_t>(bytes_sent(tasks[k]->call.program->schedule()));
     const int64_t bytes = space_size(headers[k], headers[k].self, Space::kOutput) * size_of(cases[k].dtype);
     if (!ExactOperation(headers[k], cases[k].op, no_factor).right(out[k])) fail(lanes[k]->group, cases[k], "wrong");
@@ -199,7 +199,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
 
 // By the calling thread, until it is done.
 void run_alone(Communicator& comm, const ConformanceCase& c, const Schedule& header, std::byte* in, std::byte* out) {
-  comm::GroupState& group = comm::Access::group(comm);
+  comm::GroupState& group = comm::CommunicatorTestAccess::group(comm);
   comm::CollectiveCall call = call_of(c, header, in, out);
   comm::PendingOp task;
   group.prepare(task, call);

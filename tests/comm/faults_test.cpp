@@ -237,7 +237,7 @@ void stop_at_every_step(const std::string& algorithm, int n, bool dies) {
       std::fill(x.begin(), x.end(), static_cast<float>(comm.rank() + 1));
       comm.barrier();
       if (comm.rank() == victim) {
-        comm::ScheduleExecutor& executor = comm::Access::group(comm).executor();
+        comm::ScheduleExecutor& executor = comm::CommunicatorTestAccess::group(comm).executor();
         executor.fault().stop_before_step = step;
         Work work = comm.all_reduce_async(x, {.algorithm = algorithm});
         if (dies) {

@@ -94,7 +94,7 @@ TEST(Group, FailsOnAllRanks_WhenOneRunsIntoAnyException) {
       std::vector<float> x(100);
       comm.barrier();
       if (comm.rank() == 1) {
-        comm::Access::group(comm).executor().fault().skip_turn = []() -> bool {
+        comm::CommunicatorTestAccess::group(comm).executor().fault().skip_turn = []() -> bool {
           throw std::runtime_error("no more memory for what it wants");
         };
       }

@@ -127,7 +127,7 @@ class Gate {
 
 // The victim is struck in the operation; the barrier errs for those who were through with it before.
 void body(Communicator& comm, const Case& c, Gate& reported) {
-  comm::ScheduleExecutor& executor = comm::Access::group(comm).executor();
+  comm::ScheduleExecutor& executor = comm::CommunicatorTestAccess::group(comm).executor();
   if (comm.rank() == c.victim) {
     reported.open();
     executor.fault().skip_turn = [&, struck = false]() mutable {

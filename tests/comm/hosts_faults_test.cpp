@@ -57,7 +57,7 @@ TEST_F(HostsFaults, EverySurvivorOnBothHostsGetsPeerLost_SoonAfterAKill) {
 }
 
 TEST_F(HostsFaults, AKillIsNoticedWithinASecond_ByARankThatNeverSentToTheDead) {
-  EXPECT_EQ(error_of_a_kill(20ms, 1s, testing_support::on_hosts_alone(2)), "");
+  EXPECT_EQ(error_of_a_kill(20ms, 1s, testing_support::on_hosts_of_one_rank(2)), "");
 }
 
 TEST_F(HostsFaults, AStoppedPeerIsATimeoutThatNamesIt_AndIsNotCalledDead) {
@@ -111,7 +111,7 @@ TEST_F(HostsFaults, ARankThatComputesAnswersForItself_SoTheReportSaysWhereItIs) 
           throw;
         }
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
   const auto ends = world.wait();
   close(over[0]), close(over[1]);
   EXPECT_THAT(ends[0].error, HasSubstr("kTimeout: all_reduce #2"));
@@ -133,7 +133,7 @@ TEST_F(HostsFaults, RanksThatCallDifferentOperationsHearBothBeforeDataMoves) {
           throw;
         }
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
   for (const RankEnd& end : world.wait()) {
     EXPECT_THAT(end.error, HasSubstr("kBadConfig: operation #1"));
     EXPECT_THAT(end.error, HasSubstr("\"ours\""));
@@ -150,7 +150,7 @@ TEST_F(HostsFaults, AbortIsHeardOnTheOtherHost) {
         if (comm.rank() == 1) comm.abort("out of coffee");
         comm.barrier();
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
   for (const RankEnd& end : world.wait()) EXPECT_THAT(end.error, HasSubstr("rank 1 aborted: out of coffee"));
 }
 
@@ -163,7 +163,7 @@ TEST_F(HostsFaults, ARankThatLeavesEarlyHasLeft_NotDied) {
         if (x[0] != 2) throw std::runtime_error("sum");
         if (comm.rank() == 0) comm.barrier();
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
   const auto ends = world.wait();
   EXPECT_THAT(ends[0].error, HasSubstr("kPeerLost: rank 1 has left"));
   EXPECT_EQ(ends[1].error, "");
@@ -185,7 +185,7 @@ TEST_F(HostsFaults, GroupsLeaveNoDescriptorsBehind) {
           std::this_thread::sleep_for(std::chrono::milliseconds(10));
         if (entries_of("/proc/self/fd") != files) throw std::runtime_error("descriptors are left open");
       },
-      testing_support::on_hosts_alone(2));
+      testing_support::on_hosts_of_one_rank(2));
 }
 
 }  // namespace

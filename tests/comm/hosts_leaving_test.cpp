@@ -36,7 +36,7 @@ TEST_F(HostsLeaving, AProgramOfOneOperationNeedsNoBarrierAtItsEnd) {
             comm.all_reduce(x, {.algorithm = algorithm});
             if (x[999] != 6) throw std::runtime_error("sum");
           },
-          testing_support::on_hosts_alone(6));
+          testing_support::on_hosts_of_one_rank(6));
       expect_well(world, std::string(algorithm) + " in round " + std::to_string(round));
     }
   }
@@ -52,7 +52,7 @@ TEST_F(HostsLeaving, ARootThatEndsFirstIsNotMissed_ByRanksThatWaitForOthers) {
         comm.broadcast(x, 0, {.algorithm = "binomial"});
         if (x[999] != 5) throw std::runtime_error("broadcast");
       },
-      testing_support::on_hosts_alone(4));
+      testing_support::on_hosts_of_one_rank(4));
   expect_well(world, "binomial");
 }
 

@@ -119,14 +119,15 @@ RunResult execute_by_threads(const std::vector<Schedule>& all, uint64_t seed, in
       const Schedule& schedule = all[static_cast<size_t>(rank)];
       auto courier = std::make_unique<transport::ThreadCourier>(hub, rank);
       const auto deadline = std::chrono::steady_clock::now() + 10s;
-      Communicator world = comm::Access::make(std::make_shared<transport::LocalTransport>(std::move(courier), deadline),
-                                              [&](std::string_view, const CollectiveRequest&) { return schedule; });
+      Communicator world =
+          comm::CommunicatorTestAccess::make(std::make_shared<transport::LocalTransport>(std::move(courier), deadline),
+                                             [&](std::string_view, const CollectiveRequest&) { return schedule; });
       const SymmetricMemory memory = world.allocate_symmetric(LockstepWorld::kMemoryBytes);
       const int64_t in = space_size(schedule, rank, Space::kInput), out = space_size(schedule, rank, Space::kOutput);
       const auto doubles = memory.span<double>();
       const auto input = doubles.subspan(0, static_cast<size_t>(in));
       const auto output = doubles.subspan(static_cast<size_t>(in), static_cast<size_t>(out));
-      comm::GroupState& group = comm::Access::group(world);
+      comm::GroupState& group = comm::CommunicatorTestAccess::group(world);
       group.executor().fault().skip_turn =
           [random = std::mt19937_64(seed * 64 + static_cast<uint64_t>(rank))]() mutable { return random() % 2 == 0; };
       const ExactData data(schedule);

@@ -12,7 +12,7 @@ namespace herd::testing_support {
 
 // Groups that are made from the world later, of as many ranks, run the algorithms that are named to them on the grid.
 inline void stand_on_grid(Communicator& world, const std::vector<int>& grid) {
-  auto& schedules = comm::Access::context(world).schedules;
+  auto& schedules = comm::CommunicatorTestAccess::context(world).schedules;
   schedules = [grid, n = world.size(), found = schedules](std::vector<Rank> members) -> comm::ScheduleSource {
     return
         [grid, n, by_hosts = found(std::move(members))](std::string_view algorithm, const CollectiveRequest& request) {

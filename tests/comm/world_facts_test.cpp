@@ -37,7 +37,7 @@ class WorldFactsTest : public testing::Test {
   static void expect_on_all(const std::string& file, size_t sizes) {
     run_inproc(3, [&](Communicator& comm) {
       WorldFacts facts;
-      share_facts(Access::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, facts);
+      share_facts(CommunicatorTestAccess::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, facts);
       EXPECT_EQ(facts.tuning.sizes.size(), sizes) << "rank " << comm.rank();
       EXPECT_GE(facts.host.cores, 1);
     });
@@ -51,10 +51,11 @@ TEST_F(WorldFactsTest, AllRanksChooseByTheFileOfRankZero) {
       file_of("herd-tuning 1\nmachine " + machine_name() + "\nall_reduce 3 ordinary 4096 recursive_doubling 1.5\n");
   expect_on_all(file, 1);
   run_inproc(3, [&](Communicator& comm) {
-    share_facts(Access::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, *Access::context(comm).facts);
+    share_facts(CommunicatorTestAccess::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""},
+                *CommunicatorTestAccess::context(comm).facts);
     std::vector<float> x(1024, 1);
     comm.all_reduce(x);
-    EXPECT_EQ(Access::last_algorithm(comm), "recursive_doubling");
+    EXPECT_EQ(CommunicatorTestAccess::last_algorithm(comm), "recursive_doubling");
     EXPECT_EQ(x[1023], 3);
   });
 }
@@ -71,7 +72,7 @@ TEST_F(WorldFactsTest, AFileThatCannotBeReadIsTheSameErrorOnEveryRank) {
     run_inproc(3, [&](Communicator& comm) {
       WorldFacts facts;
       try {
-        share_facts(Access::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, facts);
+        share_facts(CommunicatorTestAccess::group(comm), {.tuning_file = comm.rank() == 0 ? file : ""}, facts);
       } catch (const Error& error) {
         EXPECT_EQ(error.code(), code);
         if (comm.rank() == 2) said = error.message();
@@ -90,7 +91,8 @@ TEST_F(WorldFactsTest, AFileThatCannotBeReadIsTheSameErrorOnEveryRank) {
 // All ranks of a world, each told the topology that rank 0 is given.
 void on_topology(int num_ranks, const std::string& topology, const std::function<void(Communicator&)>& body) {
   run_inproc(num_ranks, [&](Communicator& comm) {
-    share_facts(Access::group(comm), {.topology = comm.rank() == 0 ? topology : ""}, *Access::context(comm).facts);
+    share_facts(CommunicatorTestAccess::group(comm), {.topology = comm.rank() == 0 ? topology : ""},
+                *CommunicatorTestAccess::context(comm).facts);
     body(comm);
   });
 }
@@ -106,7 +108,7 @@ std::string expect_exact_sums(Communicator& comm, std::string_view algorithm, in
     wrong += x[k] != static_cast<float>(n * (n - 1) / 2 + n * static_cast<int>(k % 100));
   }
   EXPECT_EQ(wrong, 0) << algorithm << " on " << comm.topology();
-  return Access::last_algorithm(comm);
+  return CommunicatorTestAccess::last_algorithm(comm);
 }
 
 TEST_F(WorldFactsTest, RanksRunTheAlgorithmsOfTheTopologyThatIsGiven) {
@@ -146,7 +148,7 @@ TEST_F(WorldFactsTest, ATopologyOfOtherRanksIsTheSameErrorOnEveryRank) {
   run_inproc(3, [&](Communicator& comm) {
     WorldFacts facts;
     try {
-      share_facts(Access::group(comm), {.topology = comm.rank() == 0 ? "torus:2x2" : ""}, facts);
+      share_facts(CommunicatorTestAccess::group(comm), {.topology = comm.rank() == 0 ? "torus:2x2" : ""}, facts);
     } catch (const Error& error) {
       EXPECT_EQ(error.code(), Code::kBadConfig);
       EXPECT_THAT(error.message(), HasSubstr("has 4 ranks, but the job has 3"));
@@ -162,7 +164,7 @@ TEST_F(WorldFactsTest, TuningAndTopologyAreToldTogether) {
     WorldFacts facts;
     GivenFacts given;
     if (comm.rank() == 0) given = {file, "torus:3"};
-    share_facts(Access::group(comm), given, facts);
+    share_facts(CommunicatorTestAccess::group(comm), given, facts);
     EXPECT_EQ(facts.tuning.sizes.size(), 1u);
     ASSERT_TRUE(facts.topology);
     EXPECT_EQ(facts.topology->axes, (std::vector<int>{3}));

@@ -25,7 +25,7 @@ TEST_F(WorldLinks, TellsRankZeroTheSlowestLink_WithEvenlyAndOddlyManyHosts) {
     run_forked(
         static_cast<int>(hosts.size()),
         [](Communicator& comm) {
-          const auto probe = probe_links(Access::group(comm));
+          const auto probe = probe_links(CommunicatorTestAccess::group(comm));
           require(probe.has_value() == (comm.rank() == 0), "rank 0 hears it, nobody else");
           if (!probe) return;
           require(probe->latency_us > 0.5 && probe->latency_us < 50'000,
@@ -43,7 +43,7 @@ TEST_F(WorldLinks, EveryRankHasTheSameTopologyOfRoundNumbers) {
   run_forked(
       4,
       [](Communicator& comm) {
-        const Link link = Access::context(comm).facts->between;
+        const Link link = CommunicatorTestAccess::context(comm).facts->between;
         require(link == measure::rounded(link), "round");
         const double latency_us = parse_topology(comm.topology()).hosts[0].uplink.latency_us;
         require(latency_us >= link.latency_us, "turns on a core come on top of it");
@@ -60,18 +60,21 @@ TEST_F(WorldLinks, HostsOnOneMachineShareItsCores) {
   run_forked(
       4,
       [](Communicator& comm) {
-        const transport::Transport& transport = *Access::context(comm).transport;
+        const transport::Transport& transport = *CommunicatorTestAccess::context(comm).transport;
         require(transport.ranks_of_machine() == 4, "all four run here");
-        require(cores_a_rank(transport) == std::min(launch::host_cores() / 2.0, launch::machine_cores() / 4.0), "each");
+        require(cores_per_rank(transport) == std::min(launch::host_cores() / 2.0, launch::machine_cores() / 4.0),
+                "each");
         const Host host = parse_topology(comm.topology()).hosts[0];
         require(host.cores == std::max(1, std::min(launch::host_cores(), launch::machine_cores() / 2)), "half of them");
-        require((host.ranks > host.cores) == (cores_a_rank(transport) < 1), "ranks take turns in both");
+        require((host.ranks > host.cores) == (cores_per_rank(transport) < 1), "ranks take turns in both");
       },
       testing_support::on_hosts({0, 0, 1, 1}));
 }
 
 TEST_F(WorldLinks, HasNothingToMeasureOnOneHost) {
-  run_forked(2, [](Communicator& comm) { require(!probe_links(Access::group(comm)), "one host has no links"); });
+  run_forked(2, [](Communicator& comm) {
+    require(!probe_links(CommunicatorTestAccess::group(comm)), "one host has no links");
+  });
 }
 
 }  // namespace

@@ -17,16 +17,19 @@ namespace {
 
 using namespace std::chrono_literals;
 
-std::optional<measure::MemoryProbe> probed(Communicator& comm) { return probe_memory(Access::group(comm)); }
+std::optional<measure::MemoryProbe> probed(Communicator& comm) {
+  return probe_memory(CommunicatorTestAccess::group(comm));
+}
 
 TEST(WorldMemory, TellsRankZeroWhatTheRanksOfItsHostTake) {
   for (const std::vector<int>& hosts : {std::vector<int>{}, std::vector{0, 1, 0, 1}, std::vector{0, 0, 0, 1}}) {
     run_inproc(
         4,
         [](Communicator& comm) {
-          const auto cores = static_cast<int>(cores_of_host(*Access::context(comm).transport));
+          const auto cores = static_cast<int>(cores_of_host(*CommunicatorTestAccess::context(comm).transport));
           int here = 0;
-          for (Rank rank = 0; rank < comm.size(); ++rank) here += Access::group(comm).channel().maps(rank);
+          for (Rank rank = 0; rank < comm.size(); ++rank)
+            here += CommunicatorTestAccess::group(comm).channel().maps(rank);
           const auto probe = probed(comm);
           const bool measures = comm.rank() == 0 && std::min(here, cores) >= 2;
           EXPECT_EQ(probe.has_value(), measures) << "rank " << comm.rank();
@@ -65,7 +68,7 @@ TEST(WorldMemory, TakesNoTurnsOfTheSystem_WhenItsRanksShareACore) {
 
 TEST(WorldMemory, EveryRankAndGroupChoosesOnTheSameHost) {
   run_inproc(4, [](Communicator& comm) {
-    const Host host = Access::context(comm).facts->host;
+    const Host host = CommunicatorTestAccess::context(comm).facts->host;
     std::vector<double> all(16);
     comm.all_gather(std::vector{host.cached_core_bytes_per_us, host.memory_bytes_per_us, host.stage_write_factor,
                                 host.cached_bytes_per_us},

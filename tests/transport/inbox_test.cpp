@@ -38,7 +38,7 @@ TEST(Inbox, AnotherFingerprintIsAMismatchBeforeDataMoves_AndEndsTheLane) {
   inbox.arrive({6, 3, 0}, 0, bytes_of("abc"));
   EXPECT_TRUE(one.message.mismatch);
   EXPECT_FALSE(one.message.done);
-  EXPECT_EQ(one.message.met.tag, 6u);
+  EXPECT_EQ(one.message.received_envelope.tag, 6u);
   inbox.arrive({5, 3, 0}, 0, bytes_of("abc"));
   EXPECT_EQ(one.text, "...");
 }
