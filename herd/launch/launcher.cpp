@@ -14,6 +14,7 @@
 #include "herd/base/log.h"
 #include "herd/base/scratch_folder.h"
 #include "herd/base/units.h"
+#include "herd/launch/blocked_signals.h"
 #include "herd/launch/capacity.h"
 #include "herd/launch/console.h"
 #include "herd/launch/control_group.h"
@@ -24,7 +25,6 @@
 #include "herd/launch/output.h"
 #include "herd/launch/rank_process.h"
 #include "herd/launch/stop_request.h"
-#include "herd/launch/taken_signals.h"
 
 namespace herd::launch {
 namespace {
@@ -111,7 +111,7 @@ class Job {
 
   LaunchOptions options_;
   int world_;
-  TakenSignals signals_;
+  BlockedSignals signals_;
   Guardian guardian_;  // forks: before the coordinator starts threads
   Folder folder_;
   mutable Console console_;  // starts threads: the guardian is there
@@ -248,13 +248,13 @@ void Job::reap_ranks(int number) {
 void Job::on_signal(int signal) {
   if (signal == 0) return;
   switch (stop_.add(Clock::now())) {
-    case StopWish::kSame:
+    case StopKind::kRepeated:
       return;
-    case StopWish::kEnd:
+    case StopKind::kKill:
       say("asked again: killing the ranks");
       kill_at_ = Clock::now();
       return;
-    case StopWish::kSave:
+    case StopKind::kSave:
       break;
   }
   stop_signal_ = signal;

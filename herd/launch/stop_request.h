@@ -14,21 +14,25 @@ namespace herd::launch {
 // ignore (nohup, a shell's background job) asks for nothing.
 inline constexpr std::array<int, 4> kStopSignals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
 
-enum class StopWish { kSave, kSame, kEnd };
+enum class StopKind {
+  kSave,      // the first request: save, then stop
+  kRepeated,  // the same request again, which changes nothing
+  kKill,      // a later request: end at once
+};
 
-// Counts requests; it is safe in a signal handler. Threads: one at a time.
+// Tells what each signal asks for; it is safe in a signal handler. Threads: one at a time.
 class StopRequest {
  public:
   using Clock = std::chrono::steady_clock;
   static constexpr std::chrono::seconds kSameRequest{2};
 
-  StopWish add(Clock::time_point now) {
+  StopKind add(Clock::time_point now) {
     if (!made_) {
       made_ = true;
       first_ = now;
-      return StopWish::kSave;
+      return StopKind::kSave;
     }
-    return now - first_ < kSameRequest ? StopWish::kSame : StopWish::kEnd;
+    return now - first_ < kSameRequest ? StopKind::kRepeated : StopKind::kKill;
   }
   bool made() const { return made_; }
 

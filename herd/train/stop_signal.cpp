@@ -27,9 +27,9 @@ void end_before_the_first_step(int signal_number) {
 
 void on_signal(int signal_number) {
   if (!trains) end_before_the_first_step(signal_number);
-  const auto wish = request.add(launch::StopRequest::Clock::now());
+  const auto kind = request.add(launch::StopRequest::Clock::now());
   stop_requested = true;
-  if (wish != launch::StopWish::kEnd) return;
+  if (kind != launch::StopKind::kKill) return;
   signal(signal_number, SIG_DFL);
   raise(signal_number);
 }

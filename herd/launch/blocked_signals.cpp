@@ -1,4 +1,4 @@
-#include "herd/launch/taken_signals.h"
+#include "herd/launch/blocked_signals.h"
 
 #include <poll.h>
 #include <string.h>
@@ -18,24 +18,24 @@ bool is_ignored(int signal) {
 
 }  // namespace
 
-TakenSignals::TakenSignals() {
-  sigset_t taken;
-  sigemptyset(&taken);
-  sigaddset(&taken, SIGCHLD);
+BlockedSignals::BlockedSignals() {
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  sigaddset(&blocked, SIGCHLD);
   for (const int signal : kStopSignals) {
-    if (!is_ignored(signal)) sigaddset(&taken, signal);
+    if (!is_ignored(signal)) sigaddset(&blocked, signal);
   }
-  pthread_sigmask(SIG_BLOCK, &taken, &before_);
-  fd_ = signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK);
+  pthread_sigmask(SIG_BLOCK, &blocked, &before_);
+  fd_ = signalfd(-1, &blocked, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd_ < 0) throw_errno(Code::kStorage, "signalfd", errno);
 }
 
-TakenSignals::~TakenSignals() {
+BlockedSignals::~BlockedSignals() {
   close(fd_);
   pthread_sigmask(SIG_SETMASK, &before_, nullptr);
 }
 
-int TakenSignals::next() {
+int BlockedSignals::next() {
   signalfd_siginfo info;
   while (read(fd_, &info, sizeof info) == sizeof info) {
     if (info.ssi_signo != SIGCHLD) return static_cast<int>(info.ssi_signo);
@@ -43,7 +43,7 @@ int TakenSignals::next() {
   return 0;
 }
 
-int TakenSignals::next_within(std::chrono::milliseconds time) {
+int BlockedSignals::next_within(std::chrono::milliseconds time) {
   const auto until = std::chrono::steady_clock::now() + time;
   for (;;) {
     if (const int signal = next()) return signal;
