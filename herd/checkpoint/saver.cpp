@@ -118,7 +118,7 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
   const auto begin = std::chrono::steady_clock::now();
   join(Due::kNextSave);
   snapshot_->take(tensors);
-  times_.stood_ms += us_since(begin) / 1e3;
+  times_.blocked_ms += us_since(begin) / 1e3;
   writer_ = std::thread([this, state = std::move(state)] {
     const auto writing = std::chrono::steady_clock::now();
     try {
@@ -148,7 +148,7 @@ void CheckpointSaver::join(Due due) {
   if (std::exchange(given_up_, false)) return;
   if (failure) std::rethrow_exception(failure);
   last_saved_ = written_;
-  times_.wrote_ms += writing_ms_;
+  times_.background_ms += writing_ms_;
   ++times_.saves;
 }
 

@@ -69,9 +69,9 @@ class CheckpointSaver {
   const std::filesystem::path& last_saved() const { return last_saved_; }
 
   struct Times {
-    int saves = 0;        // saves that wait() saw complete
-    double stood_ms = 0;  // time that the caller spent in save(), for the save before and for the copy
-    double wrote_ms = 0;  // time that saves took while training went on
+    int saves = 0;             // saves that wait() saw complete
+    double blocked_ms = 0;     // time that the caller spent in save(): it waits for the last save, then copies
+    double background_ms = 0;  // time that the writer thread spent, while training went on
   };
   const Times& times() const { return times_; }
   int64_t snapshot_bytes() const;  // returns the host memory that the copy takes

@@ -140,7 +140,7 @@ std::map<BlockTimer::Op, double> BlockTimer::figures() {
   return figures;
 }
 
-double BlockTimer::slowest(const std::map<Op, double>& figures) {
+double BlockTimer::slowest_rank_ratio(const std::map<Op, double>& figures) {
   double expected = 0;
   for (const auto& [op, times] : times_)
     expected += figures.at(op) * static_cast<double>(times.size()) / static_cast<double>(totals_.size());

@@ -15,9 +15,9 @@
 
 namespace herd::train {
 
-// A rank runs its first and its last layer, and two between them, which stand for the others. Weights stay, gradients
-// are void afterwards. run(), figures() and slowest() are collective, and return the same on all ranks. It borrows
-// chain, parameters, groups and communicator.   Threads: one, beside torch's.
+// A rank runs its first and its last layer, and two between them, whose times it takes for the others. Weights do not
+// change; gradients hold no values of use afterwards. run(), figures() and slowest_rank_ratio() are collective, and
+// return the same on all ranks. It borrows chain, parameters, groups and communicator.   Threads: one, beside torch's.
 class BlockTimer {
  public:
   using Op = std::pair<program::OpKind, int>;  // kind and block
@@ -33,9 +33,9 @@ class BlockTimer {
   // the ranks that ran them. A block that nobody ran has its share of the arithmetic.
   std::map<Op, double> figures();
 
-  // Returns how many times longer a pass takes on the slowest rank than these figures say; 1 with one rank. The slowest
-  // rank changes, but ranks that meet wait for it.
-  double slowest(const std::map<Op, double>& figures);
+  // Returns the time of a pass on its slowest rank over the time that `figures` give; 1 with one rank. Another rank may
+  // be the slowest in each pass, but collectives wait for it.
+  double slowest_rank_ratio(const std::map<Op, double>& figures);
 
  private:
   runtime::BindingTable bindings();
@@ -48,7 +48,7 @@ class BlockTimer {
   Communicator& comm_;
   runtime::ModelBindings bindings_;
   runtime::Executor executor_;
-  std::map<Op, std::vector<double>> times_;  // microseconds of each pass
+  std::map<Op, std::vector<double>> times_;  // microseconds of each pass over each block
   std::vector<double> totals_;               // microseconds of all passes of each run
 };
 

@@ -77,7 +77,7 @@ class Measurements {
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
     const auto figures = passes.figures();
-    const double slowest = passes.slowest(figures);
+    const double slowest = passes.slowest_rank_ratio(figures);
     for (const auto& [op, us] : figures) machine.measured_us[op] = us * alone * slowest;
     machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * alone;
     machine.norm_us_per_element = mean_over_ranks(midmean(norm_), comm_) * alone;

@@ -4,7 +4,7 @@
 
 namespace herd::train {
 
-EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm) {
+EndOfStep all_reduce_end_of_step(const EndOfStep& mine, Communicator& comm) {
   const auto begin = std::chrono::steady_clock::now();
   std::vector<double> totals = {mine.loss_sum, static_cast<double>(mine.tokens), mine.stop ? 1.0 : 0.0,
                                 mine.unsaved ? 1.0 : 0.0};

@@ -1,4 +1,5 @@
-// Defines what the ranks tell each other when a step is done. Threads: as Communicator.
+// Sums what ranks report at the end of each step, so that all of them know the loss and whether to stop. Threads: as
+// Communicator.
 #pragma once
 
 #include <cstdint>
@@ -7,16 +8,17 @@
 
 namespace herd::train {
 
-// Each rank passes its own values, and gets those of all ranks.
+// Holds one rank's report, or after all_reduce_end_of_step() the sums and ORs over all ranks.
 struct EndOfStep {
   double loss_sum = 0;   // nats, over the tokens that count
   int64_t tokens = 0;    // tokens that count
   bool stop = false;     // a rank was asked to stop
   bool unsaved = false;  // a rank's part of a checkpoint has failed
-  double waited_ms = 0;  // output: wait for the slowest rank, and for the message
+  double waited_ms = 0;  // output: time in this all-reduce, most of it for the slowest rank
 };
 
-// Collective. Every rank gets the same, except for waited_ms.
-EndOfStep meet_at_end_of_step(const EndOfStep& mine, Communicator& comm);
+// Returns the sums of loss_sum and tokens, and the ORs of stop and unsaved, over all ranks. Collective; every rank gets
+// the same values, except for waited_ms.
+EndOfStep all_reduce_end_of_step(const EndOfStep& mine, Communicator& comm);
 
 }  // namespace herd::train

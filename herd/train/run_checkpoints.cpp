@@ -133,8 +133,8 @@ std::string RunCheckpoints::summary() const {
   const CheckpointSaver::Times& times = saver_.times();
   if (times.saves == 0) return "";
   return "saved " + std::to_string(times.saves) + (times.saves == 1 ? " checkpoint" : " checkpoints") +
-         ": training stood still for " + format_us(1e3 * times.stood_ms) + ", writing took " +
-         format_us(1e3 * times.wrote_ms) + " beside it, from " +
+         ": training stood still for " + format_us(1e3 * times.blocked_ms) + ", writing took " +
+         format_us(1e3 * times.background_ms) + " beside it, from " +
          format_bytes(static_cast<double>(saver_.snapshot_bytes())) + " of host memory in rank 0";
 }
 

@@ -305,7 +305,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
   execute(input, step);
   const runtime::StepOutput& output = bindings->output();
-  const EndOfStep end = meet_at_end_of_step(
+  const EndOfStep end = all_reduce_end_of_step(
       {.loss_sum = output.loss_sum, .tokens = output.count, .stop = wants_stop(), .unsaved = checkpoints->failed()},
       comm);
   if (end.unsaved) checkpoints->wait();

@@ -17,20 +17,20 @@ using namespace std::chrono_literals;
 TEST(EndOfStep, AddsWhatRanksHave_AndStopsAllWhereOneWasAsked) {
   run_inproc(3, [](Communicator& comm) {
     const EndOfStep all =
-        meet_at_end_of_step({.loss_sum = comm.rank() + 0.5, .tokens = 10, .stop = comm.rank() == 1}, comm);
+        all_reduce_end_of_step({.loss_sum = comm.rank() + 0.5, .tokens = 10, .stop = comm.rank() == 1}, comm);
     EXPECT_EQ(all.loss_sum, 4.5);
     EXPECT_EQ(all.tokens, 30);
     EXPECT_TRUE(all.stop);
-    EXPECT_FALSE(meet_at_end_of_step({}, comm).stop);
+    EXPECT_FALSE(all_reduce_end_of_step({}, comm).stop);
   });
 }
 
 TEST(EndOfStep, TellsAllRanksOfACheckpointThatFailedOnOne) {
   run_inproc(3, [](Communicator& comm) {
-    const EndOfStep all = meet_at_end_of_step({.unsaved = comm.rank() == 2}, comm);
+    const EndOfStep all = all_reduce_end_of_step({.unsaved = comm.rank() == 2}, comm);
     EXPECT_TRUE(all.unsaved);
     EXPECT_FALSE(all.stop);
-    EXPECT_FALSE(meet_at_end_of_step({.stop = true}, comm).unsaved);
+    EXPECT_FALSE(all_reduce_end_of_step({.stop = true}, comm).unsaved);
   });
 }
 
@@ -40,7 +40,7 @@ TEST(EndOfStep, SaysHowLongItWaitedForTheSlowestRank) {
     if (comm.rank() == 0) waits = true;
     while (!waits) std::this_thread::sleep_for(1ms);
     if (comm.rank() == 1) std::this_thread::sleep_for(200ms);
-    const EndOfStep all = meet_at_end_of_step({}, comm);
+    const EndOfStep all = all_reduce_end_of_step({}, comm);
     EXPECT_TRUE(comm.rank() == 1 || all.waited_ms > 100) << all.waited_ms;
   });
 }
