@@ -110,7 +110,7 @@ class Reader {
 Measured read_measured(const toml::table& table, const std::string& name) {
   Reader keys(table, name, "measured.");
   Measured out;
-  out.of = keys.text("of");
+  out.configuration = keys.text("of");
   out.forward_us = keys.numbers("forward_us");
   out.backward_us = keys.numbers("backward_us");
   out.loss_us = keys.number("loss_us");
@@ -124,7 +124,7 @@ Measured read_measured(const toml::table& table, const std::string& name) {
 }
 
 // What passes of a block depend on.
-std::string passes_of(const spec::RunFile& run, const spec::Layout& layout, int threads) {
+std::string configuration_of(const spec::RunFile& run, const spec::Layout& layout, int threads) {
   spec::RunFile own;
   own.model = run.model;
   const std::string text = spec::to_toml(own);
@@ -209,7 +209,7 @@ std::string to_toml(const Cluster& cluster) {
   }
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
-  out += "\n[measured]\nof = " + spec::toml_text(m.of) + "\nforward_us = " + list(m.forward_us) +
+  out += "\n[measured]\nof = " + spec::toml_text(m.configuration) + "\nforward_us = " + list(m.forward_us) +
          "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
          "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +
@@ -241,7 +241,7 @@ Cluster with_ranks(Cluster cluster, int ranks) {
 }
 
 Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout) {
-  Measured out{.of = passes_of(run, layout, machine.threads), .forward_us = {}, .backward_us = {}};
+  Measured out{.configuration = configuration_of(run, layout, machine.threads), .forward_us = {}, .backward_us = {}};
   for (const auto& [pass, us] : machine.measured_us) {
     if (pass.first == program::OpKind::kForward) out.forward_us.push_back(us);
     if (pass.first == program::OpKind::kBackward) out.backward_us.push_back(us);
@@ -279,7 +279,7 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
   machine.update_us_per_element = m.update_us_per_element;
   machine.norm_us_per_element = m.norm_us_per_element;
   machine.reduce_us_per_byte = m.reduce_us_per_byte;
-  if (m.of != passes_of(run, layout, machine.threads)) return machine;
+  if (m.configuration != configuration_of(run, layout, machine.threads)) return machine;
   const int last = static_cast<int>(m.forward_us.size());
   for (int block = 0; block < last; ++block) {
     machine.measured_us[{program::OpKind::kForward, block}] = m.forward_us[static_cast<size_t>(block)];
@@ -293,16 +293,16 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
   if (!cluster.measured || from.micro_batch == to.micro_batch) return cluster;
   const int threads = calibration_of(cluster, run, from).threads;
   Measured& measured = *cluster.measured;
-  if (measured.of != passes_of(run, from, threads)) return cluster;
+  if (measured.configuration != configuration_of(run, from, threads)) return cluster;
   const double scale = static_cast<double>(to.micro_batch) / static_cast<double>(from.micro_batch);
-  measured.of = passes_of(run, to, threads);
+  measured.configuration = configuration_of(run, to, threads);
   for (double& us : measured.forward_us) us *= scale;
   for (double& us : measured.backward_us) us *= scale;
   measured.loss_us *= scale;
   return cluster;
 }
 
-Cluster unmeasured(Cluster cluster) {
+Cluster without_measurements(Cluster cluster) {
   if (!cluster.measured) return cluster;
   cluster.measured.reset();
   cluster.device = {.memory_bytes = cluster.device.memory_bytes};

@@ -1,4 +1,4 @@
-// Describes the machines of a plan: a topology, and what a rank computes with. It comes from a file, from a run that
+// Describes the machines of a plan: a topology, and the device of a rank. It comes from a file, from a run that
 // measured it, or from the defaults of a small server. Grammar: docs/formats/cluster.md.
 // Threads: plain data and pure functions.
 #pragma once
@@ -17,9 +17,9 @@
 
 namespace herd::planner {
 
-// Describes what computes: a device of the rank's own, or cores and memory that it shares with the ranks of its host.
+// Describes what a rank computes with.
 struct Device {
-  bool own = false;
+  bool own = false;  // true: the rank has a device of its own; false: ranks share their host's cores and memory
   spec::Kernels kernels() const { return own ? spec::Kernels::kDevice : spec::Kernels::kCpu; }
   int64_t memory_bytes = 0;              // bytes per rank; 0 = not stated
   double matmul_flops_per_us = 90e3;     // fp32, of the device or of one core
@@ -33,9 +33,9 @@ struct Device {
   bool operator==(const Device&) const = default;
 };
 
-// Holds what a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
+// Holds the times that a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
 struct Measured {
-  std::string of;                  // the model, micro-batch and threads that the passes belong to
+  std::string configuration;       // model, micro-batch and threads that the passes were measured with, as text
   std::vector<double> forward_us;  // of each block of the chain but the last
   std::vector<double> backward_us;
   double loss_us = 0;
@@ -69,10 +69,10 @@ program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile&
 // Scales the passes that were measured with `run` and `from` to the micro-batch of `to`, by its number of samples.
 // Other clusters do not change.
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);
-// Returns what a job knows of the machines before it measures. A cluster that a run measured gets the default rates of
-// hosts and devices; another does not change.
-Cluster unmeasured(Cluster cluster);
-// Returns what a run measured: the calibration on its topology.
+// Returns the cluster as a job knows it before it measures: one that a run has measured gets the default rates of hosts
+// and devices; any other does not change.
+Cluster without_measurements(Cluster cluster);
+// Returns the cluster of a run that has measured `machine` on `topology`.
 Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
 Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);
 

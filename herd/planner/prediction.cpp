@@ -99,7 +99,7 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
   return "";
 }
 
-std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout) {
+std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout) {
   const size_t given = ranks.size();
   for (size_t i = 0; i < given; ++i) {
     for (const int stage : layout.mesh.ranks(layout.stage, ranks[i])) {
@@ -110,15 +110,16 @@ std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& l
 }
 
 program::Simulation simulate_on(const std::vector<Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, program::Calibration machine, size_t of_host, size_t whose) {
-  const double hosts = static_cast<double>(programs.size()) / static_cast<double>(of_host);
+                                const Cluster& cluster, program::Calibration machine, size_t host_ranks,
+                                size_t memory_of) {
+  const double hosts = static_cast<double>(programs.size()) / static_cast<double>(host_ranks);
   machine.cores = static_cast<int>(std::lround(machine.cores * hosts));
   machine.host_bytes_per_us *= hosts;
   // A reduction that was measured on this host is not predicted.
   if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
-    return simulate(programs, model, machine, program::SharedMemoryCost(machine), whose);
+    return simulate(programs, model, machine, program::SharedMemoryCost(machine), memory_of);
   const CollectiveCostModel cost(cluster.topology, model.compute);
-  return simulate(programs, model, machine, cost, whose);
+  return simulate(programs, model, machine, cost, memory_of);
 }
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
@@ -144,7 +145,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   std::vector<int> ranks_of_host(used.device.own ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
-  for (const int rank : with_their_stages(ranks_of_host, layout))
+  for (const int rank : ranks_with_all_stages(ranks_of_host, layout))
     programs.push_back(strategies::compile_step(run, model, layout, rank));
   const size_t most = needs_most(programs);
   const Program& step = programs[most];

@@ -33,7 +33,7 @@ struct Prediction {
   bool simulated = false;     // false: by equations
   std::string why_equations;  // why no Program was simulated
   TierBytes device, host, nvme;
-  double device_bound = 0;  // no order of ops that the program allows exceeds it; budgets are compared with it
+  double device_bound = 0;  // bytes that no order of ops which the program allows exceeds; budgets are compared with it
   std::string peak_at;      // op at the peak: "loss of block13 mb0"; empty by equations
   double flops = 0;         // FLOP of a rank and step, recompute included
   double compute_us = 0;    // time of its arithmetic alone, at the rates of the cluster
@@ -62,13 +62,14 @@ Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Clust
 // Predicts memory alone, by equations; it is quick, since nothing is priced.
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Returns the ranks whose programs a simulation of `ranks` needs: first these, in this order, then the ranks of the
-// other stages of their pipelines.
-std::vector<int> with_their_stages(std::vector<int> ranks, const spec::Layout& layout);
+// Returns the ranks whose programs a simulation of `ranks` needs: first `ranks` in their order, then the other ranks of
+// their pipelines, which have the other stages.
+std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout);
 
-// Simulates one step of the programs of with_their_stages(). The first `of_host` of them share a host like the
-// machine's, and so do all others. The memory of the result is that of programs[whose].
+// Simulates one step of the programs of ranks_with_all_stages(). The first `host_ranks` of them share one host, and so
+// do all others; both hosts are like the machine's. The memory in the result is that of programs[memory_of].
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, program::Calibration machine, size_t of_host, size_t whose = 0);
+                                const Cluster& cluster, program::Calibration machine, size_t host_ranks,
+                                size_t memory_of = 0);
 
 }  // namespace herd::planner

@@ -22,22 +22,23 @@ struct Candidate {
   spec::RunFile run;
   std::vector<std::string> changes;
   spec::Layout layout;
-  int64_t device = 0, host = 0;  // bytes, with the least of what numbers that are left to herd may take
+  int64_t device = 0, host = 0;  // bytes, with the smallest values of the numbers that are "auto"
 };
 
-// A number of a technique that a run leaves to herd.
-struct LeftToHerd {
+// Holds a number of a technique that the run sets to "auto".
+struct UnsetNumber {
   const spec::Key* key;
   const strategies::AutoNumber* number;
-  bool counts;
+  bool applies;
 };
 
-std::vector<LeftToHerd> left_to_herd(const spec::RunFile& run, const spec::Layout& layout) {
-  std::vector<LeftToHerd> out;
+std::vector<UnsetNumber> unset_numbers(const spec::RunFile& run, const spec::Layout& layout) {
+  std::vector<UnsetNumber> out;
   for (const strategies::Technique& row : strategies::techniques()) {
-    for (const strategies::AutoNumber& number : row.numbers) {
+    for (const strategies::AutoNumber& number : row.auto_numbers) {
       const spec::Key& key = spec::run_key(number.key);
-      if (value_of(key, run) == spec::KeyValue(spec::kAuto)) out.push_back({&key, &number, number.counts(run, layout)});
+      if (value_of(key, run) == spec::KeyValue(spec::kAuto))
+        out.push_back({&key, &number, number.applies(run, layout)});
     }
   }
   return out;
@@ -72,7 +73,7 @@ class Candidates {
     const std::vector<Candidate> all = candidates();
     out.built = static_cast<int>(all.size());
     if (all.empty()) return out;
-    out.today = predicted(all[0].run, all[0].layout).prediction;
+    out.unchanged = predicted(all[0].run, all[0].layout).prediction;
     std::vector<Rewrite> fitting;
     for (const Candidate& one : all) {
       if (fits(one, budget_)) fitting.push_back(predicted(one.run, one.layout));
@@ -112,7 +113,7 @@ class Candidates {
     if (not_built(run_).empty() && !not_built(changed).empty()) return std::nullopt;
     Candidate out{.run = changed, .changes = differences(run_, changed), .layout = spec::resolve_mesh(changed, ranks_)};
     if (!why_no_program(changed, out.layout).empty()) return std::nullopt;
-    for (const LeftToHerd& one : left_to_herd(changed, out.layout)) set_value(*one.key, changed, int64_t{0});
+    for (const UnsetNumber& one : unset_numbers(changed, out.layout)) set_value(*one.key, changed, int64_t{0});
     const auto model = spec::program_table(changed, out.layout.micro_batch, cluster_.device.kernels());
     std::vector<program::Program> steps;
     try {
@@ -244,11 +245,11 @@ std::string text_of(const Rewrite& rewrite, const Prediction& today) {
          " predicted, " + share + " of today's";
 }
 
-// " strategy.prefetch=1 strategy.keep_whole=4", of those that were left to herd and that count.
+// Returns " strategy.prefetch=1 strategy.keep_whole=4": the numbers that were "auto" and that apply.
 std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resolved, int ranks) {
   std::string out;
-  for (const LeftToHerd& one : left_to_herd(stated, spec::resolve_mesh(resolved, ranks))) {
-    if (one.number->counts(resolved, spec::resolve_mesh(resolved, ranks)))
+  for (const UnsetNumber& one : unset_numbers(stated, spec::resolve_mesh(resolved, ranks))) {
+    if (one.number->applies(resolved, spec::resolve_mesh(resolved, ranks)))
       out += " " + one.key->full_name() + "=" + value_toml(*one.key, resolved);
   }
   return out;
@@ -261,7 +262,7 @@ Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 }
 
 std::string advice(const Rewrites& rewrites, const Budget& budget) {
-  const Prediction& today = rewrites.today;
+  const Prediction& today = rewrites.unchanged;
   std::string out;
   if (rewrites.built == 0) return out;
   const std::string tried = std::to_string(rewrites.built) + " programs were built";
@@ -292,24 +293,24 @@ std::string advice(const Rewrites& rewrites, const Budget& budget) {
 
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
-  std::vector<LeftToHerd> left = left_to_herd(run, layout);
+  std::vector<UnsetNumber> left = unset_numbers(run, layout);
   const bool builds = why_no_program(run, layout).empty();
-  for (LeftToHerd& one : left) {
-    one.counts = one.counts && builds;
-    set_value(*one.key, run, one.counts ? 0 : one.number->otherwise);
+  for (UnsetNumber& one : left) {
+    one.applies = one.applies && builds;
+    set_value(*one.key, run, one.applies ? 0 : one.number->value_otherwise);
   }
-  std::erase_if(left, [](const LeftToHerd& one) { return !one.counts; });
+  std::erase_if(left, [](const UnsetNumber& one) { return !one.applies; });
   if (left.empty()) return run;
   AutoNumbers search(std::move(run), ranks, cluster);
-  for (const LeftToHerd& one : left) {
-    const bool free = one.number->free_without_budget && budget.device == 0;
-    search.choose_smallest(*one.key, one.number->most(search.model()), free ? search.bytes() : budget.device);
+  for (const UnsetNumber& one : left) {
+    const bool free = one.number->no_memory_without_budget && budget.device == 0;
+    search.choose_smallest(*one.key, one.number->max_value(search.model()), free ? search.bytes() : budget.device);
   }
   return search.run();
 }
 
 ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines, const Budget& budget) {
-  const Cluster cluster = unmeasured(machines);
+  const Cluster cluster = without_measurements(machines);
   if (!run.strategy.automatic) {
     const spec::RunFile resolved = with_numbers(run, ranks, cluster, budget);
     const std::string numbers = numbers_text(run, resolved, ranks);
@@ -328,7 +329,7 @@ ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines
   }
   const spec::RunFile& taken = rewrites.fitting[0].run;
   const std::string numbers = numbers_text(run, taken, ranks);
-  ResolvedRun out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.today) +
+  ResolvedRun out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.unchanged) +
                              (numbers.empty() ? "" : ", with" + numbers)};
   out.run.strategy.automatic = false;
   return out;

@@ -13,23 +13,24 @@
 
 namespace herd::planner {
 
-// A rewrite changes keys of a run file, and what is predicted for the run.
+// Holds changes of a run file's keys, and the prediction for the changed run.
 struct Rewrite {
   std::vector<std::string> changes;  // overrides of the run file, "strategy.zero=3"; none where the run fits as it is
   spec::RunFile run;                 // the run file with these changes
   Prediction prediction;             // prediction of that run
 };
 
-// Rewrites holds what a search found for one run.
+// Holds what a search found for one run.
 struct Rewrites {
-  Prediction today;  // prediction of the run as it is
-  // They come cheapest first: strategy.auto takes [0]; each other one needs less memory or fewer changes than all
-  // before it.
+  Prediction unchanged;  // prediction of the run as it is
+  // Lists rewrites that fit, cheapest first: strategy.auto takes [0]; each other one needs less memory or fewer changes
+  // than all before it.
   std::vector<Rewrite> fitting;
-  // It is set where nothing fits: the rewrite that needs least memory; its times are not known.
+  // Holds the rewrite that needs least memory, where none fits; its times are not known.
   std::optional<Rewrite> nearest;
-  std::optional<Rewrite> in_bf16;  // changes fp32 to bf16 and nothing else; it stands apart since results change
-  int built = 0;                   // how many programs the search has built
+  std::optional<Rewrite>
+      in_bf16;    // changes fp32 to bf16 and nothing else; not among `fitting`, since it changes results
+  int built = 0;  // how many programs the search has built
 };
 
 // Finds the rewrites. Cheapest means the shortest predicted step; of steps within 1 % of it the one with fewest
@@ -39,10 +40,10 @@ Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 // Returns the end of an error about memory: lines that begin with a line break.
 std::string advice(const Rewrites& rewrites, const Budget& budget);
 
-// Fills in the numbers of techniques that are "auto", as for ZeRO-3: first strategy.prefetch, the buffers for gathered
+// Sets the numbers of techniques that are "auto", as for ZeRO-3: first strategy.prefetch, the buffers for gathered
 // weights, then strategy.keep_whole, the groups kept whole. Each gets the smallest value within 1 % of the shortest
 // step that fits the budget. Without a device budget, groups are kept whole as far as that costs no memory. A number
-// that does not count, or a step that is too long to simulate, gets AutoNumber::otherwise.
+// that does not apply to the run, or whose step is too long to simulate, gets AutoNumber::value_otherwise.
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
 
 // Holds a run file in which nothing is "auto".

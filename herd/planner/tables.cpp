@@ -131,7 +131,7 @@ draw::Table rewrite_rows(const Plan& plan) {
   for (const Rewrite& one : plan.rewrites.fitting) {
     const Prediction& p = one.prediction;
     table.rows.push_back({joined(one.changes), format_bytes(p.device_bound), format_us(p.step_us),
-                          percent(p.step_us / plan.rewrites.today.step_us)});
+                          percent(p.step_us / plan.rewrites.unchanged.step_us)});
   }
   return table;
 }

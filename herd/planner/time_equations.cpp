@@ -17,7 +17,7 @@ class StageTime {
       : cut_(cut), cluster_(cluster), machine_(calibration_of(cluster, cut.run, cut.layout)), cost_(cost) {
     const auto& host = cluster.topology.hosts[0];
     ranks_of_host_ = host.ranks;
-    crowding_ = std::max(1.0, ranks_of_host_ * machine_.threads / machine_.cores);
+    oversubscription_ = std::max(1.0, ranks_of_host_ * machine_.threads / machine_.cores);
   }
 
   void add_to(int stage, Prediction& out) const {
@@ -55,13 +55,13 @@ class StageTime {
     for (const auto& one : block.inner) {
       const auto price = cost_.price(one.reduces ? OpKind::kAllReduce : OpKind::kAllGather, one.bytes, cut_.layout.mesh,
                                      cut_.layout.mesh.find(one.axis));
-      us += one.*times * (price.latency_us + price.work_us * crowding_);
+      us += one.*times * (price.latency_us + price.work_us * oversubscription_);
     }
     return us;
   }
   double pass_us(const spec::Cost& cost, double more_bytes) const {
     const auto [work_us, bytes] = program::pass_work(cost, more_bytes, machine_);
-    return std::max(work_us * crowding_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
+    return std::max(work_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
   }
   double gradient_bytes(size_t b) const {
     double elements = 0;
@@ -164,7 +164,7 @@ class StageTime {
   const Cluster& cluster_;
   const program::Calibration machine_;
   const CollectiveCostModel& cost_;
-  double crowding_ = 1, ranks_of_host_ = 1;
+  double oversubscription_ = 1, ranks_of_host_ = 1;
 };
 
 }  // namespace

@@ -86,17 +86,17 @@ program::Program Compression::rewrite(program::Program step) const { return Writ
 
 Technique compression_row() {
   return {.name = "compression",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (of.run.strategy.compression != "bf16" || of.layout.data_ranks() == 1) return nullptr;
-            if (of.model.gradient != DType::kF32)
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.run.strategy.compression != "bf16" || step.layout.data_ranks() == 1) return nullptr;
+            if (step.model.gradient != DType::kF32)
               throw Error(Code::kBadConfig,
                           "strategy.compression = \"bf16\" encodes fp32 gradients, and these have 16 bits already\n"
                           "  fix: strategy.compression = \"none\", or strategy.gradient_precision = \"fp32\"");
-            if (zero_stage(of.run, of.layout) >= 2)
+            if (zero_stage(step.run, step.layout) >= 2)
               throw Error(
                   Code::kBadConfig,
                   "strategy.compression = \"bf16\" encodes sums that are made once a step, and strategy.zero = " +
-                      std::to_string(zero_stage(of.run, of.layout)) +
+                      std::to_string(zero_stage(step.run, step.layout)) +
                       " adds to them after each micro-batch\n  fix: strategy.zero = 0 or 1, or "
                       "strategy.compression = \"none\"");
             return std::make_unique<Compression>();

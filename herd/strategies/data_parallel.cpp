@@ -60,15 +60,15 @@ program::Program DataParallel::rewrite(program::Program step) const {
 
 Technique data_parallel_row() {
   return {.name = "data parallel",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (of.layout.data_ranks() == 1) return nullptr;
-            const int axis = shard_axis(of.run, of.layout);
-            return std::make_unique<DataParallel>(axis == kNoAxis ? of.layout.data : axis, of.run.strategy.bucket);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.layout.data_ranks() == 1) return nullptr;
+            const int axis = shard_axis(step.run, step.layout);
+            return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.data : axis, step.run.strategy.bucket);
           },
           .establishes =
-              [](const StepOf& of, program::Proof& proof) {
-                proof.summed = !has_replicas(of.run, of.layout);
-                proof.summed_over = shard_axis(of.run, of.layout);
+              [](const StepContext& step, program::Proof& proof) {
+                proof.summed = !has_replicas(step.run, step.layout);
+                proof.summed_over = shard_axis(step.run, step.layout);
               },
           .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}},
           .adapt = [](spec::RunFile& run) { run.mesh.dp = 0; }};

@@ -74,18 +74,18 @@ bool needs_norm(const spec::RunFile& run) {
 
 Technique gradient_clipping_row() {
   return {.name = "clip",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (!needs_norm(of.run)) return nullptr;
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (!needs_norm(step.run)) return nullptr;
             std::set<int> cut, copied;
-            for (const spec::BlockShape& block : of.model.blocks) {
+            for (const spec::BlockShape& block : step.model.blocks) {
               if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
             }
-            for (const int group : groups_of_copies(of.model)) copied.insert(group);
-            const ClipAxes axes{shard_axis(of.run, of.layout), of.layout.stage, of.split ? of.layout.tensor : kNoAxis,
-                                of.layout.keys};
-            return std::make_unique<GradientClipping>(axes, of.stages.counted, cut, copied);
+            for (const int group : groups_of_copies(step.model)) copied.insert(group);
+            const ClipAxes axes{shard_axis(step.run, step.layout), step.layout.stage,
+                                step.split ? step.layout.tensor : kNoAxis, step.layout.keys};
+            return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);
           },
-          .establishes = [](const StepOf& of, program::Proof& proof) { proof.clipped = needs_norm(of.run); }};
+          .establishes = [](const StepContext& step, program::Proof& proof) { proof.clipped = needs_norm(step.run); }};
 }
 
 }  // namespace herd::strategies

@@ -62,9 +62,9 @@ program::Program HostStates::rewrite(program::Program step) const {
 
 Technique host_states_row() {
   return {.name = "states on the host",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (of.run.strategy.offload != "states") return nullptr;
-            return std::make_unique<HostStates>(of.model.compute == DType::kF32);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.run.strategy.offload != "states") return nullptr;
+            return std::make_unique<HostStates>(step.model.compute == DType::kF32);
           },
           .supports = {{"strategy.offload", {"states"}}},
           .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const Ranks&) {

@@ -91,10 +91,10 @@ program::Program Interleave::rewrite(program::Program step) const {
 
 Technique interleave_row() {
   return {.name = "interleave",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            const int64_t count = of.run.strategy.interleave_micro_batches;
-            if (!of.split || count == 1) return nullptr;
-            return std::make_unique<Interleave>(static_cast<int>(count), of.model);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            const int64_t count = step.run.strategy.interleave_micro_batches;
+            if (!step.split || count == 1) return nullptr;
+            return std::make_unique<Interleave>(static_cast<int>(count), step.model);
           },
           .supports = {{"strategy.interleave_micro_batches", {}}},
           .adapt =

@@ -71,8 +71,8 @@ program::Program MicroBatches::rewrite(program::Program step) const {
 
 Technique micro_batches_row() {
   return {.name = "micro-batches",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            return std::make_unique<MicroBatches>(of.layout.micro_batches);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            return std::make_unique<MicroBatches>(step.layout.micro_batches);
           },
           .alternatives = {{.key = "train.micro_batch", .automatic = true, .values = smaller_micro_batches}}};
 }

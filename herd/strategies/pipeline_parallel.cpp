@@ -200,16 +200,17 @@ Program PipelineParallel::rewrite(Program step) const {
 
 Technique pipeline_parallel_row() {
   return {.name = "pipeline",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (of.layout.pp == 1) return nullptr;
-            return std::make_unique<PipelineParallel>(of.layout.stage, of.stage_of_blocks,
-                                                      pipeline_order(of.run, of.layout), of.run.strategy.pipeline);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.layout.pp == 1) return nullptr;
+            return std::make_unique<PipelineParallel>(step.layout.stage, step.stage_of_blocks,
+                                                      pipeline_order(step.run, step.layout),
+                                                      step.run.strategy.pipeline);
           },
-          .establishes = [](const StepOf& of, program::Proof& proof) { proof.staged = of.layout.pp > 1; },
+          .establishes = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
           .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
           .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const Ranks& ranks) {
                               std::vector<spec::KeyValue> sizes;
-                              const int64_t most = std::min<int64_t>({ranks.all, run.model.layers, kMostStages});
+                              const int64_t most = std::min<int64_t>({ranks.total, run.model.layers, kMostStages});
                               for (int64_t pp = 1; pp <= most; pp *= 2) sizes.emplace_back(pp);
                               return sizes;
                             }}}};

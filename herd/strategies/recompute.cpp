@@ -116,12 +116,12 @@ int recompute_interval(const std::string& recompute, int transformer_blocks) {
 
 Technique recompute_row() {
   return {.name = "recompute",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
-            const int64_t stacks = of.run.model.kind == "t5" ? 2 : 1;
+            const int64_t stacks = step.run.model.kind == "t5" ? 2 : 1;
             const int every =
-                recompute_interval(of.run.strategy.recompute, static_cast<int>(stacks * of.run.model.layers));
-            return every == 0 ? nullptr : std::make_unique<Recompute>(every, of.layers, of.stage_of_blocks);
+                recompute_interval(step.run.strategy.recompute, static_cast<int>(stacks * step.run.model.layers));
+            return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
           },
           .supports = {{"strategy.recompute", {}}},
           .alternatives = {

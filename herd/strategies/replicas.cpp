@@ -52,11 +52,11 @@ int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout) {
 
 Technique replicas_row() {
   return {.name = "replicas",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (!has_replicas(of.run, of.layout)) return nullptr;
-            return std::make_unique<Replicas>(all_reduced_axis(of.run, of.layout));
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (!has_replicas(step.run, step.layout)) return nullptr;
+            return std::make_unique<Replicas>(all_reduced_axis(step.run, step.layout));
           },
-          .establishes = [](const StepOf&, program::Proof& proof) { proof.summed = true; }};
+          .establishes = [](const StepContext&, program::Proof& proof) { proof.summed = true; }};
 }
 
 }  // namespace herd::strategies

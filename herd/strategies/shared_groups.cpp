@@ -36,31 +36,31 @@ program::Program SharedGroups::rewrite(program::Program step) const {
 
 Technique tied_groups_row() {
   return {.name = "tied groups",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (of.layout.tied == kNoAxis) return nullptr;
-            return std::make_unique<SharedGroups>(of.layout.tied, of.stages.shared);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (step.layout.tied == kNoAxis) return nullptr;
+            return std::make_unique<SharedGroups>(step.layout.tied, step.stages.shared_groups);
           },
-          .establishes = [](const StepOf&, program::Proof& proof) { proof.stages_summed = true; }};
+          .establishes = [](const StepContext&, program::Proof& proof) { proof.stages_summed = true; }};
 }
 
 Technique groups_of_sequence_row() {
   return {.name = "groups of sequence blocks",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            std::vector<int> shared = groups_of_sequence_blocks(of.model);
-            if (!of.split || shared.empty()) return nullptr;
-            return std::make_unique<SharedGroups>(of.layout.tensor, std::move(shared));
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            std::vector<int> shared = groups_of_sequence_blocks(step.model);
+            if (!step.split || shared.empty()) return nullptr;
+            return std::make_unique<SharedGroups>(step.layout.tensor, std::move(shared));
           },
-          .establishes = [](const StepOf&, program::Proof& proof) { proof.rows_summed = true; }};
+          .establishes = [](const StepContext&, program::Proof& proof) { proof.rows_summed = true; }};
 }
 
 Technique copied_groups_row() {
   return {.name = "copied groups",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            std::vector<int> copied = groups_of_copies(of.model);
-            if (!of.split || copied.empty()) return nullptr;
-            return std::make_unique<SharedGroups>(of.layout.keys, std::move(copied));
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            std::vector<int> copied = groups_of_copies(step.model);
+            if (!step.split || copied.empty()) return nullptr;
+            return std::make_unique<SharedGroups>(step.layout.keys, std::move(copied));
           },
-          .establishes = [](const StepOf&, program::Proof& proof) { proof.copies_summed = true; }};
+          .establishes = [](const StepContext&, program::Proof& proof) { proof.copies_summed = true; }};
 }
 
 }  // namespace herd::strategies

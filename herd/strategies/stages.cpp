@@ -10,12 +10,12 @@ Stages stages_of(const spec::ModelTable& model, int ranks, const spec::PipelineF
   std::set<int> shared;
   for (size_t b = 0; b < model.blocks.size(); ++b) {
     for (const int group : model.blocks[b].groups) {
-      const int rank = out.of_blocks[b], holder = first.try_emplace(group, rank).first->second;
-      out.counted[static_cast<size_t>(holder)].insert(group);
+      const int rank = out.rank_of_block[b], holder = first.try_emplace(group, rank).first->second;
+      out.first_held_groups[static_cast<size_t>(holder)].insert(group);
       if (holder != rank) shared.insert(group);
     }
   }
-  out.shared.assign(shared.begin(), shared.end());
+  out.shared_groups.assign(shared.begin(), shared.end());
   return out;
 }
 

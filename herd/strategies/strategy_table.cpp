@@ -95,7 +95,7 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
 }
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
-  const StepOf step(run, model, layout);
+  const StepContext step(run, model, layout);
   program::Proof proof = {.summed = false,
                           .stages_summed = false,
                           .rows_summed = false,

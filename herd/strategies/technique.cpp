@@ -13,18 +13,19 @@ std::vector<int> layers_of(const spec::ModelTable& model) {
 
 }  // namespace
 
-std::vector<spec::KeyValue> values_if(bool holds, spec::KeyValue value) {
-  return holds ? std::vector<spec::KeyValue>{std::move(value)} : std::vector<spec::KeyValue>{};
+std::vector<spec::KeyValue> values_if(bool condition, spec::KeyValue value) {
+  return condition ? std::vector<spec::KeyValue>{std::move(value)} : std::vector<spec::KeyValue>{};
 }
 
 int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks) {
-  return ranks.all / (run.mesh.tp * run.mesh.pp * run.mesh.cp);
+  return ranks.total / (run.mesh.tp * run.mesh.pp * run.mesh.cp);
 }
 
-StepOf::StepOf(const spec::RunFile& of_run, const spec::ModelTable& of_model, const spec::Layout& of_layout)
-    : run(of_run),
-      model(of_model),
-      layout(of_layout),
+StepContext::StepContext(const spec::RunFile& run_file, const spec::ModelTable& model_table,
+                         const spec::Layout& run_layout)
+    : run(run_file),
+      model(model_table),
+      layout(run_layout),
       split(model.is_split() && layout.tensor != kNoAxis),
       layers(layers_of(model)),
       stage_of_blocks(spec::stage_of_blocks(model, layout.pp, layout.pipeline)),

@@ -16,42 +16,45 @@
 
 namespace herd::strategies {
 
-// Describes the step that rows are asked about. Borrows its arguments, which must outlive it.
-struct StepOf {
-  StepOf(const spec::RunFile& of_run, const spec::ModelTable& of_model, const spec::Layout& of_layout);
+// Describes the training step for which techniques write their rewrites. Borrows the constructor's arguments, which
+// must outlive it.
+struct StepContext {
+  StepContext(const spec::RunFile& run_file, const spec::ModelTable& model_table, const spec::Layout& run_layout);
 
   const spec::RunFile& run;
   const spec::ModelTable& model;
   const spec::Layout& layout;
-  const bool split;                        // tells whether ranks of the tensor axis share layers
-  const std::vector<int> layers;           // layer of each block
-  const std::vector<int> stage_of_blocks;  // stage of each block in the pipeline
-  const Stages stages;
+  const bool split;                        // true where ranks of the tensor axis share the work of a layer
+  const std::vector<int> layers;           // by block: its layer
+  const std::vector<int> stage_of_blocks;  // by block: its pipeline stage
+  const Stages stages;                     // what each rank along the pipeline axis holds
 };
 
-// Counts ranks, of the job and of each host.
 struct Ranks {
-  int all = 1, of_host = 1;
+  int total = 1;     // ranks of the job
+  int per_host = 1;  // ranks of each host
 };
 
 // Lists what a search may try in place of a run's own value of a key. The key's other values are those of other rows.
 struct Alternatives {
-  std::string_view key;    // "strategy.recompute"; a key of [mesh] means another layout
-  bool automatic = false;  // strategy.auto may choose it: results are the same but for the order of sums
+  std::string_view key;    // "strategy.recompute"; with a key of [mesh] each value is another layout
+  bool automatic = false;  // true: strategy.auto may choose a value, since results change only by the order of sums
   std::vector<spec::KeyValue> (*values)(const spec::RunFile& run, const Ranks& ranks) = nullptr;
 };
 
-// Describes a number that may be "auto": it spends memory to save time.
+// Describes a key whose number may be "auto": a larger number takes more memory and may save time. The planner chooses
+// the smallest number that is nearly as fast as the best one that fits the budget.
 struct AutoNumber {
   std::string_view key;
-  bool (*counts)(const spec::RunFile& run, const spec::Layout& layout) = nullptr;
-  int64_t otherwise = 0;  // value where the number does not count
-  int64_t (*most)(const spec::ModelTable& model) = nullptr;
-  bool free_without_budget = false;  // without a stated budget it may take no memory; false: as much as saves time
+  // Returns true where the number has an effect on the run.
+  bool (*applies)(const spec::RunFile& run, const spec::Layout& layout) = nullptr;
+  int64_t value_otherwise = 0;                                    // value where the number has no effect
+  int64_t (*max_value)(const spec::ModelTable& model) = nullptr;  // returns the largest number that the planner tries
+  bool no_memory_without_budget = false;  // true: where the run states no budget, the number may take no more memory
 };
 
-// Returns the value where `holds`, else nothing.
-std::vector<spec::KeyValue> values_if(bool holds, spec::KeyValue value);
+// Returns a list of `value` alone where `condition` is true, else an empty list.
+std::vector<spec::KeyValue> values_if(bool condition, spec::KeyValue value);
 
 // Counts the ranks that work on samples of their own. REQUIRES axes that divide all ranks.
 int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks);
@@ -60,20 +63,20 @@ struct Technique {
   std::string_view name;
 
   // Returns the rewrite that the run file asks for; null where it asks for none. A row without this function needs no
-  // rewrite: the plain step has what it stands for.
-  std::unique_ptr<Strategy> (*asked)(const StepOf& step) = nullptr;
+  // rewrite: the plain step already has what its keys ask for.
+  std::unique_ptr<Strategy> (*asked)(const StepContext& step) = nullptr;
 
   // Adds to `proof` what holds after this row and those before it. It is called whether the run asks for the row or
   // not, so that a missing rewrite is a finding.
-  void (*establishes)(const StepOf& step, program::Proof& proof) = nullptr;
+  void (*establishes)(const StepContext& step, program::Proof& proof) = nullptr;
 
-  // Lists the values of keys of [mesh] and [strategy] that this row supports. Defaults need no row.
+  // Lists the values of keys of [mesh] and [strategy] that this row supports. Default values need no row.
   std::vector<spec::SupportedValues> supports = {};
 
-  std::vector<Alternatives> alternatives = {};
-  std::vector<AutoNumber> numbers = {};
+  std::vector<Alternatives> alternatives = {};  // values that a search may try
+  std::vector<AutoNumber> auto_numbers = {};    // keys whose numbers may be "auto"
 
-  // Changes a run whose layout a search has changed into one that this row allows.
+  // Corrects keys of this row in a run whose layout a search has changed, so that the row allows the run.
   void (*adapt)(spec::RunFile& run) = nullptr;
 };
 

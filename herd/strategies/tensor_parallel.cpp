@@ -143,9 +143,9 @@ class Writer {
 std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const Ranks& ranks) {
   std::vector<spec::KeyValue> sizes;
   const auto& model = run.model;
-  for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.of_host); tp *= 2) {
+  for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.per_host); tp *= 2) {
     const bool shared = model.kv_heads % tp == 0 || tp % model.kv_heads == 0;
-    if (ranks.all % tp == 0 && model.heads % tp == 0 && shared && model.ffn % tp == 0) sizes.emplace_back(tp);
+    if (ranks.total % tp == 0 && model.heads % tp == 0 && shared && model.ffn % tp == 0) sizes.emplace_back(tp);
   }
   return sizes;
 }
@@ -191,11 +191,11 @@ std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {
 
 Technique tensor_parallel_row() {
   return {.name = "tensor parallel",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (!of.split) return nullptr;
-            return std::make_unique<TensorParallel>(of.layout.tensor, of.model, of.run.strategy.keep_gathered);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (!step.split) return nullptr;
+            return std::make_unique<TensorParallel>(step.layout.tensor, step.model, step.run.strategy.keep_gathered);
           },
-          .establishes = [](const StepOf& of, program::Proof& proof) { proof.split = of.split; },
+          .establishes = [](const StepContext& step, program::Proof& proof) { proof.split = step.split; },
           .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},
           .alternatives = {{.key = "mesh.tp", .values = tensor_ranks},
                            {.key = "strategy.keep_gathered",

@@ -94,15 +94,15 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
 }
 
 Technique zero1_row() {
-  return {
-      .name = "zero1",
-      .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-        const int axis = shard_axis(of.run, of.layout);
-        return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
-      },
-      .establishes = [](const StepOf& of, program::Proof& proof) { proof.shard_axis = shard_axis(of.run, of.layout); },
-      .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
-      .alternatives = {zero_alternative<1>()}};
+  return {.name = "zero1",
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            const int axis = shard_axis(step.run, step.layout);
+            return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
+          },
+          .establishes = [](const StepContext& step,
+                            program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },
+          .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
+          .alternatives = {zero_alternative<1>()}};
 }
 
 }  // namespace herd::strategies

@@ -71,9 +71,9 @@ program::Program Zero2::rewrite(program::Program step) const {
 
 Technique zero2_row() {
   return {.name = "zero2",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (zero_stage(of.run, of.layout) < 2) return nullptr;
-            return std::make_unique<Zero2>(shard_axis(of.run, of.layout));
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (zero_stage(step.run, step.layout) < 2) return nullptr;
+            return std::make_unique<Zero2>(shard_axis(step.run, step.layout));
           },
           .supports = {{"strategy.zero", {2}}},
           .alternatives = {zero_alternative<2>()}};

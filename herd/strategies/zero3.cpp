@@ -103,20 +103,21 @@ int64_t groups_kept_whole(const spec::RunFile& run) {
 
 Technique zero3_row() {
   return {.name = "zero3",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            if (zero_stage(of.run, of.layout) < 3) return nullptr;
-            return std::make_unique<Zero3>(shard_axis(of.run, of.layout), groups_kept_whole(of.run), of.layers);
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            if (zero_stage(step.run, step.layout) < 3) return nullptr;
+            return std::make_unique<Zero3>(shard_axis(step.run, step.layout), groups_kept_whole(step.run), step.layers);
           },
           .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}},
           .alternatives = {zero_alternative<3>()},
-          .numbers = {{.key = "strategy.prefetch",
-                       .counts = gathers_weights,
-                       .otherwise = 1,
-                       .most = [](const spec::ModelTable&) { return kMostAhead; }},
-                      {.key = "strategy.keep_whole",
-                       .counts = gathers_weights,
-                       .most = [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
-                       .free_without_budget = true}}};
+          .auto_numbers = {
+              {.key = "strategy.prefetch",
+               .applies = gathers_weights,
+               .value_otherwise = 1,
+               .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
+              {.key = "strategy.keep_whole",
+               .applies = gathers_weights,
+               .max_value = [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
+               .no_memory_without_budget = true}}};
 }
 
 }  // namespace herd::strategies

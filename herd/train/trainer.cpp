@@ -203,7 +203,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   for (int rank = 0; rank < comm.size(); ++rank) {
     if (topology.host_of(rank) == topology.host_of(comm.rank())) here.push_back(rank);
   }
-  const std::vector<int> simulated = planner::with_their_stages(here, s.layout);
+  const std::vector<int> simulated = planner::ranks_with_all_stages(here, s.layout);
   const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
   if (const std::string instead = strategies::proved_instead(run, s.layout, programs[0]); !instead.empty())
     s.say("the step is proved on " + instead);

@@ -46,7 +46,7 @@ TEST(Cluster, IsATopologyFileToo) {
 TEST(Cluster, ComesBackFromItsOwnText_WhateverItsNamesHold) {
   for (const char* name : {"a\\b", "\"a\"", "it's", "'''\nx = 1", "a\nb\t"}) {
     Cluster cluster = parse_cluster(kTop + "[measured]\nloss_us = 1.0\n", "c.toml");
-    cluster.name = cluster.measured->of = name;
+    cluster.name = cluster.measured->configuration = name;
     EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);
     cluster.topology.name = std::string(name).substr(0, std::string(name).find('\n'));
     EXPECT_EQ(parse_cluster(to_toml(cluster), "again"), cluster);

@@ -45,7 +45,7 @@ TEST(Techniques, EstablishTheSame_WhetherAskedOrNot) {
   run.mesh.pp = 2;
   const spec::Layout layout = resolve(run, 4);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
-  const StepOf step(run, model, layout);
+  const StepContext step(run, model, layout);
   program::Proof proof = {.summed = false, .stages_summed = false, .rows_summed = false, .copies_summed = false};
   for (const Technique& row : techniques()) {
     if (row.establishes != nullptr) row.establishes(step, proof);

@@ -15,7 +15,7 @@ namespace {
 
 using strategies::AddedTechnique;
 using strategies::Ranks;
-using strategies::StepOf;
+using strategies::StepContext;
 using strategies::Strategy;
 using strategies::Technique;
 using testing::HasSubstr;
@@ -23,7 +23,7 @@ using testing::HasSubstr;
 // Recompute of every block, under another name: it shows in the program and changes no bit of what is trained.
 class MadeUp final : public Strategy {
  public:
-  explicit MadeUp(const StepOf& of) : recompute_(1, of.layers, of.stage_of_blocks) {}
+  explicit MadeUp(const StepContext& step) : recompute_(1, step.layers, step.stage_of_blocks) {}
   std::string name() const override { return "made up"; }
   program::Program rewrite(program::Program step) const override { return recompute_.rewrite(std::move(step)); }
 
@@ -33,9 +33,9 @@ class MadeUp final : public Strategy {
 
 Technique made_up_row() {
   return {.name = "made up",
-          .asked = [](const StepOf& of) -> std::unique_ptr<Strategy> {
-            const bool asks = of.run.strategy.compression == "topk" && of.run.strategy.recompute == "none";
-            return asks ? std::make_unique<MadeUp>(of) : nullptr;
+          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+            const bool asks = step.run.strategy.compression == "topk" && step.run.strategy.recompute == "none";
+            return asks ? std::make_unique<MadeUp>(step) : nullptr;
           },
           .supports = {{"strategy.compression", {"topk"}}},
           .alternatives = {
@@ -80,7 +80,7 @@ TEST(MadeUpTechnique, IsChosen_WhereItFitsAndTheRunAsItIsDoesNot) {
 // A row that claims what its rewrite does not do.
 TEST(MadeUpTechnique, IsHeldToWhatItEstablishes) {
   Technique claims = made_up_row();
-  claims.establishes = [](const StepOf&, program::Proof& proof) { proof.clipped = true; };
+  claims.establishes = [](const StepContext&, program::Proof& proof) { proof.clipped = true; };
   const AddedTechnique row(claims, "recompute");
   EXPECT_ERROR(train_in_threads(asking(), 2, 1), Code::kBug, "does not prove after made up");
 }
