@@ -102,7 +102,7 @@ std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout)
 std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout) {
   const size_t given = ranks.size();
   for (size_t i = 0; i < given; ++i) {
-    for (const int stage : layout.mesh.ranks(layout.stage, ranks[i])) {
+    for (const int stage : layout.mesh.ranks(layout.stage_axis, ranks[i])) {
       if (std::find(ranks.begin(), ranks.end(), stage) == ranks.end()) ranks.push_back(stage);
     }
   }

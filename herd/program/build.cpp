@@ -112,8 +112,8 @@ Program plain_step(const spec::RunFile& run, const spec::ModelTable& model, cons
   step.rank = rank;
   step.num_blocks = static_cast<int>(model.blocks.size());
   step.mesh = layout.mesh;
-  step.data = layout.data;
-  step.tensor = layout.tensor;
+  step.data_axis = layout.data_axis;
+  step.tensor_axis = layout.tensor_axis;
   for (const spec::BlockShape& block : model.blocks) step.block_groups.push_back(block.groups);
   PlainStep(run, model).write(step);
   return step;

@@ -132,8 +132,8 @@ struct Program {
   int num_blocks = 0;
   int micro_batches = 1;
   Mesh mesh;
-  int data = kNoAxis;                          // ranks along it work on samples of their own
-  int tensor = kNoAxis;                        // ranks along it share the work on each sample
+  int data_axis = kNoAxis;                     // axis of `mesh` whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;                   // axis of `mesh` whose ranks share the work on each sample
   std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
   std::map<Value, ValueInfo> values;
   std::map<std::pair<OpKind, int>, int64_t> scratch;  // (op, block) -> device bytes it takes and gives back while it

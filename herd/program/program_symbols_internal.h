@@ -39,7 +39,7 @@ class Model {
   explicit Model(const Expectation& expected);
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
-  int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
+  int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
   bool runs(int rank, int block) const;                      // where the pipeline's stages say so
   std::set<int> groups_of(int rank) const;                   // of the blocks that it runs
   const std::vector<int>& inputs_of(int block) const;        // activations

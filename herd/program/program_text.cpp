@@ -73,8 +73,8 @@ class Parser {
     step_.num_blocks = number(field("blocks"), kLargest);
     step_.micro_batches = number(field("micro_batches"), kLargest);
     mesh(field("mesh"));
-    step_.data = named_axis(field("data"));
-    step_.tensor = named_axis(field("tensor"));
+    step_.data_axis = named_axis(field("data"));
+    step_.tensor_axis = named_axis(field("tensor"));
     groups(field("groups"));
     section({"value", "bytes", "persistent", "slot"}, [&](const auto& cells) { value_row(cells); });
     section({"scratch", "block", "bytes"}, [&](const auto& cells) { scratch_row(cells); });
@@ -251,8 +251,8 @@ std::string to_text(const Program& step, const TextOptions& options) {
   std::string out = std::string(kTitle) + "\nrank " + std::to_string(step.rank) + "\nblocks " +
                     std::to_string(step.num_blocks) + "\nmicro_batches " + std::to_string(step.micro_batches) +
                     "\nmesh " + std::to_string(step.mesh.world_size) + mesh_text(step.mesh) + "\ndata " +
-                    (step.data == kNoAxis ? "-" : axis_name(step.mesh, step.data)) + "\ntensor " +
-                    (step.tensor == kNoAxis ? "-" : axis_name(step.mesh, step.tensor)) + "\ngroups";
+                    (step.data_axis == kNoAxis ? "-" : axis_name(step.mesh, step.data_axis)) + "\ntensor " +
+                    (step.tensor_axis == kNoAxis ? "-" : axis_name(step.mesh, step.tensor_axis)) + "\ngroups";
   for (size_t b = 0; b < step.block_groups.size(); ++b) {
     if (b > 0) out += " |";
     if (step.block_groups[b].empty()) out += " -";

@@ -37,7 +37,7 @@ const std::vector<int>& Model::readers_of(int activation) const {
 }
 
 spec::Split Model::split_of(int block) const {
-  const bool shared = expected_.proof.split && expected_.tensor != kNoAxis && !expected_.block_splits.empty();
+  const bool shared = expected_.proof.split && expected_.tensor_axis != kNoAxis && !expected_.block_splits.empty();
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
@@ -52,12 +52,14 @@ bool Model::is_copied(int group) const { return is_cut(group) && expected_.copie
 
 int Model::parts_of(int group) const {
   if (!is_cut(group)) return 1;
-  return expected_.mesh.size(expected_.tensor) / (is_copied(group) ? expected_.mesh.size(expected_.copies) : 1);
+  return expected_.mesh.size(expected_.tensor_axis) /
+         (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
 }
 
 int Model::part_of(int group, int rank) const {
   if (!is_cut(group)) return 0;
-  return expected_.mesh.index(expected_.tensor, rank) / (is_copied(group) ? expected_.mesh.size(expected_.copies) : 1);
+  return expected_.mesh.index(expected_.tensor_axis, rank) /
+         (is_copied(group) ? expected_.mesh.size(expected_.copies_axis) : 1);
 }
 
 bool Model::trains(int rank) const {
@@ -77,8 +79,8 @@ int Model::version(int group, int steps) const {
 }
 
 std::set<Atom> Model::contributions(int group, int rank) const {
-  const int over = expected_.proof.summed ? expected_.data : expected_.proof.summed_over;
-  const int parts = expected_.mesh.size(expected_.tensor), own = expected_.mesh.index(expected_.tensor, rank);
+  const int over = expected_.proof.summed ? expected_.data_axis : expected_.proof.summed_over;
+  const int parts = expected_.mesh.size(expected_.tensor_axis), own = expected_.mesh.index(expected_.tensor_axis, rank);
   const std::vector<int> members = expected_.mesh.ranks(over, rank);
   std::set<Atom> out;
   for (int b = 0; b < num_blocks(); ++b) {
@@ -93,7 +95,7 @@ std::set<Atom> Model::contributions(int group, int rank) const {
     }
     // One that reads what others hold too contributes its part, until those of all of them are summed.
     if (is_copied(group)) {
-      const int copies = expected_.mesh.size(expected_.copies);
+      const int copies = expected_.mesh.size(expected_.copies_axis);
       first = expected_.proof.copies_summed ? own / copies * copies : own;
       last = expected_.proof.copies_summed ? first + copies - 1 : own;
     }

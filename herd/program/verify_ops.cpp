@@ -76,7 +76,7 @@ class LocalOp {
       out = {{ValueKind::kGraph, block}, {ValueKind::kActivationGradient, block + 1}};
       // A shard of a graph: backward reads what it is a function of beside it.
       const auto without_inputs = [&](const Value& value) {
-        return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor);
+        return value.kind == ValueKind::kGraph && value.placement.is_shard(model_.expected().tensor_axis);
       };
       if (std::none_of(c_.op.reads.begin(), c_.op.reads.end(), without_inputs)) return out;
     }
@@ -104,7 +104,7 @@ class LocalOp {
   void check_placement(const Value& value, const Symbol& symbol) {
     if (!is_placed(value)) return;
     const bool shard = model_.split_of(c_.op.block) == spec::Split::kSequence;
-    const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor) : 1;
+    const int shards = shard ? model_.expected().mesh.size(model_.expected().tensor_axis) : 1;
     if (symbol.partial)
       wrong("reads " + name(value) + ", which is partial");
     else if (symbol.shards != shards || (shard && symbol.shard != c_.tensor_rank))
@@ -116,7 +116,7 @@ class LocalOp {
     const spec::Split split = model_.split_of(c_.op.block);
     if (split == spec::Split::kSequence) {
       symbol.shard = c_.tensor_rank;
-      symbol.shards = model_.expected().mesh.size(model_.expected().tensor);
+      symbol.shards = model_.expected().mesh.size(model_.expected().tensor_axis);
     }
     if (split != spec::Split::kCut) return symbol;
     symbol.partial = true;
@@ -146,7 +146,7 @@ class LocalOp {
     std::multiset<int> weights;
     std::multiset<std::pair<ValueKind, int>> others;
     if (op.kind == OpKind::kLoss || op.kind == OpKind::kLogits) {
-      const int together = model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor : kNoAxis;
+      const int together = model_.split_of(op.block) == spec::Split::kCut ? model_.expected().tensor_axis : kNoAxis;
       if (op.axis != together) wrong("is computed along " + axis_name(model_.expected().mesh, op.axis));
     }
     for (size_t i = 0; i < op.reads.size(); ++i) {

@@ -50,10 +50,10 @@ struct Expectation {
   int micro_batches = 1;
   bool trains = true;  // else losses alone are wanted: no version changes
   Mesh mesh = {};
-  int data = kNoAxis;                // ranks along it work on samples of their own
-  int tensor = kNoAxis;              // ranks along it share the work on each sample
-  std::set<int> copied = {};         // groups of whose parts the ranks along `copies` have the same, each for work of
-  int copies = kNoAxis;              // its own
+  int data_axis = kNoAxis;           // axis of `mesh` whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;         // axis of `mesh` whose ranks share the work on each sample
+  std::set<int> copied = {};         // groups whose parts are the same on all ranks of copies_axis
+  int copies_axis = kNoAxis;         // axis of `mesh` whose ranks hold copies of the parts of `copied` groups
   int stage_axis = kNoAxis;          // of the pipeline's stages
   std::vector<int> block_rank = {};  // which rank along it runs each block
   // Of passes that continue texts: blocks that keep keys and values in caches; empty = no such pass. Caches that it

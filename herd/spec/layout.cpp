@@ -71,15 +71,17 @@ void fill_mesh(Layout& layout, bool tied, int key_copies) {
     return static_cast<int>(axes.size()) - 1;
   };
   const int replicas = layout.mesh.find("dp"), shards = layout.mesh.find("fsdp");
-  layout.data = replicas == kNoAxis ? shards : replicas;
+  layout.data_axis = replicas == kNoAxis ? shards : replicas;
   if (replicas != kNoAxis && shards != kNoAxis)
-    layout.data = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
-  layout.stage = layout.mesh.find("pp");
-  layout.tensor = layout.mesh.find("tp");
-  if (tied && layout.stage != kNoAxis && !layout.pipeline.folded)
-    layout.tied =
-        layout.pp == 2 ? layout.stage : add(restricted(axes[static_cast<size_t>(layout.stage)], {0, layout.pp - 1}));
-  if (key_copies > 1) layout.keys = key_copies == layout.tp ? layout.tensor : add({"keys", {{1, key_copies}}});
+    layout.data_axis = add(product(axes[static_cast<size_t>(replicas)], axes[static_cast<size_t>(shards)]));
+  layout.stage_axis = layout.mesh.find("pp");
+  layout.tensor_axis = layout.mesh.find("tp");
+  if (tied && layout.stage_axis != kNoAxis && !layout.pipeline.folded)
+    layout.tied_axis = layout.pp == 2
+                           ? layout.stage_axis
+                           : add(restricted(axes[static_cast<size_t>(layout.stage_axis)], {0, layout.pp - 1}));
+  if (key_copies > 1)
+    layout.key_copies_axis = key_copies == layout.tp ? layout.tensor_axis : add({"keys", {{1, key_copies}}});
 }
 
 }  // namespace

@@ -13,16 +13,15 @@ namespace herd::spec {
 struct Layout {
   int world_size = 1;
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
-  // neighbours. Then dp*fsdp if both exist, the ends of pp if the embedding is tied, and keys if ranks hold copies of
-  // key and value heads.
+  // neighbours. Then follow dp*fsdp if both exist, the first and last rank of pp if the embedding is tied, and "keys"
+  // if ranks hold copies of key and value heads.
   Mesh mesh = {};
-  int data = kNoAxis;    // axis of `mesh` whose ranks work on samples of their own
-  int stage = kNoAxis;   // axis of `mesh` whose ranks run the stages of one pipeline
-  int tensor = kNoAxis;  // axis of `mesh` whose ranks share the work on each sample
-  int keys = kNoAxis;    // axis of `mesh` whose ranks hold the same key and value heads
-  // Names the axis of `mesh` of the first and the last stage, where both hold a tied embedding; none where one rank has
-  // both.
-  int tied = kNoAxis;
+  // The next members are indices of axes in `mesh`, or kNoAxis.
+  int data_axis = kNoAxis;        // its ranks work on samples of their own
+  int stage_axis = kNoAxis;       // its ranks run the stages of one pipeline
+  int tensor_axis = kNoAxis;      // its ranks share the work on each sample
+  int key_copies_axis = kNoAxis;  // its ranks hold copies of the same key and value heads
+  int tied_axis = kNoAxis;        // its ranks have the first and the last stage, which both hold a tied embedding
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;        // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;  // sequences per rank and micro-batch, at most samples_max

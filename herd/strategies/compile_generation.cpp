@@ -20,7 +20,7 @@ std::vector<Program> proved_passes(const spec::RunFile& run, const spec::Layout&
   std::vector<Program> passes;
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = program::plain_step(run, table, layout, rank);
-    if (table.is_split()) step = TensorParallel(layout.tensor, table).rewrite(std::move(step));
+    if (table.is_split()) step = TensorParallel(layout.tensor_axis, table).rewrite(std::move(step));
     passes.push_back(program::generation_pass(step, table, caches));
   }
   const auto findings = verify(passes, program::generation_expected(expected_of(table, layout), table, caches));

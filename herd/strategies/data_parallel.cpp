@@ -63,7 +63,8 @@ Technique data_parallel_row() {
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.data_ranks() == 1) return nullptr;
             const int axis = shard_axis(step.run, step.layout);
-            return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.data : axis, step.run.strategy.bucket);
+            return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.data_axis : axis,
+                                                  step.run.strategy.bucket);
           },
           .establishes =
               [](const StepContext& step, program::Proof& proof) {

@@ -81,8 +81,8 @@ Technique gradient_clipping_row() {
               if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
             }
             for (const int group : groups_of_copies(step.model)) copied.insert(group);
-            const ClipAxes axes{shard_axis(step.run, step.layout), step.layout.stage,
-                                step.split ? step.layout.tensor : kNoAxis, step.layout.keys};
+            const ClipAxes axes{shard_axis(step.run, step.layout), step.layout.stage_axis,
+                                step.split ? step.layout.tensor_axis : kNoAxis, step.layout.key_copies_axis};
             return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);
           },
           .establishes = [](const StepContext& step, program::Proof& proof) { proof.clipped = needs_norm(step.run); }};

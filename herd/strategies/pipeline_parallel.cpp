@@ -202,7 +202,7 @@ Technique pipeline_parallel_row() {
   return {.name = "pipeline",
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.pp == 1) return nullptr;
-            return std::make_unique<PipelineParallel>(step.layout.stage, step.stage_of_blocks,
+            return std::make_unique<PipelineParallel>(step.layout.stage_axis, step.stage_of_blocks,
                                                       pipeline_order(step.run, step.layout),
                                                       step.run.strategy.pipeline);
           },

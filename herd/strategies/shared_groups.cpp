@@ -37,8 +37,8 @@ program::Program SharedGroups::rewrite(program::Program step) const {
 Technique tied_groups_row() {
   return {.name = "tied groups",
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            if (step.layout.tied == kNoAxis) return nullptr;
-            return std::make_unique<SharedGroups>(step.layout.tied, step.stages.shared_groups);
+            if (step.layout.tied_axis == kNoAxis) return nullptr;
+            return std::make_unique<SharedGroups>(step.layout.tied_axis, step.stages.shared_groups);
           },
           .establishes = [](const StepContext&, program::Proof& proof) { proof.stages_summed = true; }};
 }
@@ -48,7 +48,7 @@ Technique groups_of_sequence_row() {
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             std::vector<int> shared = groups_of_sequence_blocks(step.model);
             if (!step.split || shared.empty()) return nullptr;
-            return std::make_unique<SharedGroups>(step.layout.tensor, std::move(shared));
+            return std::make_unique<SharedGroups>(step.layout.tensor_axis, std::move(shared));
           },
           .establishes = [](const StepContext&, program::Proof& proof) { proof.rows_summed = true; }};
 }
@@ -58,7 +58,7 @@ Technique copied_groups_row() {
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             std::vector<int> copied = groups_of_copies(step.model);
             if (!step.split || copied.empty()) return nullptr;
-            return std::make_unique<SharedGroups>(step.layout.keys, std::move(copied));
+            return std::make_unique<SharedGroups>(step.layout.key_copies_axis, std::move(copied));
           },
           .establishes = [](const StepContext&, program::Proof& proof) { proof.copies_summed = true; }};
 }

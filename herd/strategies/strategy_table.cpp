@@ -71,15 +71,15 @@ program::Expectation expected_of(const spec::ModelTable& model, const spec::Layo
     expected.block_inputs.push_back(model.inputs_of(b));
     expected.block_splits.push_back(block.split);
   }
-  expected.tensor = layout.tensor;
-  expected.copies = layout.keys;
+  expected.tensor_axis = layout.tensor_axis;
+  expected.copies_axis = layout.key_copies_axis;
   for (const int group : groups_of_copies(model)) expected.copied.insert(group);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
     if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
   }
   expected.mesh = layout.mesh;
-  expected.data = layout.data;
-  expected.stage_axis = layout.stage;
+  expected.data_axis = layout.data_axis;
+  expected.stage_axis = layout.stage_axis;
   expected.block_rank = spec::rank_of_blocks(model, layout.pp, layout.pipeline);
   return expected;
 }
@@ -143,7 +143,7 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
   return steps;
 }
 
-std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage, 0); }
+std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage_axis, 0); }
 
 bool is_proved_itself(const Program& step, const spec::Layout& layout) {
   return layout.world_size <= kProvedWorld &&

@@ -26,7 +26,7 @@ StepContext::StepContext(const spec::RunFile& run_file, const spec::ModelTable& 
     : run(run_file),
       model(model_table),
       layout(run_layout),
-      split(model.is_split() && layout.tensor != kNoAxis),
+      split(model.is_split() && layout.tensor_axis != kNoAxis),
       layers(layers_of(model)),
       stage_of_blocks(spec::stage_of_blocks(model, layout.pp, layout.pipeline)),
       stages(stages_of(model, layout.pp, layout.pipeline)) {}

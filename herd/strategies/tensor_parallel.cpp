@@ -193,7 +193,8 @@ Technique tensor_parallel_row() {
   return {.name = "tensor parallel",
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!step.split) return nullptr;
-            return std::make_unique<TensorParallel>(step.layout.tensor, step.model, step.run.strategy.keep_gathered);
+            return std::make_unique<TensorParallel>(step.layout.tensor_axis, step.model,
+                                                    step.run.strategy.keep_gathered);
           },
           .establishes = [](const StepContext& step, program::Proof& proof) { proof.split = step.split; },
           .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},

@@ -13,7 +13,8 @@ at::Tensor matrix(const std::vector<int64_t>& values, int64_t rows, int64_t colu
 
 std::vector<runtime::Batch> read_batches(const SampleSource& source, int64_t first, int64_t batch, int64_t micro_batch,
                                          const program::Program& step) {
-  const auto range = samples_of_rank(first, batch, step.mesh.index(step.data, step.rank), step.mesh.size(step.data));
+  const auto range =
+      samples_of_rank(first, batch, step.mesh.index(step.data_axis, step.rank), step.mesh.size(step.data_axis));
   std::vector<runtime::Batch> batches;
   MicroBatch rows;
   for (int64_t m = 0; m < step.micro_batches; ++m) {

@@ -208,7 +208,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   if (const std::string instead = strategies::proved_instead(run, s.layout, programs[0]); !instead.empty())
     s.say("the step is proved on " + instead);
 
-  s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor, comm.rank()));
+  s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor_axis, comm.rank()));
   s.optimizer = make_optimizer(run.optimizer);
   s.rate = learning_rate(run);
   const uint64_t seed = static_cast<uint64_t>(run.train.seed);

@@ -94,27 +94,27 @@ Compiled compile(const Combination& c) {
   }
   out.expected.micro_batches = c.micro_batches;
   out.expected.mesh = layout.mesh;
-  out.expected.data = layout.data;
-  out.expected.stage_axis = layout.stage;
+  out.expected.data_axis = layout.data_axis;
+  out.expected.stage_axis = layout.stage_axis;
   const strategies::Stages stages = strategies::stages_of(model, c.pp);
   out.expected.block_rank = stages.rank_of_block;
   out.expected.proof.staged = c.pp > 1;
   const int zero_stage = c.dp > 1 ? c.zero : 0;
-  const int shards = zero_stage > 0 ? layout.data : kNoAxis;
+  const int shards = zero_stage > 0 ? layout.data_axis : kNoAxis;
   out.expected.proof.shard_axis = shards;
   for (int rank = 0; rank < layout.world_size; ++rank) {
     Program step = strategies::MicroBatches(c.micro_batches).rewrite(plain_step(run, model, layout, rank));
     if (c.pp > 1)
-      step = strategies::PipelineParallel(layout.stage, stages.rank_of_block,
+      step = strategies::PipelineParallel(layout.stage_axis, stages.rank_of_block,
                                           strategies::pipeline_order(c.order, {}, c.pp, c.micro_batches), c.order)
                  .rewrite(std::move(step));
     if (c.recompute > 0) step = strategies::Recompute(c.recompute, layers).rewrite(std::move(step));
-    if (c.dp > 1) step = strategies::DataParallel(layout.data, c.bucket).rewrite(std::move(step));
+    if (c.dp > 1) step = strategies::DataParallel(layout.data_axis, c.bucket).rewrite(std::move(step));
     if (zero_stage > 0) zero(step, zero_stage, shards);
-    if (layout.tied != kNoAxis)
-      step = strategies::SharedGroups(layout.tied, stages.shared_groups).rewrite(std::move(step));
+    if (layout.tied_axis != kNoAxis)
+      step = strategies::SharedGroups(layout.tied_axis, stages.shared_groups).rewrite(std::move(step));
     if (c.offload) offload(step, kWhole.shard_on(shards));
-    step = strategies::GradientClipping({shards, layout.stage}, stages.first_held_groups).rewrite(std::move(step));
+    step = strategies::GradientClipping({shards, layout.stage_axis}, stages.first_held_groups).rewrite(std::move(step));
     out.programs.push_back(assign_slots(add_releases(std::move(step))));
   }
   return out;

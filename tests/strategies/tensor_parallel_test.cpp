@@ -356,7 +356,7 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
       ASSERT_EQ(first_finding(steps, expected), "");
       const auto keys_group = [&](const Value& value) { return expected.copied.contains(value.index); };
       const auto is_sum = [&](const Op& op) {
-        return op.axis == expected.copies && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
+        return op.axis == expected.copies_axis && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
                op.writes[0].kind == ValueKind::kGradient && keys_group(op.writes[0]);
       };
       const auto expect_found = [&](const char* what, const auto& change) {
@@ -386,8 +386,8 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
         ops.insert(at, copy);
         return true;
       });
-      const int tensor = expected.tensor, other = tensor == expected.copies ? expected.data : tensor;
-      for (const int wrong : {other, expected.data}) {
+      const int tensor = expected.tensor_axis, other = tensor == expected.copies_axis ? expected.data_axis : tensor;
+      for (const int wrong : {other, expected.data_axis}) {
         expect_found("the sum is over another axis", [&, wrong = wrong](std::vector<Op>& ops) {
           const auto at = the_sum(ops);
           return at != ops.end() && (at->axis = wrong, true);

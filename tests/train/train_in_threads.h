@@ -68,7 +68,8 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
   run_inproc(ranks, [&](Communicator& comm) {
     const program::Program& step = programs[static_cast<size_t>(comm.rank())];
     const auto data = open_samples(run, Split::kTrain), validation = open_samples(run, Split::kValidation);
-    const models::Model model = models::make_model(run.model, table, layout.mesh.index(layout.tensor, comm.rank()));
+    const models::Model model =
+        models::make_model(run.model, table, layout.mesh.index(layout.tensor_axis, comm.rank()));
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
