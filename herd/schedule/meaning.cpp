@@ -6,7 +6,7 @@ namespace herd {
 namespace {
 
 bool gives_whole(const Schedule& h, Rank rank) {  // the rank's input is the whole message
-  return adds_up(h.collective) ||
+  return is_reduction(h.collective) ||
          ((h.collective == Collective::kBroadcast || h.collective == Collective::kScatter) && rank == h.root);
 }
 
@@ -55,7 +55,7 @@ bool has_root(Collective c) {
          c == Collective::kScatter;
 }
 
-bool adds_up(Collective c) {
+bool is_reduction(Collective c) {
   return c == Collective::kAllReduce || c == Collective::kReduceScatter || c == Collective::kReduce;
 }
 
@@ -78,7 +78,7 @@ int64_t space_size(const Schedule& h, Rank owner, Space space) {
   return 0;
 }
 
-std::vector<Placed> given_to(const Schedule& h, Rank rank) {
+std::vector<MessagePiece> initial_contributions(const Schedule& h, Rank rank) {
   const Space space = input_in_output(h, rank) ? Space::kOutput : Space::kInput;
   if (gives_whole(h, rank)) return {{space, {0, h.elements}, 0, rank}};
   if (h.collective == Collective::kAllToAll) return {{space, {0, MessageLayout(h).num_sent(rank)}, 0, rank}};
@@ -87,14 +87,14 @@ std::vector<Placed> given_to(const Schedule& h, Rank rank) {
   return {{space, space == Space::kOutput ? part : Range{0, part.size()}, part.begin, rank}};
 }
 
-std::vector<Placed> expected_from(const Schedule& h, Rank rank) {
+std::vector<MessagePiece> expected_results(const Schedule& h, Rank rank) {
   const MessageLayout layout(h);
   const Range all{0, h.elements};
-  const auto part_in = [&](bool whole, Rank of) -> Placed {
+  const auto part_in = [&](bool whole, Rank contributor) -> MessagePiece {
     const Range part = layout.part(rank);
-    return {Space::kOutput, whole ? part : Range{0, part.size()}, part.begin, of};
+    return {Space::kOutput, whole ? part : Range{0, part.size()}, part.begin, contributor};
   };
-  std::vector<Placed> places;
+  std::vector<MessagePiece> places;
   switch (h.collective) {
     case Collective::kAllReduce:
       return {{Space::kOutput, all, 0, kEveryRank}};

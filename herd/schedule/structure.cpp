@@ -62,7 +62,7 @@ std::string broken_shape(const Schedule& s, const Step& step) {
       if (targets != 0) return "a signal or wait has no target";
   }
   const bool adds = step.kind == StepKind::kReduce || step.kind == StepKind::kReceiveReduce;
-  if (adds && !adds_up(s.collective)) return std::string(collective_name(s.collective)) + " adds nothing up";
+  if (adds && !is_reduction(s.collective)) return std::string(collective_name(s.collective)) + " adds nothing up";
   if (step.completes && !adds) return "only reduce and receive_reduce complete a value";
   return "";
 }

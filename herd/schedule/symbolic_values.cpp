@@ -14,7 +14,7 @@ void SymbolicRun::rewrite(const SymbolicEvent& event) {
       memory_.write(event, {event.rank, space, 0, size}, std::vector<SymbolicPiece>{{0, size, kNoSymbol, 0}});
   }
   const SymbolId own = symbols_.contribution(event.rank, states_[event.rank].operation);
-  for (const Placed& given : given_to(s, event.rank)) {
+  for (const MessagePiece& given : initial_contributions(s, event.rank)) {
     if (given.range.size() == 0) continue;
     memory_.write(event, {event.rank, given.space, given.range.begin, given.range.end},
                   std::vector<SymbolicPiece>{{0, given.range.size(), own, given.first}});
@@ -33,25 +33,26 @@ void SymbolicRun::check_everyone_began(Rank rank) {
 
 void SymbolicRun::check_results(const SymbolicEvent& event) {
   const Schedule& s = all_[event.rank];
-  for (const Placed& place : expected_from(s, event.rank)) {
+  for (const MessagePiece& place : expected_results(s, event.rank)) {
     const Slice slice{event.rank, place.space, place.range.begin, place.range.end};
     for (const SymbolicPiece& piece : memory_.read(event, slice)) {
       const Slice part{event.rank, place.space, slice.begin + piece.begin, slice.begin + piece.end};
       const bool right_place = piece.first == place.first + piece.begin;
-      const bool right = place.of == kEveryRank
+      const bool right = place.contributor == kEveryRank
                              ? symbols_.is_full(piece.symbol) && (n_ == 1 || symbols_.is_complete(piece.symbol))
-                             : piece.symbol == symbols_.contribution(place.of, event.operation);
+                             : piece.symbol == symbols_.contribution(place.contributor, event.operation);
       if (!right) {
         report(event.rank, -1,
                "ends with " + symbols_.describe(piece.symbol) + " in " + describe(part) + ", not " +
-                   (place.of == kEveryRank ? "the complete sum" : "the input of rank " + std::to_string(place.of)));
+                   (place.contributor == kEveryRank ? "the complete sum"
+                                                    : "the input of rank " + std::to_string(place.contributor)));
       } else if (symbols_.operation_of(piece.symbol) != event.operation) {
         report(event.rank, -1, "ends with values of an earlier operation in " + describe(part));
       } else if (!right_place) {
         report(event.rank, -1,
                "ends with element " + std::to_string(piece.first) + " of the message in " + describe(part) +
                    ", where element " + std::to_string(place.first + piece.begin) + " belongs");
-      } else if (place.of == kEveryRank && event.operation == 0) {
+      } else if (place.contributor == kEveryRank && event.operation == 0) {
         sums_.push_back({place.first + piece.begin, place.first + piece.end, piece.symbol, event.rank});
       }
     }

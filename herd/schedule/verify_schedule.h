@@ -1,8 +1,8 @@
 // Proves a schedule: runs the steps of all ranks on symbols, several operations back to back, and says what is wrong. A
 // proof holds in whatever order steps run, since it rests on derive_dependencies() and the matching alone. It checks:
-//   meaning    every result holds every contribution it should, exactly once, complete exactly once, and in the same
 //   meaning    every result holds every contribution it should, exactly once, completed exactly once, and summed in
 //              the same order on every rank, so that all have the same bits
+//   memory     two accesses to the same elements of any rank, one of them a write, have an order between them
 //              (vector clocks); between operations the user rewrites inputs and outputs, stage memory alternates
 //   definition nothing is read that this operation did not write or was not given; inputs stay as they were
 //   progress   no deadlock, even if a send ends only when its receive takes it

@@ -72,9 +72,9 @@ struct TypeAndOp {
 std::vector<TypeAndOp> types_of(Collective collective) {
   std::vector<TypeAndOp> types;
   for (DType dtype : kAllDTypes) {
-    if (!adds_up(collective)) types.push_back({dtype, ReduceOp::kSum});
+    if (!is_reduction(collective)) types.push_back({dtype, ReduceOp::kSum});
     for (ReduceOp op : kAllReduceOps) {
-      if (adds_up(collective) && supports(op, dtype)) types.push_back({dtype, op});
+      if (is_reduction(collective) && supports(op, dtype)) types.push_back({dtype, op});
     }
   }
   return types;
@@ -130,7 +130,7 @@ comm::CollectiveCall call_of(const ConformanceCase& c, const Schedule& h, std::b
   comm::CollectiveCall call;
   call.request = request_of(h, true);
   call.op = c.op;
-  call.reduces = adds_up(c.collective);
+  call.reduces = is_reduction(c.collective);
   call.algorithm = c.algorithm;
   call.input_bytes = space_size(h, h.self, Space::kInput) * size_of(h.dtype);
   call.output_bytes = space_size(h, h.self, Space::kOutput) * size_of(h.dtype);
@@ -292,7 +292,7 @@ uint64_t hash_of_rounded_sums(Communicator& world, const Placement& placement) {
   for (const AlgorithmInfo& info : every_algorithm()) {
     ConformanceCase c{.collective = info.collective, .algorithm = info.name, .count = kCount - kCount % n};
     c.in_place = info.collective == Collective::kAllReduce;
-    if (!adds_up(info.collective) || !possible(info, c, {n, placement})) continue;
+    if (!is_reduction(info.collective) || !possible(info, c, {n, placement})) continue;
     for (const DType dtype : {DType::kF32, DType::kBF16, DType::kF16}) {
       c.dtype = dtype, c.symmetric = one_host;
       const Schedule header = header_of(c, group.rank(), n);

@@ -106,7 +106,7 @@ class RandomOperations {
     CollectiveRequest request = request_of(header_of(c, 0, world_.size()), one_host_);
     request.direct = one_host_ && c.symmetric;
     if (c.collective == Collective::kGather || c.collective == Collective::kScatter) request.in_place = false;
-    const bool packed = c.op == ReduceOp::kPremultipliedSum && adds_up(c.collective) &&
+    const bool packed = c.op == ReduceOp::kPremultipliedSum && is_reduction(c.collective) &&
                         (c.collective == Collective::kReduce || !c.in_place);
     if (packed) request.direct = false;  // a copy of the input is multiplied
     if (why_not(one, request).empty()) c.algorithm = one.name;
@@ -131,7 +131,7 @@ class RandomOperations {
       return Buffer{at + first * size, count, h.dtype};
     };
     OpOptions o{.op = c.op, .algorithm = c.algorithm, .counts = h.counts};
-    if (c.op == ReduceOp::kPremultipliedSum && adds_up(c.collective)) o.factor = factor_of(self);
+    if (c.op == ReduceOp::kPremultipliedSum && is_reduction(c.collective)) o.factor = factor_of(self);
     const MessageLayout layout(h);
     const Range part = layout.part(self);
     const bool at_root = self == h.root;

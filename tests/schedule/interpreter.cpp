@@ -217,7 +217,7 @@ class Interpreter {
     for (int space = 0; space < 3; ++space) {
       for (uint64_t& value : state.memory[space]) value = random_();
     }
-    for (const Placed& given : given_to(all_[rank], rank)) {
+    for (const MessagePiece& given : initial_contributions(all_[rank], rank)) {
       for (int64_t i = 0; i < given.range.size(); ++i) {
         state.memory[static_cast<int>(given.space)][given.range.begin + i] =
             contribution(rank, state.operation, given.first + i);
@@ -239,11 +239,11 @@ class Interpreter {
         if (other.operation < state.operation) throw Broken{"leaves a barrier that a rank has not entered"};
       }
     }
-    for (const Placed& place : expected_from(all_[rank], rank)) {
+    for (const MessagePiece& place : expected_results(all_[rank], rank)) {
       for (int64_t i = 0; i < place.range.size(); ++i) {
         uint64_t expected = 0;
-        if (place.of != kEveryRank) {
-          expected = contribution(place.of, state.operation, place.first + i);
+        if (place.contributor != kEveryRank) {
+          expected = contribution(place.contributor, state.operation, place.first + i);
         } else {
           for (Rank r = 0; r < static_cast<Rank>(ranks_.size()); ++r) {
             expected += contribution(r, state.operation, place.first + i);
