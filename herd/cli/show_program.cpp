@@ -15,6 +15,7 @@
 #include "herd/program/draw_program.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/generation_table.h"
 #include "herd/strategies/compile_generation.h"
 #include "herd/strategies/strategy_table.h"

@@ -5,9 +5,9 @@
 
 #include "herd/base/error.h"
 #include "herd/convert/companions.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_states.h"
-#include "herd/spec/model_table.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 #include "herd/storage/checkpoint_writer.h"

@@ -4,7 +4,7 @@
 #include "herd/base/error.h"
 #include "herd/convert/cast.h"
 #include "herd/convert/transformers_folder.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/storage/checkpoint_reader.h"
 

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "herd/program/simulate.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
-#include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 #include "herd/topology/topology.h"
 

@@ -1,6 +1,7 @@
 #include "herd/planner/partitioned_model_internal.h"
 
 #include "herd/base/error.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero3.h"

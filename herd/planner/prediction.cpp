@@ -13,6 +13,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/passes.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 
@@ -63,7 +64,7 @@ double arithmetic_us(const Program& step, const spec::ModelTable& model, const p
   double us = 0;
   for (const program::Op& op : step.ops) {
     if (!is_pass(op)) continue;
-    const spec::Cost cost = cost_of(op, model.blocks[static_cast<size_t>(op.block)]);
+    const spec::PassCost cost = cost_of(op, model.blocks[static_cast<size_t>(op.block)]);
     flops += cost.matmul_flops + cost.attention_flops;
     us += (cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us) /
           machine.threads;

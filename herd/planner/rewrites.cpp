@@ -8,6 +8,7 @@
 #include "herd/planner/differences_internal.h"
 #include "herd/planner/variants_internal.h"
 #include "herd/program/memory_bound.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 

@@ -6,7 +6,7 @@
 
 #include "herd/base/units.h"
 #include "herd/draw/table.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/order_picture.h"
 #include "herd/strategies/pipeline_orders.h"

@@ -59,7 +59,7 @@ class StageTime {
     }
     return us;
   }
-  double pass_us(const spec::Cost& cost, double more_bytes) const {
+  double pass_us(const spec::PassCost& cost, double more_bytes) const {
     const auto [work_us, bytes] = program::pass_work(cost, more_bytes, machine_);
     return std::max(work_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
   }
@@ -76,7 +76,7 @@ class StageTime {
   Passes passes(const BlockInterval& blocks) const {  // one micro-batch
     Passes out;
     const double adds = cut_.layout.micro_batches > 1 ? 2 : 1;  // later micro-batches read the gradient too
-    const auto count = [&](const spec::Cost& cost) {
+    const auto count = [&](const spec::PassCost& cost) {
       out.flops += cost.matmul_flops + cost.attention_flops;
       out.arithmetic +=
           (cost.matmul_flops / machine_.matmul_flops_per_us + cost.attention_flops / machine_.attention_flops_per_us) /

@@ -10,7 +10,7 @@ bool is_pass(const Op& op) {
 }
 
 double share_of_backward(const Op& op, const spec::BlockShape& block) {
-  const spec::Cost& whole = block.is_loss() ? block.forward : block.backward;
+  const spec::PassCost& whole = block.is_loss() ? block.forward : block.backward;
   const double all = whole.matmul_flops + whole.attention_flops;
   const double weights = all > 0 ? whole.matmul_flops / (block.is_loss() ? 3 : 2) / all : 0;
   if (op.kind == OpKind::kBackwardWeight) return weights;
@@ -19,10 +19,10 @@ double share_of_backward(const Op& op, const spec::BlockShape& block) {
   return splits ? 1 - weights : 1;
 }
 
-spec::Cost cost_of(const Op& op, const spec::BlockShape& block) {
+spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
   if (!is_pass(op)) return {};
   if (op.kind == OpKind::kForward || op.kind == OpKind::kRecompute || op.kind == OpKind::kLogits) return block.forward;
-  spec::Cost cost = block.is_loss() ? block.forward : block.backward;
+  spec::PassCost cost = block.is_loss() ? block.forward : block.backward;
   const double share = share_of_backward(op, block);
   for (double* part : {&cost.matmul_flops, &cost.attention_flops, &cost.memory_bytes}) *part *= share;
   return cost;

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "herd/program/program.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/block_shape.h"
 
 namespace herd::program {
 
@@ -11,7 +11,7 @@ bool is_pass(const Op& op);
 
 // Returns the cost of an op of `block`; zero for an op that is no pass. Gradients of weights take half of the
 // arithmetic of a backward's matrices, and a third of the loss's, which runs them forward as well.
-spec::Cost cost_of(const Op& op, const spec::BlockShape& block);
+spec::PassCost cost_of(const Op& op, const spec::BlockShape& block);
 
 // Returns the share of a whole backward, or of a whole loss, that an op does; 1 for either as a whole.
 double share_of_backward(const Op& op, const spec::BlockShape& block);

@@ -40,7 +40,7 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
   const auto pass = [&](OpKind kind) {
     const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
     const double share = kind == OpKind::kForward ? 1 : share_of_backward(op, block);
-    const spec::Cost cost = cost_of(op, block);
+    const spec::PassCost cost = cost_of(op, block);
     const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
     const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
     if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())
@@ -296,7 +296,7 @@ class Simulator {
 
 }  // namespace
 
-PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration& machine) {
+PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& machine) {
   const double flops_us =
       cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us;
   const double bytes = cost.memory_bytes + more_bytes;

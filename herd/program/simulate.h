@@ -67,7 +67,7 @@ class SharedMemoryCost final : public CollectiveCost {
 struct PassWork {
   double work_us = 0, host_bytes = 0;
 };
-PassWork pass_work(const spec::Cost& cost, double more_bytes, const Calibration& machine);
+PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& machine);
 
 struct Simulation {
   double step_us = 0;            // time from step to step, once steps follow each other steadily

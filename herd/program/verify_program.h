@@ -22,7 +22,7 @@
 #include <vector>
 
 #include "herd/program/program.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/block_shape.h"
 
 namespace herd::program {
 

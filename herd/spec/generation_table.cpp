@@ -2,6 +2,8 @@
 
 #include <utility>
 
+#include "herd/spec/build_model_table.h"
+
 namespace herd::spec {
 
 ModelTable generation_table(const ModelTable& whole, ModelTable pass) {

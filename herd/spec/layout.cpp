@@ -4,7 +4,7 @@
 #include <vector>
 
 #include "herd/base/error.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/key_copies.h"
 
 namespace herd::spec {
 namespace {

@@ -1,5 +1,6 @@
 #include <algorithm>
 
+#include "herd/spec/loss_chunk.h"
 #include "herd/spec/table_builder_internal.h"
 
 namespace herd::spec {
@@ -56,7 +57,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   if (in_fp32_) block.graph_bytes += R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
   block.score_bytes = saved_scores();
   block.pending_bytes = R_ * (2 * D_ + 2 * (A_ + K_) / tp_) * element_;
-  block.split_scratch_bytes = R_ * (3 * A_ + 4 * K_) / tp_ * element_ - block.pending_bytes;
+  block.first_half_scratch_bytes = R_ * (3 * A_ + 4 * K_) / tp_ * element_ - block.pending_bytes;
   const double weights = static_cast<double>((2 * A_ + 2 * K_) * D_ / tp_), rows = static_cast<double>(R_);
   const double scores = 4.0 * rows * static_cast<double>(S_) * static_cast<double>(A_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
@@ -70,7 +71,8 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.backward.attention_flops = (flash ? 2.5 : 2) * block.forward.attention_flops;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 4 * heads);
   const int64_t piece = std::max(gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(D_, A_ / tp_));
-  block.late_scratch_bytes = std::max(late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(D_, A_ / tp_));
+  block.second_half_scratch_bytes =
+      std::max(second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(D_, A_ / tp_));
   block.backward.scratch_bytes =
       std::max({heads + R_ * A_ / tp_ * element_ + piece, product, 3 * matrices + masks - kept + heads});
   block.without_graph = without_graph(block.forward, R_ * (2 * A_ + 2 * K_) / tp_);
@@ -101,7 +103,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   const int64_t rf = R_ * F_ / tp_ * element_;
   block.graph_bytes = kept_input_ * element_ + feeds(style) * rf;
   block.pending_bytes = 2 * R_ * D_ * element_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * rf;
-  block.split_scratch_bytes = 2 * rf - block.pending_bytes;
+  block.first_half_scratch_bytes = 2 * rf - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2, rows = static_cast<double>(R_);
   const double weights = gates * static_cast<double>(D_ * F_ / tp_);
   block.forward.matmul_flops = 2 * rows * weights;
@@ -111,7 +113,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.memory_bytes = static_cast<double>(3 * block.output_bytes + 6 * rf);
   const int64_t piece = std::max(gradient_piece(F_ / tp_, D_), gradient_piece(D_, F_ / tp_));
-  block.late_scratch_bytes = std::max(late_scratch(F_ / tp_, D_), late_scratch(D_, F_ / tp_));
+  block.second_half_scratch_bytes = std::max(second_half_scratch(F_ / tp_, D_), second_half_scratch(D_, F_ / tp_));
   block.backward.scratch_bytes = std::max(rf + piece, product == 0 ? 0 : product + rf);
   block.without_graph = without_graph(block.forward, (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * R_ * F_ / tp_);
   return block;
@@ -131,8 +133,8 @@ BlockShape TableBuilder::cut_head() const {
   block.forward.scratch_bytes = chunk * vocab * logit + gradient_piece(vocab, D_) + 8 * chunk * (3 + 3 * tp_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));
   block.pending_bytes = R_ * (vocab + D_) * element_;
-  block.split_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
-  block.late_scratch_bytes = late_scratch(vocab, D_);
+  block.first_half_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
+  block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
   add_logits(block, vocab);
   const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
   block.inner = {{"tp", false, chunk * 3 * tp_ * 4, chunks, 0}};

@@ -147,7 +147,7 @@ std::vector<int> balanced(const Layers& layers, int stages) {
 
 double arithmetic_of(const BlockShape& block) {
   double flops = 0;
-  for (const Cost* cost : {&block.forward, &block.backward}) flops += cost->matmul_flops + cost->attention_flops;
+  for (const PassCost* cost : {&block.forward, &block.backward}) flops += cost->matmul_flops + cost->attention_flops;
   return flops;
 }
 

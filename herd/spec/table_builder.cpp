@@ -1,3 +1,5 @@
+#include "herd/spec/key_copies.h"
+#include "herd/spec/loss_chunk.h"
 #include "herd/spec/table_builder_internal.h"
 
 #include <algorithm>
@@ -157,7 +159,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.pending_bytes =
       R_ * ((2 * attentions + 2) * D_ + attentions * 2 * (A_ + K_) / tp_ + (1 + ups) * F_ / tp_) * element_;
   // At its most when attention has its gradients once in parts and once together, and the other part's are pending.
-  block.split_scratch_bytes = R_ * (D_ + (3 * A_ + 4 * K_) / tp_) * element_ - block.pending_bytes;
+  block.first_half_scratch_bytes = R_ * (D_ + (3 * A_ + 4 * K_) / tp_) * element_ - block.pending_bytes;
   const double gates = style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2;
   const double weights =
       (static_cast<double>(attentions * (2 * A_ + 2 * K_) * D_) + gates * static_cast<double>(D_ * F_)) /
@@ -178,8 +180,9 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
   const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
                                   gradient_piece(D_, std::max(F_, A_) / tp_)});
-  block.late_scratch_bytes = std::max(
-      {late_scratch((A_ + 2 * K_) / tp_, D_), late_scratch(F_ / tp_, D_), late_scratch(D_, std::max(F_, A_) / tp_)});
+  block.second_half_scratch_bytes =
+      std::max({second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(F_ / tp_, D_),
+                second_half_scratch(D_, std::max(F_, A_) / tp_)});
   block.backward.scratch_bytes =
       std::max({(rf + rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
@@ -209,8 +212,8 @@ BlockShape TableBuilder::head(int dense) const {
   block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd + gradient_piece(vocab, D_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
   block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_;
-  block.split_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
-  block.late_scratch_bytes = late_scratch(vocab, D_);
+  block.first_half_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
+  block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
   add_logits(block, vocab);
   block.inner = inner(1, 0, nullptr);
   return block;
@@ -218,8 +221,8 @@ BlockShape TableBuilder::head(int dense) const {
 
 // A layer holds x, its norm, the product with q, k and v, what attention gives and its projection at a time; later both
 // norms, both sums, and what the feed-forward part is made of. Input and output of the block are values of their own.
-Cost TableBuilder::without_graph(const Cost& forward, int64_t elements) const {
-  Cost cost = forward;
+PassCost TableBuilder::without_graph(const PassCost& forward, int64_t elements) const {
+  PassCost cost = forward;
   cost.scratch_bytes = elements * element_ + product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
   return cost;
 }
@@ -244,7 +247,7 @@ int64_t TableBuilder::first_half_of_loss(int64_t vocab) const {
 
 // While the gradient of a matrix is made from what is pending: a piece of a product that is added to an fp32 gradient,
 // or fp32 copies of fp16 inputs and of a piece of output gradients and product.
-int64_t TableBuilder::late_scratch(int64_t rows, int64_t columns) const {
+int64_t TableBuilder::second_half_scratch(int64_t rows, int64_t columns) const {
   if (in_fp32_) return 4 * (R_ * columns + std::min(kPieceRows, rows) * (R_ + columns));
   return gradient_piece(rows, columns);
 }

@@ -28,8 +28,8 @@ std::vector<Value> taken_gradients(std::vector<Value>& from) {
 SplitBackward::SplitBackward(const spec::ModelTable& model) {
   for (const spec::BlockShape& block : model.blocks) {
     pending_bytes_.push_back(block.pending_bytes);
-    scratch_bytes_.push_back(block.split_scratch_bytes);
-    late_scratch_bytes_.push_back(block.late_scratch_bytes);
+    scratch_bytes_.push_back(block.first_half_scratch_bytes);
+    second_half_scratch_bytes_.push_back(block.second_half_scratch_bytes);
   }
 }
 
@@ -58,7 +58,7 @@ program::Program SplitBackward::rewrite(program::Program step) const {
       continue;
     }
     step.scratch[{op.kind, op.block}] = scratch_bytes_[static_cast<size_t>(op.block)];
-    step.scratch[{OpKind::kBackwardWeight, op.block}] = late_scratch_bytes_[static_cast<size_t>(op.block)];
+    step.scratch[{OpKind::kBackwardWeight, op.block}] = second_half_scratch_bytes_[static_cast<size_t>(op.block)];
     step.values[pending] = {.bytes = pending_bytes_[static_cast<size_t>(op.block)]};
     op.writes.push_back(pending);
     ops.push_back(std::move(op));

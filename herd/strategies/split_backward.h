@@ -20,7 +20,7 @@ class SplitBackward final : public Strategy {
 
  private:
   // These are by block; 0 pending means that the block does not change.
-  std::vector<int64_t> pending_bytes_, scratch_bytes_, late_scratch_bytes_;
+  std::vector<int64_t> pending_bytes_, scratch_bytes_, second_half_scratch_bytes_;
 };
 
 Technique split_backward_row();

@@ -10,6 +10,8 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/program_names.h"
 #include "herd/program/slots.h"
+#include "herd/spec/build_model_table.h"
+#include "herd/spec/key_copies.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/techniques.h"
 #include "herd/strategies/tensor_parallel.h"

@@ -9,6 +9,7 @@
 #include "herd/base/midmean.h"
 #include "herd/program/excerpts.h"
 #include "herd/program/passes.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/train/peer_listener.h"
 
 namespace herd::train {
@@ -97,7 +98,7 @@ void BlockTimer::forget() {
 
 double BlockTimer::arithmetic(Op op) const {
   const auto& shape = table_.blocks[static_cast<size_t>(op.second)];
-  const spec::Cost& cost = op.first == OpKind::kBackward ? shape.backward : shape.forward;
+  const spec::PassCost& cost = op.first == OpKind::kBackward ? shape.backward : shape.forward;
   return cost.matmul_flops + cost.attention_flops;
 }
 

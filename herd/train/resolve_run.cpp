@@ -8,7 +8,7 @@
 
 #include "herd/comm/same_on_all_ranks.h"
 #include "herd/planner/gradient_algorithm.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/pipeline_order.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"

@@ -29,8 +29,8 @@
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
 #include "herd/runtime/whole_weights.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
-#include "herd/spec/model_table.h"
 #include "herd/spec/supported.h"
 #include "herd/storage/atomic_file.h"
 #include "herd/strategies/replicas.h"
@@ -80,7 +80,7 @@ double flops_of(const program::Program& step, const spec::ModelTable& model) {
       continue;
     if (!counted.insert({op.kind, op.block, op.micro_batch}).second) continue;
     const spec::BlockShape& block = model.blocks[static_cast<size_t>(op.block)];
-    const spec::Cost& cost = op.kind == program::OpKind::kBackward ? block.backward : block.forward;
+    const spec::PassCost& cost = op.kind == program::OpKind::kBackward ? block.backward : block.forward;
     flops += cost.matmul_flops + cost.attention_flops;
   }
   return flops;

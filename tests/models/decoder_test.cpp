@@ -6,7 +6,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/bridge/tensor_buffer.h"
 #include "herd/nn/run_block.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "training_run_internal.h"
 
 namespace herd::models {

@@ -1,4 +1,5 @@
 #include "herd/planner/prediction.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/pipeline.h"
 
 #include <gtest/gtest.h>

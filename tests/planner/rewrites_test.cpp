@@ -8,6 +8,7 @@
 
 #include "herd/base/error.h"
 #include "herd/program/memory_bound.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 #include "tests/support/expect_error.h"

@@ -8,6 +8,7 @@
 #include "herd/program/lifetimes.h"
 #include "herd/program/program_names.h"
 #include "herd/program/slots.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/data_parallel.h"
 #include "herd/strategies/gradient_clipping.h"
 #include "herd/strategies/micro_batches.h"

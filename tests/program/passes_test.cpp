@@ -7,7 +7,7 @@
 namespace herd::program {
 namespace {
 
-double flops(const spec::Cost& cost) { return cost.matmul_flops + cost.attention_flops; }
+double flops(const spec::PassCost& cost) { return cost.matmul_flops + cost.attention_flops; }
 
 spec::BlockShape layer() {
   spec::BlockShape block;

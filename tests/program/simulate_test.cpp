@@ -4,6 +4,7 @@
 
 #include "herd/program/draw_program.h"
 #include "herd/program/memory_bound.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 

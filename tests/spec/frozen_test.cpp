@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
+#include "herd/spec/build_model_table.h"
 
 namespace herd::spec {
 namespace {

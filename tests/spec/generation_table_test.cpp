@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "herd/spec/build_model_table.h"
+
 namespace herd::spec {
 namespace {
 

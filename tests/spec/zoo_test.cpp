@@ -9,8 +9,8 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/activations.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/model_states.h"
-#include "herd/spec/model_table.h"
 
 namespace herd::spec {
 namespace {

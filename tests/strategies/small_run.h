@@ -6,6 +6,7 @@
 
 #include "herd/program/build.h"
 #include "herd/program/verify_program.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/stage_cut.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"

@@ -1,4 +1,5 @@
 #include "herd/strategies/strategy_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/techniques.h"
 
 #include <gmock/gmock.h>

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
+#include "herd/spec/build_model_table.h"
 #include "tests/support/expect_error.h"
 
 namespace herd::strategies {

@@ -11,7 +11,7 @@
 #include "herd/models/decoder.h"
 #include "herd/optim/adamw.h"
 #include "herd/program/memory_bound.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 

@@ -7,8 +7,8 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/inproc_world.h"
 #include "herd/models/decoder.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
-#include "herd/spec/model_table.h"
 #include "herd/strategies/strategy_table.h"
 #include "herd/strategies/techniques.h"
 

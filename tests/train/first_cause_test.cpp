@@ -11,6 +11,7 @@
 #include "herd/bridge/budget_allocator.h"
 #include "herd/memory/shared_memory.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/techniques.h"
 #include "killed_job.h"
 #include "tests/support/temporary_folder.h"

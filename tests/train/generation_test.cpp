@@ -20,6 +20,7 @@
 #include "herd/program/generation_passes.h"
 #include "herd/program/memory_bound.h"
 #include "herd/runtime/parameter_update.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/generation_table.h"
 #include "herd/spec/table_builder_internal.h"
 #include "herd/strategies/strategy_table.h"

@@ -6,6 +6,7 @@
 #include "herd/base/error.h"
 #include "herd/planner/rewrites.h"
 #include "herd/program/memory_bound.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/strategies/recompute.h"
 #include "tests/support/expect_error.h"
 #include "train_in_threads.h"

@@ -7,7 +7,7 @@
 #include "command.h"
 #include "herd/checkpoint/loader.h"
 #include "herd/checkpoint/saver.h"
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/run_file.h"
 #include "herd/storage/checkpoint_folder.h"
 #include "herd/strategies/strategy_table.h"

@@ -6,6 +6,7 @@
 
 #include "herd/program/collective_message.h"
 #include "herd/program/program_names.h"
+#include "herd/spec/build_model_table.h"
 #include "herd/spec/frozen.h"
 #include "herd/spec/model_states.h"
 #include "train_in_threads.h"

@@ -1,4 +1,4 @@
-#include "herd/spec/model_table.h"
+#include "herd/spec/build_model_table.h"
 
 #include <gtest/gtest.h>
 
@@ -78,37 +78,6 @@ TEST(ModelTable, KeepsTheScoresOfEveryHead_WhenDropoutNeedsTheMathForm) {
   run.model.dropout = 0.1;
   const int64_t scores = 2 * 4 * 32 * 32;
   EXPECT_EQ(model_table(run, 2).blocks[1].graph_bytes, flash - 2 * 4 * 32 * 4 + 2 * scores * 4);
-}
-
-// Of eight query heads and two key heads, of width 2, each of four ranks has two of the former and one of the latter.
-TEST(ModelTable, CutsQueriesAndCopiedKeysEachByItself) {
-  RunFile run = gpt(1, 16, 8, 4, 32, true);
-  run.model.kv_heads = 2, run.model.head_width = 2, run.mesh.tp = 4;
-  const ModelTable table = program_table(run, 1);
-  const auto parameter = [&](const std::string& group) {
-    for (const ParameterGroupShape& one : table.groups) {
-      if (one.name == group) return one.parameters.at(0);
-    }
-    return ParameterShape{};
-  };
-  const ParameterShape queries = parameter("h.0.tp"), keys = parameter("h.0.keys");
-  EXPECT_EQ(queries.name, "h.0.attn.qkv.weight");
-  EXPECT_EQ(keys.name, "h.0.attn.qkv.weight");
-  EXPECT_EQ(keys.sizes, (std::vector<int64_t>{16 + 2 * 4, 16}));
-  EXPECT_EQ(queries.elements(), 16 * 16);
-  EXPECT_EQ(keys.elements(), 8 * 16);
-  for (int place = 0; place < 4; ++place) {
-    const int64_t key = 16 + place / 2 * 2;
-    EXPECT_EQ(cut_spans(queries, 4, place), (std::vector<IndexSpan>{{4 * place, 4 * place + 4}}));
-    EXPECT_EQ(cut_spans(keys, 4, place), (std::vector<IndexSpan>{{key, key + 2}, {key + 4, key + 6}}));
-  }
-  EXPECT_EQ(table.parameters(), model_table(run, 1).parameters());
-}
-
-TEST(ModelTable, HoldsLogitsInEqualPiecesOfAtMost64MiB) {
-  EXPECT_EQ(loss_chunk_rows(50257, 512), 256);  // 333 rows would fit: two pieces
-  EXPECT_EQ(loss_chunk_rows(100, 512), 512);
-  EXPECT_EQ(loss_chunk_rows(int64_t{1} << 40, 3), 1);
 }
 
 }  // namespace

@@ -1,0 +1,59 @@
+// Defines one block of a model on one rank, for one micro-batch: what it reads and keeps, and what its passes cost.
+// Threads: plain data.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "herd/spec/pass_cost.h"
+
+namespace herd::spec {
+
+// Describes a collective inside a block's pass, which no Program contains since autograd issues it.
+struct InnerCollective {
+  std::string axis;               // "tp", "cp"
+  bool reduces = true;            // true: an all-reduce; false: an all-gather
+  int64_t bytes = 0;              // bytes of the whole message
+  int forward = 0, backward = 0;  // times that each pass issues it
+};
+
+// Says how the ranks of the tensor axis share a block's work, and so how its inputs and outputs lie on that axis.
+enum class Split : uint8_t {
+  kNone,      // each rank does all of the work: it reads and gives wholes, and all ranks have the same gradients
+  kCut,       // each rank has a part of the weights: it reads wholes and gives a partial sum, also in backward
+  kSequence,  // each rank has a part of the rows: it reads and gives shards; gradients of its weights are partial sums
+};
+
+struct BlockShape {
+  std::string name;              // "embedding", "h.3", "head"; a part of a layer is "h.3.attention"
+  std::vector<int> groups = {};  // groups that it reads, as indices into ModelTable::groups
+  int64_t input_bytes = 0;       // bytes of a micro-batch: tokens for the first block, else activations
+  int64_t output_bytes = 0;      // 0 for the loss block
+  int64_t graph_bytes = 0;       // bytes kept for backward, the input included; 0 for the loss block
+  // The backward pass of a block may run in two halves: the first makes the gradients of inputs, the second those of
+  // its matrices. This counts the bytes of inputs and output gradients of matrices that the second half reads; 0 where
+  // the first half makes all gradients.
+  int64_t pending_bytes = 0;
+  // Counts the scratch bytes of the first half, beside graph_bytes and pending_bytes; negative where these share
+  // memory.
+  int64_t first_half_scratch_bytes = 0;
+  int64_t second_half_scratch_bytes = 0;  // scratch bytes of the second half, beside pending_bytes
+  // Counts the bytes of attention's T x T matrices: in graph_bytes, or with selective recompute in scratch.
+  int64_t score_bytes = 0;
+  bool backward_reads_weights = true;  // false: its gradients follow from indices alone
+  PassCost forward = {};               // for the loss block: loss, input and weight gradients together
+  PassCost backward = {};              // zero for the loss block
+  PassCost without_graph = {};  // a forward that keeps no graph; for the loss block: logits of one row a sequence
+  int64_t cache_bytes = 0;      // bytes of keys and values of a micro-batch, where a causal attention makes them
+  int64_t logits_bytes = 0;     // bytes of fp32 logits, one row a sequence; 0 for all but the loss block
+  bool is_loss() const { return output_bytes == 0; }
+  std::vector<InnerCollective> inner = {};
+  int layer = -1;  // index of its layer in the chain of whole layers: embedding 0, h.0 1, .., head last
+  // Lists the activations that it reads: 0 the tokens, b + 1 the output of block b; empty = the output of the block
+  // before it.
+  std::vector<int> inputs = {};
+  Split split = Split::kNone;
+};
+
+}  // namespace herd::spec

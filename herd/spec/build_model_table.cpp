@@ -1,0 +1,66 @@
+#include "herd/spec/build_model_table.h"
+
+#include <numeric>
+#include <string>
+
+#include "herd/base/error.h"
+#include "herd/spec/frozen.h"
+#include "herd/spec/table_builder_internal.h"
+
+namespace herd::spec {
+namespace {
+
+void must_share(const char* ranks_name, int64_t ranks, const char* name, int64_t size) {
+  if (size % ranks == 0) return;
+  throw Error(Code::kBadConfig, std::string(ranks_name) + " must divide " + name + ": " + std::to_string(size) + " % " +
+                                    std::to_string(ranks) + " = " + std::to_string(size % ranks) +
+                                    "\n  fix: " + ranks_name + " = " + std::to_string(std::gcd(size, ranks)));
+}
+
+ModelTable table_of_kind(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  const std::string& kind = run.model.kind;
+  if (kind == "gpt" || kind == "llama") return decoder_table(run, micro_batch, kernels);
+  if (kind == "bert") return bert_table(run, micro_batch, kernels);
+  if (kind == "t5") return t5_table(run, micro_batch, kernels);
+  throw Error(Code::kBadConfig, "model.kind = \"" + kind + "\" has no layer table\n  fix: model.kind = \"gpt\"");
+}
+
+void refuse_key_heads(const RunFile& run) {
+  const int64_t tp = run.mesh.tp, keys = run.model.kv_heads, heads = run.model.heads;
+  std::string fix;
+  for (int64_t other = tp - 1; other >= 1 && fix.empty(); --other) {
+    if (heads % other == 0 && (keys % other == 0 || other % keys == 0)) fix = std::to_string(other);
+  }
+  throw Error(Code::kBadConfig, "mesh.tp must divide model.kv_heads or be a multiple of it: " + std::to_string(keys) +
+                                    " % " + std::to_string(tp) + " = " + std::to_string(keys % tp) + ", " +
+                                    std::to_string(tp) + " % " + std::to_string(keys) + " = " +
+                                    std::to_string(tp % keys) + "\n  fix: mesh.tp = " + fix);
+}
+
+void check_shares(const RunFile& run) {
+  const auto& m = run.model;
+  must_share("mesh.tp", run.mesh.tp, "model.heads", m.heads);
+  if (m.kv_heads > 0 && m.kv_heads % run.mesh.tp != 0 && run.mesh.tp % m.kv_heads != 0) refuse_key_heads(run);
+  if (m.ffn > 0) must_share("mesh.tp", run.mesh.tp, "model.ffn", m.ffn);
+  must_share("mesh.cp", run.mesh.cp, "model.context", m.context);
+}
+
+}  // namespace
+
+ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  check_shares(run);
+  ModelTable table = table_of_kind(run, micro_batch, kernels);
+  freeze(table, run.model.frozen);
+  return table;
+}
+
+ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels) {
+  const bool decoder = run.model.kind == "gpt" || run.model.kind == "llama";
+  if (run.mesh.tp == 1 || !decoder) return model_table(run, micro_batch, kernels);
+  check_shares(run);
+  ModelTable table = split_decoder_table(run, micro_batch, kernels);
+  freeze(table, run.model.frozen);
+  return table;
+}
+
+}  // namespace herd::spec

@@ -1,0 +1,22 @@
+// Defines the parameters of one parameter group: those that are gathered, reduced and stepped together. Threads: pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "herd/spec/parameter_shape.h"
+
+namespace herd::spec {
+
+// Holds the parameters of one block. A tied embedding is a group of its own, which the first and the last block read.
+struct ParameterGroupShape {
+  std::string name;  // "embedding", "h.3", "head", "wte"
+  std::vector<ParameterShape> parameters;
+  bool frozen = false;                     // true: not trained, so it has no gradient and no states (frozen.h)
+  int64_t elements() const;                // returns the elements of whole parameters
+  int64_t elements_of_rank(int tp) const;  // returns the most elements that one of `tp` ranks holds
+  int copies() const;                      // returns the most copies that any of its segments has
+};
+
+}  // namespace herd::spec
