@@ -12,12 +12,12 @@ spec::RunFile with_micro_batches(spec::RunFile run, const spec::Layout& layout, 
   return run;
 }
 
-// On the line through two predictions, `steps` times as far beyond the second as that is beyond the first.
+// Extrapolates the line through two predictions to `steps` times their distance beyond the second one.
 class Line {
  public:
   explicit Line(double steps) : steps_(steps) {}
   double at(double first, double second) const { return second + steps_ * (second - first); }
-  // Of memory, which never falls as micro-batches are added, but for what an order holds where they make uneven groups.
+  // Extrapolates memory. It never falls as micro-batches are added, except where an order has uneven groups of them.
   double most(double first, double second) const { return at(std::min(first, second), second); }
   TierBytes most(const TierBytes& first, const TierBytes& second) const {
     return {most(first.weights, second.weights), most(first.gradients, second.gradients),
@@ -31,7 +31,7 @@ class Line {
 
 }  // namespace
 
-std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster) {
+std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   if (!spec::order_file_of(run).empty()) return std::nullopt;  // which is of one number of micro-batches
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   // Orders may go by groups of pp micro-batches: the line lies through steps with as many beyond whole groups.
@@ -56,7 +56,7 @@ std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Clu
 }
 
 Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Cluster& cluster) {
-  auto out = on_line(run, ranks, cluster);
+  auto out = extrapolate(run, ranks, cluster);
   return out ? std::move(*out) : predict(run, ranks, cluster);
 }
 

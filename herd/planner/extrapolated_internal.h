@@ -10,6 +10,6 @@ namespace herd::planner {
 
 // Returns the point on the line through the predictions of 2 + 2 pp and 2 + 3 pp micro-batches. Returns nothing where
 // the run has no more than these, or they have no program.
-std::optional<Prediction> on_line(const spec::RunFile& run, int ranks, const Cluster& cluster);
+std::optional<Prediction> extrapolate(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
 }  // namespace herd::planner

@@ -11,7 +11,7 @@ namespace {
 
 double kept(const PartitionedModel& cut, size_t b) {  // of one micro-batch, from forward to backward
   const auto& block = cut.model.blocks[b];
-  if (cut.recomputed(b)) return cut.in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
+  if (cut.recomputed(b)) return cut.index_in_segment(b) == 0 ? static_cast<double>(block.input_bytes) : 0;
   return static_cast<double>(block.graph_bytes);
 }
 
@@ -41,7 +41,7 @@ double walk(const PartitionedModel& cut, const BlockInterval& blocks, double& sc
     before -= kept(cut, b);
     double own = static_cast<double>(block.graph_bytes);
     if (cut.recomputed(b)) {  // its segment is whole again, up to this block
-      const size_t first = b - cut.in_segment(b);
+      const size_t first = b - cut.index_in_segment(b);
       for (size_t other = std::max(first, blocks.begin); other < b; ++other)
         own += static_cast<double>(cut.model.blocks[other].graph_bytes) - kept(cut, other);
     }
@@ -71,10 +71,11 @@ void add_memory(const PartitionedModel& cut, int stage, Prediction& out) {
     const double whole = static_cast<double>(cut.zero > 0 ? cut.shard_bytes(g) * cut.shards : cut.weight_bytes(g));
     const double part = static_cast<double>(cut.zero > 0 ? cut.shard_bytes(g) : cut.weight_bytes(g));
     if (cut.frozen(g)) {
-      out.device.weights += cut.zero >= 3 && !uses.kept.contains(g) ? part : static_cast<double>(cut.weight_bytes(g));
+      out.device.weights +=
+          cut.zero >= 3 && !uses.kept_whole.contains(g) ? part : static_cast<double>(cut.weight_bytes(g));
       continue;
     }
-    out.device.weights += cut.zero >= 3 && !uses.kept.contains(g) ? part : whole;
+    out.device.weights += cut.zero >= 3 && !uses.kept_whole.contains(g) ? part : whole;
     out.device.gradients += cut.gradient_ratio() * (cut.zero >= 2 ? part : whole);
     states += part / bytes.weight * bytes.states;
   }

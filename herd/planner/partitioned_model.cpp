@@ -100,15 +100,15 @@ Visits PartitionedModel::visits(const BlockInterval& blocks) const {
     for (size_t b = blocks.end; b-- > blocks.begin;) {
       if (b < first) continue;
       const bool again = ends_segment(b, blocks);
-      for (size_t other = b - (again ? in_segment(b) : 0); other < b; ++other)
+      for (size_t other = b - (again ? index_in_segment(b) : 0); other < b; ++other)
         pass(std::max(other, blocks.begin), true);
       if (again) pass(b, true);
       differentiate(b, again);
     }
     if (m == 0) out.gathers = gathers;
   }
-  if (zero >= 3) out.kept = strategies::kept_whole(out.gathers, strategies::groups_kept_whole(run));
-  std::erase_if(out.weights, [&](const auto& use) { return out.kept.contains(use.item); });
+  if (zero >= 3) out.kept_whole = strategies::kept_whole(out.gathers, strategies::groups_kept_whole(run));
+  std::erase_if(out.weights, [&](const auto& use) { return out.kept_whole.contains(use.item); });
   std::stable_sort(out.gradients.begin(), out.gradients.end(), [](const auto& a, const auto& b) {
     return std::pair(a.first_visit, a.item) < std::pair(b.first_visit, b.item);
   });
@@ -118,9 +118,9 @@ Visits PartitionedModel::visits(const BlockInterval& blocks) const {
 double PartitionedModel::gathered_bytes(const Visits& uses) const {
   double bytes = 0;
   for (const auto& [g, times] : uses.gathers)
-    bytes += static_cast<double>(shard_bytes(g) * shards) * (!uses.kept.contains(g) ? layout.micro_batches * times
-                                                             : frozen(g)            ? 0
-                                                                                    : 1);
+    bytes += static_cast<double>(shard_bytes(g) * shards) * (!uses.kept_whole.contains(g) ? layout.micro_batches * times
+                                                             : frozen(g)                  ? 0
+                                                                                          : 1);
   return bytes;
 }
 

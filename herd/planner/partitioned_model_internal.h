@@ -25,7 +25,7 @@ using spec::BlockInterval;
 struct Visits {
   std::vector<program::PoolUse> weights, gradients;
   std::map<int, int> gathers = {};  // gathers of each group in one micro-batch, where it is not kept whole
-  std::set<int> kept = {};          // groups that ZeRO-3 keeps whole
+  std::set<int> kept_whole = {};    // groups that ZeRO-3 keeps whole
 };
 
 // Tells whether equations know the order of the run's pipeline, if it has one.
@@ -40,9 +40,9 @@ class PartitionedModel {
   BlockInterval blocks_of(int stage) const { return spec::blocks_of_stage(stage_of_blocks_, stage); }
   bool is_head(size_t b) const { return b + 1 == model.blocks.size(); }
   bool recomputed(size_t b) const { return segment > 0 && b > 0 && b >= first && !is_head(b); }
-  size_t in_segment(size_t b) const { return (b - std::max<size_t>(first, 1)) % segment; }
+  size_t index_in_segment(size_t b) const { return (b - std::max<size_t>(first, 1)) % segment; }
   bool ends_segment(size_t b, const BlockInterval& blocks) const {
-    return recomputed(b) && (in_segment(b) + 1 == segment || is_head(b + 1) || b + 1 == blocks.end);
+    return recomputed(b) && (index_in_segment(b) + 1 == segment || is_head(b + 1) || b + 1 == blocks.end);
   }
 
   std::set<int> groups_of(const BlockInterval& blocks) const;

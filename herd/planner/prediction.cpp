@@ -128,7 +128,7 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
   const std::string why = why_no_program(run, layout);
   if (!why.empty()) {
     if (!strategies::without_technique(run)) {
-      if (auto longer = on_line(run, ranks, cluster)) return std::move(*longer);
+      if (auto longer = extrapolate(run, ranks, cluster)) return std::move(*longer);
     }
     if (!has_known_order(run, layout)) {
       throw Error(Code::kBadConfig,

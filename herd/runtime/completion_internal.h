@@ -1,5 +1,5 @@
-// A job that takes effect as soon as some events are done, without a lane: the release of what operations read that a
-// lane has only started. Nobody waits for it: whoever asks whether it is done runs it, if the events are.
+// Completion is a job without a lane that runs once some events are done: it releases what operations read that a lane
+// has only started. No thread waits for it: whichever asks whether it is done runs it, if the events are done.
 // Threads: done() and wait() from any.
 #pragma once
 
@@ -15,7 +15,7 @@ class Completion final : public Event {
   Completion(std::vector<EventPtr> after, Job job) : after_(std::move(after)), job_(std::move(job)) {}
   bool done() const override;
   void wait() override;                         // rethrows what the job, or one of the events, threw
-  Clock::time_point ended_at() const override;  // when the last of the events was
+  Clock::time_point ended_at() const override;  // returns when the last of the events ended
 
  private:
   std::vector<EventPtr> after() const;

@@ -1,17 +1,17 @@
-// Executes a Program: each lane starts its ops first in, first out (messages with each other rank apart); an op waits
-// for exactly the hazards (program/op_dependencies.h), across the end of the loop body too. It holds no strategy: what
-// an op does is its binding.
+// Executes a Program. Each lane starts its ops first in, first out; messages to and from each other rank have a lane of
+// their own. An op waits for exactly the hazards (program/op_dependencies.h), also across the end of the loop body. The
+// executor knows no strategy: what an op does is its binding.
 //
-// A release among operations that a lane only starts is no job of the lane (program::is_completion): it takes effect as
-// soon as what it waits for is over, and no op starts before the releases that can take effect have.
-// Lanes advance at the boundaries of compute ops: an op is handed to its lane as soon as everything it depends on has
-// been handed to one. On return from run() every op of the step has been handed over and the compute lane is done;
-// other lanes may still work, and hazards carry over into the next step.
-// Errors: what an op throws comes out of run() or drain() as herd::Error, its message opened by step, op, block,
-//   micro-batch and rank; the executor is then of no further use. Where several have failed, the first of this rank's
-//   own comes out, before those of operations that failed since.
-// Threads: one calling thread, which is also the compute lane on CPU; bindings run on the threads of their
-//   lanes, those of releases among operations on whichever thread next starts an op or waits.
+// A release of what a started operation reads is no job of its lane (program::is_completion). It takes effect as soon
+// as the ops that it waits for are over, and no op starts before the releases that can take effect.
+// The executor submits ops at the boundaries of compute ops: an op goes to its lane as soon as all ops that it depends
+// on have gone to theirs. On return from run() all ops of the step have been submitted and the compute lane is done.
+// Other lanes may still work, and hazards carry over into the next step.
+// Errors: run() and drain() throw what an op has thrown, as herd::Error; its message begins with step, op, block,
+//   micro-batch and rank. The executor can't be used afterwards. Where several ops have failed, they throw the first
+//   failure of this rank's own, before those of operations that failed because of it.
+// Threads: one calling thread, which is also the compute lane on CPU. Bindings run on the threads of their lanes;
+//   releases of what a started operation reads run on whichever thread next starts an op or waits.
 #pragma once
 
 #include <functional>
@@ -24,23 +24,24 @@
 
 namespace herd::runtime {
 
-// What really ran: microseconds since the executor was made.
+// Holds when an op ran, in microseconds since the executor was made.
 struct OpTime {
   int op = 0;  // index into Program::ops
   double begin_us = 0;
   double end_us = 0;
 };
 
-// Makes the lane of an op; called once per lane that the program uses, of messages once per other rank.
+// Makes a lane; called once for each lane that the program uses, and for messages once for each other rank.
 using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
 
-// Told on the thread of the op's lane.
+// Receives the events of ops, on the thread of the op's lane.
 struct OpListener {
-  // An op begins: its step, op, block, micro-batch and rank in words, which take longer to write than a short op; or
-  // empty.
+  // Called when an op begins, with its step, op, block, micro-batch and rank as text. It may be empty, since writing
+  // the text takes longer than a short op.
   std::function<void(const std::string&)> began = {};
-  // An op has thrown; nobody has waited yet for what is in flight: peers may wait for this rank in any group.
+  // Called when an op has thrown, before anything waits for operations in flight: peers may wait for this rank in any
+  // group.
   std::function<void(const Error&)> failed = [](const Error&) {};
 };
 
@@ -55,10 +56,10 @@ class Executor {
   void drain();  // returns when nothing is in flight; rethrows the first failure
 
   const program::Program& program() const;
-  // Times of the ops of the last step that have ended, an operation that was only started included; those in flight are
-  // left out, so call drain() first.
+  // Returns the times of the ops of the last step that have ended, also of operations that a lane only started. It
+  // leaves out those in flight, so call drain() first.
   std::vector<OpTime> times() const;
-  // Microseconds that the compute lane stood still for other lanes in the last step.
+  // Returns the microseconds that the compute lane waited for other lanes in the last step.
   double waited_us() const;
 
  private:

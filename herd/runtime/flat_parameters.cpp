@@ -182,7 +182,7 @@ void FlatParameters::lay_out_host(const program::Program& step, ValueKind kind, 
 
 void FlatParameters::refresh_host(int index) {
   const Value kept = in_tier(own_value(ValueKind::kWeight, index), program::Tier::kHost);
-  if (host_weights_.places.contains(kept) && holds(index)) stepped_weights(index).copy_(own_weights(index));
+  if (host_weights_.places.contains(kept) && holds(index)) update_weights(index).copy_(own_weights(index));
 }
 
 // A group of those whose regions are as long as this rank's, since memory that peers map has one size; nothing where
@@ -302,12 +302,12 @@ at::Tensor FlatParameters::own(ValueKind kind, int group) const {
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
-at::Tensor FlatParameters::stepped(ValueKind kind, int group) const {
+at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
   const at::Tensor host = memory(in_tier(own_value(kind, group), program::Tier::kHost));
   return host.defined() ? host.narrow(0, 0, part(group).count) : own(kind, group);
 }
-at::Tensor FlatParameters::stepped_weights(int group) const { return stepped(ValueKind::kWeight, group); }
-at::Tensor FlatParameters::stepped_gradient(int group) const { return stepped(ValueKind::kGradient, group); }
+at::Tensor FlatParameters::update_weights(int group) const { return update_memory(ValueKind::kWeight, group); }
+at::Tensor FlatParameters::update_gradient(int group) const { return update_memory(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::own_state(int k, int group) const {
   return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
 }
@@ -317,7 +317,7 @@ at::Tensor FlatParameters::own_exact(int index, at::ScalarType type) const {
   return exact_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).count);
 }
 at::Tensor FlatParameters::own_master(int group) const { return own_exact(group, at::kFloat); }
-at::Tensor FlatParameters::own_low(int group) const { return own_exact(group, at::kShort); }
+at::Tensor FlatParameters::own_low_halves(int group) const { return own_exact(group, at::kShort); }
 
 void FlatParameters::attach(int index) {
   nn::ParameterGroup& one = group(index);

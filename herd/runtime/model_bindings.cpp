@@ -187,7 +187,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.layer = layer >= 0 ? layer : op.block;
   context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
-  context.past = input_.past;
+  context.past = input_.cached_tokens;
   if (lists(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
     return program::is_activation(value) && value.placement.shard != 0;
@@ -211,8 +211,8 @@ nn::Tuple ModelBindings::inputs(const Op& op) const {
   return x;
 }
 
-ModelBindings::Held ModelBindings::graph_of(const Op& op, int64_t step) {
-  Held held{.graph = {}, .inputs = indices_in_order(op.reads)};
+ModelBindings::KeptGraph ModelBindings::graph_of(const Op& op, int64_t step) {
+  KeptGraph held{.graph = {}, .inputs = indices_in_order(op.reads)};
   nn::Tuple x = inputs(op);
   const auto without_inputs = [](const program::Value& value) {
     return value.kind == ValueKind::kGraph && value.placement.shard != 0;
@@ -232,7 +232,7 @@ void ModelBindings::forward(const Op& op, int64_t step) {
   hold(op);
   nn::Tuple y;
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
-    Held held = graph_of(op, step);
+    KeptGraph held = graph_of(op, step);
     y = nn::taken_outputs(held.graph);
     if (held.gathered) held.gathered->detach();
     graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
@@ -263,7 +263,7 @@ void ModelBindings::logits(const Op& op, int64_t step) {
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   hold(op);
-  Held held = graph_of(op, step);
+  KeptGraph held = graph_of(op, step);
   nn::taken_outputs(held.graph);
   if (held.gathered) held.gathered->detach();
   graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
@@ -442,13 +442,13 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
 // Copies between the device and the host, of what this rank updates.
 void ModelBindings::evict(const Op& op) {
   const int group = op.reads.at(0).index;
-  const at::Tensor from = parameters_.own_gradient(group), to = parameters_.stepped_gradient(group);
+  const at::Tensor from = parameters_.own_gradient(group), to = parameters_.update_gradient(group);
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
 }
 
 void ModelBindings::fetch(const Op& op) {
   const int group = op.writes.at(0).index;
-  const at::Tensor from = parameters_.stepped_weights(group), to = parameters_.own_weights(group);
+  const at::Tensor from = parameters_.update_weights(group), to = parameters_.own_weights(group);
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
   parameters_.group(group).mark_weights_written();
 }
@@ -498,17 +498,17 @@ void ModelBindings::clip(const Op& op) {
     const bool may_overflow = loss_scale.can_shrink(), overflow = !std::isfinite(sum);
     loss_scale.count(overflow);
     if (overflow && may_overflow) {
-      output_.norm = std::sqrt(sum);
-      output_.factor = factor_ = -1;
+      output_.gradient_norm = std::sqrt(sum);
+      output_.gradient_factor = factor_ = -1;
       return;
     }
   }
   const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
-  output_.norm = clip.norm;
-  output_.factor = factor_ = static_cast<float>(clip.factor / scale);
-  if (options_.stop_on_nonfinite && !std::isfinite(output_.norm)) {
+  output_.gradient_norm = clip.norm;
+  output_.gradient_factor = factor_ = static_cast<float>(clip.factor / scale);
+  if (options_.stop_on_nonfinite && !std::isfinite(output_.gradient_norm)) {
     output_.nonfinite = true;
-    throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.norm));
+    throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.gradient_norm));
   }
 }
 

@@ -1,11 +1,12 @@
-// Bindings of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce, norm,
-// clip, step, send, receive, release; and of the passes that continue texts (program/generation_passes.h): logits.
-// Values that are tensors live here between the op that writes them and the last that reads them.
+// Binds the ops of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce,
+// norm, clip, step, send, receive, release. It also binds logits, an op of the passes that continue texts
+// (program/generation_passes.h). It holds values that are tensors from the op that writes them to the last op that
+// reads them.
 //
-// Losses are (sum, count): the gradients are those of sum over all ranks and micro-batches / global count, so the only
-// division is the weight that every loss op gets, and reduces are plain sums.
+// A loss is (sum, count). The gradients are those of the sum over all ranks and micro-batches, divided by the global
+// count. So the only division is the weight that every loss op gets, and reductions are plain sums.
 // Threads: bindings run on the compute lane, but for gather, reduce, send and receive, which only start operations, and
-//   the releases of what these read. One at a time otherwise.
+//   the releases of what these read. All else one at a time.
 #pragma once
 
 #include <limits>
@@ -29,27 +30,27 @@ namespace herd::runtime {
 
 using Chain = std::vector<std::shared_ptr<nn::Block>>;  // the last one is a LossBlock
 
-// One micro-batch of a rank; B sequences, T tokens.
+// Holds one micro-batch of a rank: B sequences of T tokens.
 struct Batch {
   at::Tensor inputs_BT;               // int64
   at::Tensor targets_BT;              // int64, negative = not counted
   std::vector<int64_t> samples = {};  // global index of each row
 };
 
-// What one step needs from outside, and what it says when it is over.
 struct StepInput {
   std::vector<Batch> micro_batches;
-  double weight = 1;  // 1 / tokens that count, over all ranks
-  int64_t past = 0;   // of a pass that continues texts: tokens of each sequence that the caches hold
+  double weight = 1;          // weight of each token's loss: 1 / tokens that count, over all ranks
+  int64_t cached_tokens = 0;  // for a pass that continues texts: tokens of each sequence that the caches hold
 };
 struct StepOutput {
-  double loss_sum = 0;  // of this rank's tokens, in nats
-  int64_t count = 0;    // this rank's tokens
-  // Of the global gradient, before clipping; NaN where the step does not ask for it.
-  double norm = std::numeric_limits<double>::quiet_NaN();
-  float factor = 1;        // what the gradient was multiplied with; negative = it overflowed, nothing is updated
-  bool nonfinite = false;  // the norm is NaN or infinite, on all ranks; then clipping throws kBadConfig, on all of
-                           // them, and no weight is changed. train/nonfinite.h finds the block
+  double loss_sum = 0;  // nats, over this rank's tokens that count
+  int64_t count = 0;    // this rank's tokens that count
+  // Norm of the global gradient, before clipping; NaN where the step does not ask for it.
+  double gradient_norm = std::numeric_limits<double>::quiet_NaN();
+  float gradient_factor = 1;  // factor of the gradient in the update; negative = it overflowed, nothing was updated
+  // True where the norm is NaN or infinite, on all ranks. Then clipping throws kBadConfig on all of them, and no weight
+  // changes. train/nonfinite.h finds the block.
+  bool nonfinite = false;
 };
 
 // Updates the weights of one group with gradient * *factor; `step` counts updates from 0.
@@ -58,39 +59,39 @@ using GroupUpdate = std::function<void(int group, const float* factor, int64_t s
 class ModelBindings {
  public:
   struct Options {
-    bool training = true;    // else dropout is off
-    bool inference = false;  // no op makes a graph of what another gives: torch keeps no record of views and versions
+    bool training = true;    // false: dropout is off
+    bool inference = false;  // true: no op needs a graph, so torch keeps no record of views and versions
     uint64_t seed = 0;
-    double clip = 0;  // largest global norm; 0 = none
+    double clip = 0;  // largest global norm; 0 = no clipping
     bool stop_on_nonfinite = true;
     std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
-    std::string algorithm = {};    // of the gradient all-reduce along `algorithm_axis`; empty: chosen by its cost
-    int algorithm_axis = kNoAxis;  // other axes, such as that of a tied embedding, choose theirs by cost
-    int64_t width = 0;             // of what blocks hand on, [B, T, width]; for receives alone
+    std::string algorithm = {};    // algorithm of gradient all-reduces on algorithm_axis; empty = the cost model's
+    int algorithm_axis = kNoAxis;  // other axes, such as that of a tied embedding, take the cost model's choice
+    int64_t width = 0;             // last size of activations [B, T, width]; receives need it
   };
-  // Borrows all of them; they must outlive this.
+  // Borrows `chain`, `parameters` and `groups`, which must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
                 Options options);
 
   BindingTable table();
-  // Takes the memory of the caches that a pass has, which programs with the same ones share from here on.
+  // Allocates the caches that a pass has. Programs with the same caches share them afterwards.
   void allocate_caches(const program::Program& pass);
   void begin_step(StepInput input);
   const StepOutput& output() const { return output_; }
-  // The tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); undefined where it holds
-  // nothing.
+  // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); undefined where the
+  // value holds nothing.
   at::Tensor find(const program::Value& value) const;
   void put(const program::Value& value, at::Tensor tensor);
-  // Of the shape that an activation or its gradient has here, uninitialised.
+  // Returns an uninitialised tensor of the shape that an activation or its gradient has on this rank.
   at::Tensor empty(const program::Value& value) const;
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
 
  private:
-  struct Held {
+  struct KeptGraph {
     nn::Graph graph;
-    std::vector<int> inputs;  // activations that it is a function of
-    // Memory of its input, where backward reads that again: the graph has none of it in between.
+    std::vector<int> inputs;  // activations that the graph is a function of
+    // Holds the memory of the input where backward gathers it again: until then the graph has none.
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
   nn::Context context(const program::Op& op, int64_t step) const;
@@ -105,7 +106,7 @@ class ModelBindings {
   void norm(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
-  Held graph_of(const program::Op& op, int64_t step);
+  KeptGraph graph_of(const program::Op& op, int64_t step);
   int64_t rows(int micro_batch) const;
   int64_t shard_rows(int micro_batch) const;
   EventPtr gather(const program::Op& op);
@@ -132,13 +133,13 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                                  // of tensors_: lanes put and drop values of their own
+  mutable std::mutex mutex_;                                  // guards tensors_, which several lanes change
   std::map<program::Value, at::Tensor> tensors_;              // activations, their gradients, logits
-  std::map<program::Value, Held> graphs_;                     // of the compute lane alone
-  std::map<program::Value, nn::DeferredGradients> pending_;   // likewise
-  std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // likewise, by block
-  std::vector<double> squares_;                               // per group
-  float factor_ = 1;  // of the newest clip; steps on another lane may read it while the next step begins
+  std::map<program::Value, KeptGraph> graphs_;                // the compute lane alone uses it, as the next two
+  std::map<program::Value, nn::DeferredGradients> pending_;   // second halves of backward passes
+  std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block
+  std::vector<double> squares_;                               // by group: sum of squares of the gradient
+  float factor_ = 1;  // factor of the last clip; updates on another lane may read it while the next step begins
 };
 
 }  // namespace herd::runtime

@@ -19,8 +19,8 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
   return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
     const Part own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
-    const at::Tensor weights = parameters.stepped_weights(index), gradient = parameters.stepped_gradient(index);
-    const at::Tensor master = parameters.own_master(index), low = parameters.own_low(index);
+    const at::Tensor weights = parameters.update_weights(index), gradient = parameters.update_gradient(index);
+    const at::Tensor master = parameters.own_master(index), low = parameters.own_low_halves(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
     at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) {

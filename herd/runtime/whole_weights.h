@@ -1,4 +1,4 @@
-// Completes weights that were written outside of a step, as by a checkpoint.   Threads: one at a time.
+// Completes weights that were written outside of a step, for example by a checkpoint. Threads: one at a time.
 #pragma once
 
 #include "herd/runtime/axis_groups.h"
@@ -11,8 +11,8 @@ class WholeWeights {
   // Borrows `parameters` and `groups`.
   WholeWeights(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step);
 
-  // Call it after the part that each rank updates was written. Weights become the rounding of their master copies,
-  // where they have one, and whole weights are gathered from their shards. Collective. REQUIRES that no step runs.
+  // Call it after each rank has written the part that it updates. Rounds master copies to the weights where there are
+  // such, and gathers whole weights from their shards. Collective. REQUIRES that no step runs.
   void refresh();
 
  private:

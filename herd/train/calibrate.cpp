@@ -168,8 +168,8 @@ class Measurements {
     optim::Shard master{.weights = mixed ? parameters_.own_master(group) : weights, .gradient = {}, .states = {}};
     for (int k = 0; k < parameters_.num_states(); ++k) master.states.push_back(parameters_.own_state(k, group));
     optim::mixed_step(optimizer_,
-                      {mixed ? weights : at::Tensor(), parameters_.own_low(group), parameters_.own_gradient(group),
-                       std::move(master)},
+                      {mixed ? weights : at::Tensor(), parameters_.own_low_halves(group),
+                       parameters_.own_gradient(group), std::move(master)},
                       {.step = 0, .rate = 0});
   }
   double norm_us_per_element() {

@@ -48,7 +48,7 @@ Generation::Generation(const strategies::GenerationPrograms& programs, const mod
 
 at::Tensor Generation::next_logits(std::span<const int64_t> tokens, int64_t past, int64_t number) {
   const at::Tensor ids_BT = at::tensor(at::IntArrayRef(tokens.data(), tokens.size()), at::kLong).unsqueeze(0);
-  bindings_.begin_step({.micro_batches = {{.inputs_BT = ids_BT, .targets_BT = {}}}, .past = past});
+  bindings_.begin_step({.micro_batches = {{.inputs_BT = ids_BT, .targets_BT = {}}}, .cached_tokens = past});
   runtime::Executor& pass = past == 0 ? prompt_ : token_;
   pass.run(number);
   pass.drain();

@@ -70,8 +70,8 @@ std::vector<NamedTensor> weights_of(const runtime::FlatParameters& parameters, P
   for (int g = 0; g < parameters.num_groups(); ++g) {
     if (!parameters.holds(g)) continue;
     const at::Tensor master = parameters.own_master(g);
-    add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g), parameters.own_low(g),
-               same, tensors);
+    add_pieces(parameters, g, part_of, master.defined() ? master : parameters.own_weights(g),
+               parameters.own_low_halves(g), same, tensors);
   }
   return tensors;
 }

@@ -287,12 +287,13 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
     const program::Program again = executor->program();
     executor.reset();  // drains it
     const std::string found = find_nonfinite(again, model.blocks, *parameters, *groups, options(), input, step, comm);
-    throw SharedError(error.code(),
-                      "step " + std::to_string(step) + ": the norm of the gradient is " +
-                          (std::isnan(bindings->output().norm) ? "nan" : std::to_string(bindings->output().norm)) +
-                          "\n  first seen by " + (found.empty() ? "nobody when the step was repeated" : found) +
-                          "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
-                          "this step");
+    throw SharedError(
+        error.code(),
+        "step " + std::to_string(step) + ": the norm of the gradient is " +
+            (std::isnan(bindings->output().gradient_norm) ? "nan" : std::to_string(bindings->output().gradient_norm)) +
+            "\n  first seen by " + (found.empty() ? "nobody when the step was repeated" : found) +
+            "\n  fix: lower optimizer.lr, lengthen warmup_steps, or look at the data of "
+            "this step");
   }
 }
 
@@ -318,7 +319,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   StepMetrics& metrics = record.metrics;
   metrics.step = step + 1;
   metrics.loss = end.loss_sum / static_cast<double>(end.tokens);
-  metrics.grad_norm = output.norm;
+  metrics.grad_norm = output.gradient_norm;
   metrics.lr = rate.of_step(step - skipped);
   metrics.tokens = end.tokens;
   metrics.step_ms = 1e3 * seconds_since(begin);

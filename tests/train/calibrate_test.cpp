@@ -110,7 +110,7 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
         std::vector<at::Tensor> all;
         for (int g = 0; g < parts.parameters.num_groups(); ++g) {
           for (const at::Tensor& one :
-               {parts.parameters.own_weights(g), parts.parameters.own_low(g), parts.parameters.own_master(g)})
+               {parts.parameters.own_weights(g), parts.parameters.own_low_halves(g), parts.parameters.own_master(g)})
             if (one.defined()) all.push_back(one);
         }
         return all;

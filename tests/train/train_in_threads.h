@@ -91,7 +91,7 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
       if (comm.rank() != 0) continue;
       const std::lock_guard lock(mutex);
       out.losses.push_back(totals[0] / totals[1]);
-      out.norms.push_back(bindings.output().norm);
+      out.norms.push_back(bindings.output().gradient_norm);
     }
     if (const auto& scale = bindings.loss_scale()) out.skipped[static_cast<size_t>(comm.rank())] = scale->skipped();
     comm.barrier();
