@@ -1,28 +1,28 @@
-// Defines what a collective op moves, and of what. Threads: pure.
+// Tells which ops are collectives, how many bytes they move, and which values they move. Threads: pure.
 #pragma once
 
 #include "herd/program/program.h"
 
 namespace herd::program {
 
-// Bytes of the whole message of a collective: of what it reads or what it writes, whichever is the whole. What a
-// reduction adds to in its shards is no part of it.
+// Returns the bytes of a collective's whole message: of what the op reads or of what it writes, whichever is the whole.
+// Shards that a reduce-scatter adds to do not count.
 int64_t message_bytes(const Program& step, const Op& op);
 
-// A value of this kind that is whole along every axis, plain, on the device.
+// Tells whether a value is of this kind, whole along every axis, plain, and on the device.
 inline bool is_whole(const Value& value, ValueKind kind) {
   return value == Value{kind, value.index, value.micro_batch};
 }
 
-// What a block hands on, or its gradient.
+// Tells whether a value is an activation or the gradient of one.
 inline bool is_activation(const Value& value) {
   return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
 }
 
-// An op in which all ranks of a group of its axis take part.
+// Tells whether an op is an all-gather, an all-reduce or a reduce-scatter, in which all ranks of a group take part.
 bool is_collective(const Op& op);
 
-// The axis that shards of weights and gradients are cut over; kNoAxis if there are none.
+// Returns the axis that cuts weights and gradients into shards; kNoAxis if the step has no such shards.
 int shard_axis(const Program& step);
 
 }  // namespace herd::program

@@ -1,5 +1,5 @@
-// Device, host and NVMe bytes that a program needs. Persistent values and slots always count; other values from the op
-// that first writes them to their release; scratch while its op runs.
+// Counts the device, host and NVMe bytes that a program needs at most. Persistent values and slots always count. Other
+// values count from the op that first writes them to their release, and scratch counts while its op runs.
 // Threads: pure.
 #pragma once
 
@@ -14,23 +14,26 @@
 namespace herd::program {
 
 struct Peak {
-  int64_t bytes = 0;
-  int op = -1;                                // where in the step
-  std::map<ValueKind, int64_t> by_kind = {};  // of values; scratch and the buffers of pools are the rest
-  int64_t pool_bytes = 0;                     // of that
+  int64_t bytes = 0;  // by_kind + pool_bytes + scratch
+  int op = -1;        // index in Program::ops of the op that runs then; -1 = what always counts is the peak
+  std::map<ValueKind, int64_t> by_kind = {};  // bytes of values outside of pools
+  int64_t pool_bytes = 0;                     // bytes of the slots that pooled values share
 };
 
-// A line per kind, "  states 1.21 GiB", and what scratch adds to them.
+// Returns a line for each kind, "  states 1.21 GiB", then one for pools and one for scratch where they hold any.
 std::string memory_table(const Peak& peak);
 
-// Peak of a tier when ops run one by one in the order of the program: exact for programs whose lanes run in step.
+// Returns the peak of a tier when ops run one by one in the order of the program. It is exact if lanes wait for each
+// other that way.
 Peak in_order_peak(const Program& step, Tier tier);
 
-// No legal order exceeds it. Memory grows only where an op that takes some starts: for each such op, all values that
-// are neither surely released before it nor surely born after (op_order.h), and the scratch of what may run beside it.
-// `others`: programs of ranks that this one exchanges messages with, among any. What has arrived from them says what
-// they have received: without them, all that a stage of a pipeline sends may wait to leave until the step ends.
-// Time O(ops * lanes * log ops): 0.2 s for 50,000 ops.
+// Returns a bound that no legal order of the ops exceeds. Memory grows only where an op that takes some starts. At each
+// such op it counts all values that are neither surely released before it nor surely first written after it
+// (op_order.h). It adds the scratch of the op and of ops that may run beside it.
+// `others` are programs of any ranks; those that this rank exchanges messages with make the bound tighter. An answer
+// from a rank proves that what was sent to it has left. Without them, all that a stage sends may wait until the step
+// ends.
+// It takes O(ops * lanes * log ops) time: 0.2 s for 50,000 ops. Throws as OpOrder does.
 Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others = {});
 
 }  // namespace herd::program

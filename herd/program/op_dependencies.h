@@ -1,11 +1,11 @@
-// Defines what an op waits for, derived from what ops read and write. Lanes start their ops in order; that is not
-// listed. Two ops are ordered if one writes what the other reads or writes, and nothing between them orders them
-// already. Two of one lane too: an op may only start an operation (a collective), and the next one on its lane may not
-// touch what that is at work on. Whoever runs the ops of a lane from end to end has nothing to wait for there. Values
-// in one slot are one thing: writing the second waits for the last reader of the first.
-// Operations of lanes that only start them may be under way together, so a release there is no job of its lane, which
-// would hold back the next operation until this one is over: it is a completion, and takes effect as soon as all that
-// it waits for is over. Threads: pure.
+// Derives what each op waits for from what ops read and write. Two ops are ordered if one writes what the other reads
+// or writes, and nothing between them orders them already. Values in one slot count as one: a write to the second value
+// waits for the last reader of the first. That ops of a lane start in order is not listed.
+//   An op of an asynchronous lane only starts an operation (a collective, a message), which ends later. So hazards are
+//   listed between ops of one lane, too. Whoever runs a lane's ops to their end has nothing to wait for there.
+//   A release on such a lane is no job of the lane, since it would hold back the next operation until this one ends. It
+//   takes effect as soon as all that it waits for is over.
+// Threads: pure.
 #pragma once
 
 #include <vector>
@@ -16,28 +16,28 @@ namespace herd::program {
 
 struct Dependency {
   int op = 0;        // index into Program::ops
-  int distance = 0;  // 0 = in this step, 1 = in the step before
+  int distance = 0;  // steps back: 0 = an op of the same step, 1 = of the step before
   bool operator==(const Dependency&) const = default;
 };
 
-// The ops of a lane that start and end in order: all of them, but of messages those with one other rank. Messages with
-// different ranks do not wait for each other.
+// A Queue is a part of a lane whose ops start and end in order. Messages with one other rank are a queue, since
+// messages with different ranks do not wait for each other. All other ops of a lane are one queue.
 struct Queue {
   Lane lane = Lane::kCompute;
-  int axis = kNoAxis, peer = -1;  // of a message, the other rank: its index on the axis; -1 = no message
+  int axis = kNoAxis, peer = -1;  // for messages, the other rank's index `peer` on the axis; else kNoAxis and -1
   auto operator<=>(const Queue&) const = default;
 };
-Queue queue_of(const Op& op);
+Queue queue_of(const Op& op);  // returns the queue that the op is in
 
-// Whether ops of the lane only start operations that end later: collectives and messages.
+// Tells whether ops of the lane only start operations that end later, as collectives and messages do.
 bool starts_only(Lane lane);
 
-// A release on such a lane.
+// Tells whether the op is a release on such a lane. It is in no queue, and takes effect when what it waits for is over.
 bool is_completion(const Op& op);
 
-// Per op, at most one dependency per queue: the latest, which implies the earlier ones, since queues end in order too.
-// Completions are no part of that order, so each is listed. In the first step those of distance 1 are met from the
-// start.
+// Returns the dependencies of each op, by its index. An op has at most one for each queue, the latest. That one implies
+// the earlier ones, since queues end in order. Completions are in no queue, so each of them is listed. In the first
+// step of a run, dependencies of distance 1 are met from the start.
 std::vector<std::vector<Dependency>> dependencies(const Program& step);
 
 }  // namespace herd::program

@@ -1,16 +1,16 @@
-// Which ops of a rank are over before another of its ops starts, however fast its lanes run: the order that lanes,
-// hazards (op_dependencies.h) and messages imply, over some repetitions of the step.
-//   Every op has a vector clock: per lane of the rank, how many ops of that lane are over when the op starts. Lanes end
-//   in order, so op a is over before op b starts exactly if b's clock for a's lane is larger than a's place in it.
-//   On a lane whose ops only start operations the one before need not be over when the next starts.
-//   A completion is on no lane: it is over as soon as all that it waits for is.
-//   Memory O(ops * lanes); before() takes O(1), first_after() O(log ops).
+// Tells which ops of a rank are over before another of its ops starts, however fast its lanes run. That order follows
+// from lanes, hazards (op_dependencies.h) and messages, over some repetitions of the step.
+//   Every op has a vector clock, which counts for each lane of the rank how many of its ops are over when the op
+//   starts. Lanes end in order. So op a is over before op b starts exactly if b's clock for a's lane is larger than a's
+//   place in that lane.
+//   On a lane whose ops only start operations, the op before need not be over when the next starts.
+//   A completion is on no lane: it is over as soon as all that it waits for is over.
 //   Messages with each other rank are a lane of their own here (queue_of), since they do not wait for each other.
-//   A receive ends no sooner than its send. So what follows a receive follows the send too, and all that came before it
-//   on the sender. The end of a send says nothing:
-//   the message may still be on its way.
+//   A receive ends no sooner than its send. So what follows a receive also follows the send, and all that the sender
+//   did before. The end of a send orders nothing, since the message may still be on its way.
+// The order takes O(ops * lanes) memory. before() takes O(1) time, first_after() O(log ops).
 // Source: Mattern 1989, "Virtual time and global states of distributed systems".
-// Threads: reading is safe from any thread.
+// Threads: made by one thread; its functions are safe from any.
 #pragma once
 
 #include <cstdint>
@@ -23,30 +23,34 @@ namespace herd::program {
 
 class OpOrder {
  public:
-  // `others`: programs of any ranks. Those that `step` exchanges messages with are looked at; where one is missing, its
-  // messages order nothing. Ops of repetition k are numbered k * step.ops.size() and on. Throws kBug if the programs
-  // wait for each other in a circle.
+  // `others` are programs of any ranks, of which those that `step` exchanges messages with count. Messages with a rank
+  // that is missing order nothing. Op i of repetition k has the number k * step.ops.size() + i. The programs are not
+  // kept. Throws kBug if they wait for each other in a circle.
   OpOrder(const Program& step, int repetitions, std::span<const Program> others = {});
 
-  size_t num_lanes() const { return ops_of_.size(); }                             // that the rank uses
-  size_t lane(size_t op) const { return lane_of_[op % lane_of_.size()]; }         // REQUIRES no completion
-  int32_t place(size_t op) const { return place_[op]; }                           // on its lane, from 0; likewise
-  const std::vector<size_t>& ops_of(size_t lane) const { return ops_of_[lane]; }  // by place
+  size_t num_lanes() const { return ops_of_.size(); }  // counts the lanes that the rank uses
+  // Returns the lane of an op, in [0, num_lanes()). REQUIRES that the op is no completion.
+  size_t lane(size_t op) const { return lane_of_[op % lane_of_.size()]; }
+  // Returns how many ops of its lane are before the op. REQUIRES that the op is no completion.
+  int32_t place(size_t op) const { return place_[op]; }
+  const std::vector<size_t>& ops_of(size_t lane) const { return ops_of_[lane]; }  // returns the lane's ops in order
 
-  // How many ops of the lane are over when `op`, which is no completion, starts: those at places [0, over_at()).
+  // Counts the ops of the lane that are over when `op` starts: those at places [0, over_at()). REQUIRES that `op` is no
+  // completion.
   int32_t over_at(size_t op, size_t lane) const { return clocks_[op * num_lanes() + lane]; }
-  // The place of the first op of the lane that starts after `op` is over; the lane's length if there is none.
+  // Returns the place of the lane's first op that starts after `op` is over; the lane's length if there is none.
   int32_t first_after(size_t op, size_t lane) const;
-  bool before(size_t earlier, size_t later) const;  // REQUIRES that `later` is no completion
+  // Tells whether `earlier` is surely over before `later` starts. REQUIRES that `later` is no completion.
+  bool before(size_t earlier, size_t later) const;
 
  private:
   bool is_completion(size_t op) const { return lane_of_[op % lane_of_.size()] == kNoLane; }
   static constexpr size_t kNoLane = static_cast<size_t>(-1);
-  std::vector<std::vector<size_t>> ops_of_;  // by lane, then by place
-  std::vector<size_t> lane_of_;              // by op of one repetition
-  std::vector<int32_t> place_;               // by op
-  std::vector<int32_t> clocks_;              // by op, then by lane
-  std::vector<std::vector<size_t>> waits_;   // by completion: ops of lanes that it waits for
+  std::vector<std::vector<size_t>> ops_of_;  // ops by lane, then by place
+  std::vector<size_t> lane_of_;              // lane by op of one repetition; kNoLane for a completion
+  std::vector<int32_t> place_;               // place by op
+  std::vector<int32_t> clocks_;              // ops that are over, by op, then by lane
+  std::vector<std::vector<size_t>> waits_;   // ops of lanes that a completion waits for, by op; empty for other ops
 };
 
 }  // namespace herd::program

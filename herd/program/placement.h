@@ -1,8 +1,8 @@
-// How a value lies on the axes of a program's mesh. Along each axis it is
-//   whole    every rank of a group has the same
-//   a shard  every rank has its own part; the parts of all ranks are the value
-//   partial  every rank has a term; the sum of all ranks' terms is the value
-// Several axes may cut one value, and an axis of one rank (kNoAxis) cuts nothing.
+// Defines how a value lies on the axes of a program's mesh. Along each axis it is one of these:
+//   whole    means that every rank of a group along the axis holds all of the value.
+//   shard    means that every rank holds a part of its own, and the parts of all ranks are the value.
+//   partial  means that every rank holds a term, and the sum of all ranks' terms is the value.
+// Several axes may cut one value. kNoAxis stands for an axis of one rank, along which a value is always whole.
 // Threads: plain data.
 #pragma once
 
@@ -11,18 +11,18 @@
 
 namespace herd::program {
 
-inline constexpr int kMostAxes = 32;  // of a program's mesh
+inline constexpr int kMostAxes = 32;  // axes that a program's mesh may have, a bit each
 
 struct Placement {
-  uint32_t shard = 0;    // bit i is set where axis i of the mesh cuts the value
-  uint32_t partial = 0;  // bit i is set where the sum along axis i is the value
+  uint32_t shard = 0;    // bit i is set if axis i of the mesh cuts the value
+  uint32_t partial = 0;  // bit i is set if the sum along axis i is the value
   auto operator<=>(const Placement&) const = default;
 
-  constexpr bool is_whole() const { return (shard | partial) == 0; }  // along every axis
+  constexpr bool is_whole() const { return (shard | partial) == 0; }  // tells whether it is whole along every axis
   constexpr bool is_shard(int axis) const { return (shard & bit(axis)) != 0; }
   constexpr bool is_partial(int axis) const { return (partial & bit(axis)) != 0; }
 
-  // The same placement, changed along one axis.
+  // Each returns this placement with that of one axis replaced; kNoAxis changes nothing.
   constexpr Placement whole_on(int axis) const { return {shard & ~bit(axis), partial & ~bit(axis)}; }
   constexpr Placement shard_on(int axis) const { return {shard | bit(axis), partial & ~bit(axis)}; }
   constexpr Placement partial_on(int axis) const { return {shard & ~bit(axis), partial | bit(axis)}; }

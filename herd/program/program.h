@@ -1,29 +1,32 @@
-// A training step as data: the loop body of one rank. build.h writes the plain step of a model, strategies rewrite it,
-// verify_program.h proves it, simulate.h times it, program_text.h stores it, draw_program.h draws it, and runtime
-// executes it.
+// Defines a training step as data: a Program holds the loop body of one rank. build.h writes the plain step of a model,
+// and strategies rewrite it. verify_program.h proves it, simulate.h times it, program_text.h stores it, draw_program.h
+// draws it, and runtime executes it.
 //
-// An op says which values it reads and writes. Order and lifetime follow: lanes run their ops first in, first out;
-// between lanes an op waits for exactly the hazards (read after write, write after read, write after write), across
-// the end of the loop body too; a value dies after its last read before its next write (lifetimes.h). No rewrite
-// writes a dependency or a release by hand.
+// An op says which values it reads and writes. Order and lifetime follow from that alone:
+//   - Each lane starts its ops first in, first out.
+//   - An op waits for exactly the hazards: read after write, write after read, write after write. Hazards also hold
+//     between the end of the loop body and its next run (op_dependencies.h).
+//   - A value dies after its last read before its next write (lifetimes.h).
+// So no rewrite writes a dependency or a release by hand.
 //
-// Values are keyed by parameter group, not by block: a block lists the groups it reads (a tied embedding is one group
-// that two blocks read). Blocks are a chain 0 .. num_blocks-1; the last one is the loss block: its single op kLoss
-// computes loss, input gradient and weight gradient together, micro-batch by micro-batch. Tokens have no gradient.
-// An activation is one tensor, keyed by its producer: x0 are the tokens, x<b+1> is what block b gives. Any later block
-// may read it; the gradients of its readers add up as those of weights do.
+// Values belong to parameter groups, not to blocks. A block lists the groups it reads; a tied embedding is one group
+// that two blocks read. Blocks 0 .. num_blocks-1 are a chain, and the last one is the loss block. Its single op kLoss
+// computes loss, input gradient and weight gradient of one micro-batch. Tokens have no gradient.
+// The number of an activation says what made it: x0 are the tokens, x<b+1> is the output of block b. Any later block
+// may read an activation. The gradients of its readers add up, as those of weights do.
 //
-// A value is one buffer of a rank: what of (kind, index, micro-batch), how it lies on each axis of the mesh
-// (placement.h), how its numbers are written, and in which tier of memory. Collectives alone change the placement,
-// along their axis: all-reduce partial -> whole, reduce-scatter partial -> shard, all-gather shard -> whole. Encode and
-// decode alone change the codec, fetch and evict the tier.
-// A gradient is summed where it lies: which contributions it has is no part of its placement, and the verifier follows
-// it. What the model itself cuts (weights of tensor-parallel blocks) is a group of the rank's own.
+// A value is one buffer of a rank. Its key says what it holds: kind, index and micro-batch. The key also says how the
+// value lies on each axis of the mesh (placement.h), its codec, and its tier of memory. Only collectives change the
+// placement, each along its own axis. An all-reduce turns partial into whole, a reduce-scatter partial into shard, an
+// all-gather shard into whole. Only encode and decode change the codec; only fetch and evict change the tier.
+// A gradient keeps its key while ranks add to it, and the verifier follows which contributions it has. The model itself
+// cuts some weights, those of tensor-parallel blocks. Each rank's part of them is a parameter group of its own.
 //
-// Ops of a block (load, forward, loss, logits, recompute, backward, send, receive) name block and micro_batch; ops of
-// parameter groups (norm, clip, step, fetch, evict) and collectives leave both -1: their values say of what. A loss
-// that ranks of an axis compute together names the axis. A release names what it releases as writes. The first op that
-// touches a gradient in a step writes it; the others read it and add. Threads: plain data.
+// Ops of a block (load, forward, loss, logits, recompute, both backwards) name block and micro_batch, and so do send
+// and receive. All other ops have -1 in both, since their values say what they work on. A loss that the ranks of an
+// axis compute together names the axis. A release lists what it releases as writes. The first op that touches a
+// gradient in a step writes it; later ones read it and add.
+// Threads: plain data.
 #pragma once
 
 #include <compare>
@@ -38,68 +41,74 @@
 
 namespace herd::program {
 
+// Names what an op does. Each line shows what it reads -> what it writes, for block b and micro-batch m. The weights
+// and gradients of the block's groups are w.. and g..; what stands in [] is optional.
 enum class OpKind : uint8_t {
-  kLoad,       // -> x0.m and target.m: the tokens of a micro-batch, and what they should be followed by
-  kForward,    // weights, x<b>.m [, cache<b>] -> x<b+1>.m, graph<b>.m; or -> x<b+1>.m, cache<b>
-  kLoss,       // weights, x<last>.m, target.m [, gradient so far] -> dx<last>.m, gradient, loss.m
-  kRecompute,  // weights, x<b>.m -> graph<b>.m
-  kBackward,   // weights, graph<b>.m, dx<b+1>.m [, x<b>.m] [, gradient so far] -> dx<b>.m, gradient; or -> dx<b>.m,
-               // pending<b>.m
-  kBackwardWeight,  // pending<b>.m [, gradient so far] -> gradient: what a backward of inputs alone has left over
-  kAllGather,       // over an axis: w.shard -> w, x.shard -> x
-  kAllReduce,       // sums over an axis: g -> g, g.shard -> g.shard among copies, norms, x.partial -> x
-  kReduceScatter,   // sums over an axis: g [, g.shard so far] -> g.shard, x.partial -> x.shard
-  kNorm,            // gradients -> a norm each, or one of all of them; kAllReduce of it over ranks where sharded, then
-  kClip,            // norms -> factor (run-time choices are buffers that ops read)
-  kStep,            // gradient, state, [factor] -> weight, state
-  kSend,            // to a pipeline stage
-  kReceive,
-  kFetch,    // host -> device
-  kEvict,    // device -> host
-  kRelease,  // the value holds nothing from here on; written by lifetimes.h only
-  kEncode,   // plain -> another codec
-  kDecode,   // another codec -> plain
-  kLogits,   // weights, x<last>.m -> logits.m: what a pass that continues texts has in place of a loss
+  kLoad,       // -> x0.m, target.m. It takes the tokens of a micro-batch and their labels from the batch.
+  kForward,    // w.., x<b>.m [, cache<b>] -> x<b+1>.m [, graph<b>.m] [, cache<b>]. It runs block b.
+  kLoss,       // w.., x<b>.m, target.m [, g..] -> loss.m [, dx<b>.m] [, g.. or pending<b>.m]. It runs the loss block.
+  kRecompute,  // w.., x<b>.m -> graph<b>.m. It runs the forward of block b again, for its graph alone.
+  // w.., graph<b>.m, dx<b+1>.m [, x<b>.m] [, g..] -> dx<b>.m, g.. or pending<b>.m. It runs the backward of block b.
+  // Where it writes `pending`, it is the first of two halves, and leaves the gradients of weights to kBackwardWeight.
+  kBackward,
+  kBackwardWeight,  // pending<b>.m [, g..] -> g.. It makes the gradients of weights that the first half has left.
+  kAllGather,       // w.shard -> w, or x.shard -> x. It gathers along an axis.
+  kAllReduce,       // g -> g, g.shard -> g.shard, norm -> norm, or x.partial -> x. It sums along an axis.
+  kReduceScatter,   // g [, g.shard] -> g.shard, or x.partial -> x.shard. It sums along an axis, g.shard included.
+  kNorm,            // g.. -> norm of each, or one norm of all. A kAllReduce follows where ranks hold shards or stages.
+  kClip,            // norm.. -> factor. It makes the factor that clips the gradients and undoes a loss scale.
+  kStep,            // g, w, s [, factor] -> w, s. It updates the weights of one parameter group.
+  kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
+  kReceive,         // -> x.m or dx.m. It receives from `peer` along an axis.
+  kFetch,           // v.host -> v. It copies from the host to the device.
+  kEvict,           // v -> v.host. It copies from the device to the host.
+  kRelease,         // It ends the values listed as writes, which then hold nothing. Only lifetimes.h writes it.
+  kEncode,          // v -> v.bf16. It rounds plain numbers to another codec.
+  kDecode,          // v.bf16 -> v. It turns another codec into plain numbers.
+  kLogits,          // w.., x<b>.m -> logits.m. It stands in place of the loss in a pass that continues texts.
 };
 
+// Names a queue of ops that start first in, first out. Different lanes run beside each other.
 enum class Lane : uint8_t {
-  kCompute,
-  kGather,       // of weights
-  kReduce,       // of gradients
-  kActivations,  // collectives of them and of their gradients
-  kPeerIn,
-  kPeerOut,
-  kCopyIn,
-  kCopyOut,
-  kHost,
-  kIo
+  kCompute,      // passes over blocks, and all else that computes on the device
+  kGather,       // all-gathers of weights
+  kReduce,       // reductions of gradients and norms
+  kActivations,  // collectives of activations and of their gradients
+  kPeerIn,       // receives
+  kPeerOut,      // sends
+  kCopyIn,       // copies from the host to the device
+  kCopyOut,      // copies from the device to the host
+  kHost,         // arithmetic on values that the host keeps
+  kIo            // reads and writes of files
 };
 
+// Names what a value holds. Each line begins with its name in text, where m is the micro-batch.
 enum class ValueKind : uint8_t {
-  kWeight,              // w<group>
-  kGradient,            // g<group>
-  kState,               // s<group>: optimizer moments
-  kActivation,          // x<block>.<micro-batch>: what the block before gives
-  kActivationGradient,  // dx<block>.<micro-batch>
-  kGraph,               // graph<block>.<micro-batch>: what backward needs; a shard of it, what it needs beside inputs
-                        // that it reads again
-  kLoss,                // loss.<micro-batch>: (sum, count)
-  kNorm,                // norm<group>: partial sum of squares
-  kFactor,              // factor: what gradients are multiplied with
-  kTarget,              // target.<micro-batch>: labels for the loss
-  kPending,             // pending<block>.<micro-batch>: what the gradients of a block's weights are made of
-  kCache,               // cache<block>: keys and values of the tokens that its attention has seen (generation_passes.h)
-  kLogits,              // logits.<micro-batch>: of the last token of each sequence, fp32
+  kWeight,              // w<group>: weights of a parameter group
+  kGradient,            // g<group>: gradients of those weights
+  kState,               // s<group>: what the optimizer keeps, such as moments and the fp32 part of 16-bit weights
+  kActivation,          // x<b>.m: the output of block b-1; x0 are the tokens
+  kActivationGradient,  // dx<b>.m: the gradient of x<b>.m
+  kGraph,               // graph<b>.m: what backward needs of a forward; a shard lacks inputs that backward reads again
+  kLoss,                // loss.m: the sum of the token losses in nats, and the number of tokens that count
+  kNorm,                // norm<group>: the sum of squares of gradients, of which it may be a part
+  kFactor,              // factor: the number that kStep multiplies gradients with
+  kTarget,              // target.m: the labels of the tokens
+  kPending,             // pending<b>.m: what the first half of a backward keeps to make the gradients of weights later
+  kCache,               // cache<b>: keys and values of the tokens that block b's attention has seen
+  kLogits,              // logits.m: logits of the last token of each sequence, in fp32
 };
 
-// How numbers are written: plain, as the model computes with them, or shorter, to be moved.
+// Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.
 enum class Codec : uint8_t { kPlain, kBf16 };
+// Names the memory that holds a value: the device's, the host's, or files on NVMe.
 enum class Tier : uint8_t { kDevice, kHost, kNvme };
 
+// A Value is the key of one buffer of a rank, not its memory.
 struct Value {
   ValueKind kind = ValueKind::kActivation;
-  int index = 0;         // group or block
-  int micro_batch = -1;  // -1 = none
+  int index = 0;         // parameter group, or block; 0 for kinds without either
+  int micro_batch = -1;  // -1 for values of no single micro-batch
   Placement placement = {};
   Codec codec = Codec::kPlain;
   Tier tier = Tier::kDevice;
@@ -111,34 +120,37 @@ struct Op {
   Lane lane = Lane::kCompute;
   std::vector<Value> reads = {};
   std::vector<Value> writes = {};
-  int block = -1;
+  int block = -1;  // block that the op runs; -1 for ops of no block
   int micro_batch = -1;
-  int axis = kNoAxis;  // of Program::mesh: who takes part in a collective, along which a message goes
-  int peer = -1;       // kSend, kReceive: index on the axis
+  int axis = kNoAxis;  // axis of Program::mesh along which ranks run a collective, share a loss, or send
+  int peer = -1;       // index on `axis` of the rank at the other end of kSend or kReceive
   bool operator==(const Op&) const = default;
 };
 
 struct ValueInfo {
-  int64_t bytes = 0;
-  bool persistent = false;  // lives from step to step
-  int slot = -1;            // buffer that lives as long as the run, set by slots.h (of what is received a place alone);
-                            // -1 = its own memory, taken by the op that writes it first and given back by its release
-  bool pooled = false;      // not persistent: shares buffers with others of its kind, one from first write to release
+  int64_t bytes = 0;        // size on this rank, padding included
+  bool persistent = false;  // true for a value that lives from step to step and is never released
+  // slots.h sets the number of the buffer that the value lies in, which lives as long as the run. A received value has
+  // memory of its own, and its slot only makes receives wait. -1 = no slot: a value that is not persistent takes
+  // memory at its first write and gives it back at its release.
+  int slot = -1;
+  bool pooled = false;  // true for a value that shares slots with others of its kind, each from first write to release
   bool operator==(const ValueInfo&) const = default;
 };
 
 struct Program {
-  int rank = 0;
-  int num_blocks = 0;
-  int micro_batches = 1;
+  int rank = 0;           // rank of the job that runs the ops
+  int num_blocks = 0;     // blocks of the whole model, also where this rank runs some of them
+  int micro_batches = 1;  // micro-batches of this rank in a step
   Mesh mesh;
-  int data_axis = kNoAxis;                     // axis of `mesh` whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;                   // axis of `mesh` whose ranks share the work on each sample
-  std::vector<std::vector<int>> block_groups;  // per block: the parameter groups it reads
-  std::map<Value, ValueInfo> values;
-  std::map<std::pair<OpKind, int>, int64_t> scratch;  // (op, block) -> device bytes it takes and gives back while it
-                                                      // runs; negative where its values share some
-  std::vector<Op> ops;
+  int data = kNoAxis;                          // axis of `mesh` whose ranks work on samples of their own
+  int tensor = kNoAxis;                        // axis of `mesh` whose ranks share the work on each sample
+  std::vector<std::vector<int>> block_groups;  // lists the parameter groups that each block reads
+  std::map<Value, ValueInfo> values;           // holds every value that an op names
+  // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative
+  // where values of the op share memory that is counted for each of them.
+  std::map<std::pair<OpKind, int>, int64_t> scratch;
+  std::vector<Op> ops;  // in the order in which lanes start them
   bool operator==(const Program&) const = default;
 };
 

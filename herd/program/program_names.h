@@ -1,4 +1,5 @@
-// Names of ops, lanes and values, as people and text files write them. Threads: pure.
+// Defines the names of ops, lanes and values, as people and text files write them. An unknown axis is written "axis3".
+// Threads: pure.
 #pragma once
 
 #include <optional>
@@ -9,33 +10,34 @@
 
 namespace herd::program {
 
-std::string_view op_name(OpKind kind);       // "forward"
-std::string_view lane_name(Lane lane);       // "compute"
-std::string_view tier_name(Tier tier);       // "device"
-std::string_view codec_name(Codec codec);    // "bf16"
-std::string_view kind_name(ValueKind kind);  // "weights", for tables and charts
+std::string_view op_name(OpKind kind);       // returns "forward"
+std::string_view lane_name(Lane lane);       // returns "compute"
+std::string_view tier_name(Tier tier);       // returns "device"
+std::string_view codec_name(Codec codec);    // returns "bf16"
+std::string_view kind_name(ValueKind kind);  // returns the plural for tables and charts: "weights"
 
-// "w7", "w7.shard(dp)", "x3.0.partial(tp)", "g7.bf16", "w7.shard(dp).host", "factor". The tier is left out where values
-// of the kind usually are: on the host for losses, norms and the factor, else on the device.
+// Returns "w7", "w7.shard(dp)", "x3.0.partial(tp)", "g7.bf16", "w7.shard(dp).host" or "factor". A name leaves out the
+// tier where values of the kind usually lie: the host for losses, norms and the factor, else the device.
 std::string value_name(const Mesh& mesh, const Value& value);
 
-// Nothing if the text names none.
+// Each returns what its function above names so, and nothing for any other text. parse_value() takes exactly what
+// value_name() writes, so it refuses leading zeros and axes in another order.
 std::optional<OpKind> parse_op_kind(std::string_view text);
 std::optional<Lane> parse_lane(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
 std::optional<Value> parse_value(const Mesh& mesh, std::string_view text);
 
-// What an op is of, without its kind: "block7 mb0", "g7 g6 on dp", "w7", "block3 mb0 on pp to 1".
+// Returns what an op works on, without its kind: "block7 mb0", "g7 g6 on dp", "w7", "block3 mb0 on pp to 1".
 std::string subject(const Program& step, const Op& op);
 
-// "all_gather of w7 on fsdp".
+// Returns the kind and the subject of an op: "all_gather of w7 on fsdp".
 std::string describe(const Program& step, const Op& op);
-// The program's rank and where it is in the mesh, as the mesh names it: "rank 3 (dp 1, pp 0)".
+// Returns the program's rank with its place on each axis, but products and restricted ones: "rank 3 (dp 1, pp 0)".
 std::string rank_name(const Program& step);
 
-std::string axis_name(const Mesh& mesh, int axis);
+std::string axis_name(const Mesh& mesh, int axis);  // returns "dp"
 
-// Short constructors of values, in the tier where those of the kind usually are.
+// Each makes the plain value of its kind, in the tier where such values usually lie. Placement is whole if not given.
 Value weight(int group, Placement placement = kWhole);
 Value gradient(int group, Placement placement = kWhole);
 Value state(int group, Placement placement = kWhole);
@@ -50,9 +52,8 @@ Value factor();
 Value cache(int block);
 Value logits(int micro_batch);
 
-// The same value, placed otherwise, written otherwise, or in another tier.
-Value placed(Value value, Placement placement);
-Value in_codec(Value value, Codec codec);
-Value in_tier(Value value, Tier tier);
+Value placed(Value value, Placement placement);  // returns the value with another placement
+Value in_codec(Value value, Codec codec);        // returns the value with another codec
+Value in_tier(Value value, Tier tier);           // returns the value in another tier
 
 }  // namespace herd::program

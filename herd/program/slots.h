@@ -1,12 +1,14 @@
-// Gives values physical buffers that live as long as the run. Hazards are then derived on slots (op_dependencies.h), so
-// a pool of k gather buffers lets at most k gathered weights exist at a time, and a gather runs ahead of its use as far
-// as buffers are free: prefetching needs no op of its own.
-//   received          (activations and their gradients) a slot of their pool, so that a receive waits for a place and
-//                     none is posted long before its message can be sent; their memory is their own
-//   gradient          a slot of its own; one that is pooled, a slot of the gradients' pool
-//   gathered weights  (whole, not persistent) a slot of the weights' pool
-//   shard             the slot of its whole where the whole has one of its own: it lies at its place in it. The same
-//                     for persistent weights that are kept whole and as a shard
+// Gives values slots: buffers that live as long as the run. Hazards are then derived on slots (op_dependencies.h). So
+// with k gather buffers at most k gathered weights exist at a time, and a gather runs ahead of its use while a buffer
+// is free. Prefetching needs no op of its own. These values get slots:
+//   received          Received activations, and received gradients of them, get slots of a pool each. A receive waits
+//                     for a free slot, so it is not posted long before its message can be sent. The memory of such a
+//                     value is its own.
+//   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
+//   gathered weights  Whole weights that are not persistent get a slot of the weights' pool.
+//   shard             A shard of a gradient gets the slot of its whole if that is not pooled, and lies inside the
+//                     whole; else it gets its own slot. Weights kept both whole and as a shard share one slot so, too.
+//   on the host       Pooled values on the host share slots there; neighbours in the step have different ones.
 // Threads: pure.
 #pragma once
 
@@ -15,12 +17,12 @@
 namespace herd::program {
 
 struct SlotRules {
-  int gather_buffers = 2;    // passes over blocks that weights may be gathered for at once: one more than run ahead
-  int receive_buffers = 2;   // passes that messages may be received for at once
-  int gradient_buffers = 2;  // the same for gradients that are being reduced while the next ones are written
+  int gather_buffers = 2;    // passes over blocks that may hold gathered weights at once, the running one included
+  int receive_buffers = 2;   // passes over blocks that may hold received values at once
+  int gradient_buffers = 2;  // passes over blocks that may hold pooled gradients at once, those in reductions included
 };
 
-// REQUIRES releases (lifetimes.h).
+// Returns the step with a slot set in each ValueInfo, or -1. REQUIRES releases (lifetimes.h).
 Program assign_slots(Program step, const SlotRules& rules = {});
 
 }  // namespace herd::program

@@ -1,19 +1,23 @@
-// Proves the programs of all ranks by running them on symbols for two steps, in one legal order (lanes in order,
-// derived hazards between them, collectives when all ranks of the axis have come). What is expected follows from the
-// model and the mesh, never from the programs under test.
-//   weight      a version; every use in step t must see version t, and t+1 at its end; of a frozen group 0, always
-//   gradient    a set of contributions (block, micro-batch, data rank); a step must see each expected one exactly once
-//   activation  (producer, micro-batch, data rank, step), whole, a shard or partial along the tensor axis, as the
-//                blocks that make and read it need; its gradient the set of its readers
-//                A shard may lie in the slot of its whole: writing one spoils the other, but for a gather in place
-//   factor      the groups whose norms it has seen, each with all contributions
-//   cache       (block, data rank), and how many passes it has seen: a pass that continues caches must read version t
-//   of
-//                its block's in step t and leave t+1
-// It finds: a contribution missing or doubled; a stale or future weight; a value read that holds nothing or another's;
-// a value overwritten or released unread, or never released; a slot taken while in use; collectives of an axis that
-// differ between ranks; sums left out, made twice or over other ranks, and shards taken for wholes; messages nobody
-// receives (a send completes with its receive); deadlock; ops that do not fit their kind. Threads: pure.
+// Proves the programs of all ranks: runs them on symbols for two steps, in one legal order. Lanes start ops in order,
+// ops wait for the derived hazards, and a collective runs when all ranks of the axis have come to it. What is expected
+// follows from the model and the mesh, never from the programs under test. These are the symbols:
+//   weight      is a version. Uses in step t must see version t, and the step leaves t+1. A frozen one stays at 0.
+//   gradient    is a set of contributions (block, micro-batch, data rank). kStep and kNorm must see the expected set.
+//   activation  is what made it (block, micro-batch, data rank, step). It must be whole, a shard or partial along the
+//               tensor axis, as the blocks that make and read it need. Its gradient is the set of its readers.
+//   factor      is the set of groups whose norms it has seen, each with all contributions.
+//   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
+//               block's cache in step t, and leave t+1.
+// A shard may lie in the slot of its whole. Writing one of them then spoils the other, but for a gather in place.
+// verify() reports these faults:
+//   - a contribution that is missing or doubled, and a stale or future weight;
+//   - a value read that holds nothing, or another value;
+//   - a value that is overwritten or released unread, or never released, and a slot that is taken while in use;
+//   - collectives of an axis that differ between ranks, and messages that nobody receives;
+//   - a sum that is left out, made twice or made over other ranks, and a shard taken for a whole;
+//   - deadlock, where a send completes only with its receive;
+//   - an op that does not fit its kind.
+// Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -26,53 +30,54 @@
 
 namespace herd::program {
 
-// How far the rewrites have come.
+// Says which rules must hold of the programs. Strategies establish them one after the other; the defaults are those of
+// a finished step.
 struct Proof {
-  bool summed = true;         // gradients hold the contributions of all data ranks; if not, of their own rank,
-  int summed_over = kNoAxis;  // or of all ranks along this axis
-  bool staged = false;        // each rank runs the blocks of its own stage, else of all
-  bool stages_summed = true;  // gradients hold the contributions of all stages; if not, of their own
-  bool rows_summed = true;    // and those of all shards of rows
-  bool copies_summed = true;  // and those of all ranks that hold copies of a part
-  bool split = true;          // ranks of the tensor axis share blocks as the model says; if not, each does all of it
-  int shard_axis = kNoAxis;   // over which persistent shards are cut
-  bool clipped = true;        // steps read a factor that has seen every group
-  bool released = true;       // nothing but persistent values is left at the end of a step
+  bool summed = true;         // true: gradients hold the contributions of all data ranks
+  int summed_over = kNoAxis;  // with `summed` false, they hold those of all ranks along this axis, else one rank's
+  bool staged = false;        // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
+  bool stages_summed = true;  // true: gradients hold the contributions of all stages; false: those of one stage
+  bool rows_summed = true;    // true: gradients hold those of all shards of token rows; false: those of one shard
+  bool copies_summed = true;  // true: gradients hold those of all ranks with a copy of the part; false: one rank's
+  bool split = true;          // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
+  int shard_axis = kNoAxis;   // axis that cuts persistent shards
+  bool clipped = true;        // true: every kStep reads a factor that has seen every group
+  bool released = true;       // true: only persistent values are left at the end of a step
 };
 
-// What the model and the layout ask for.
+// Says what the model and the layout ask for. Vectors that begin with block_ have an entry for each block.
 struct Expectation {
-  std::vector<std::vector<int>> block_groups;
-  std::vector<bool> backward_without_weights = {};  // per block; empty = every backward reads its block's weights
-  std::vector<std::vector<int>> block_inputs = {};  // per block: activations it reads; empty = that before it
-  std::vector<spec::Split> block_splits = {};       // per block; empty = none is shared
-  std::set<int> frozen = {};                        // groups whose weights no step may change: they have no gradient
+  std::vector<std::vector<int>> block_groups;       // parameter groups that a block reads
+  std::vector<bool> backward_without_weights = {};  // by block; empty = every backward reads its block's weights
+  std::vector<std::vector<int>> block_inputs = {};  // activations that a block reads; empty = x<b> alone
+  std::vector<spec::Split> block_splits = {};       // empty = ranks share no block
+  std::set<int> frozen = {};                        // groups without gradient, whose weights no step may change
   int micro_batches = 1;
-  bool trains = true;  // else losses alone are wanted: no version changes
+  bool trains = true;  // false: the programs compute losses alone, and no version changes
   Mesh mesh = {};
-  int data_axis = kNoAxis;           // axis of `mesh` whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;         // axis of `mesh` whose ranks share the work on each sample
-  std::set<int> copied = {};         // groups whose parts are the same on all ranks of copies_axis
-  int copies_axis = kNoAxis;         // axis of `mesh` whose ranks hold copies of the parts of `copied` groups
-  int stage_axis = kNoAxis;          // of the pipeline's stages
-  std::vector<int> block_rank = {};  // which rank along it runs each block
-  // Of passes that continue texts: blocks that keep keys and values in caches; empty = no such pass. Caches that it
-  // continues hold those of the tokens before, of version t in step t; else it begins them.
+  int data = kNoAxis;                // axis whose ranks work on samples of their own
+  int tensor = kNoAxis;              // axis whose ranks share the work on each sample
+  std::set<int> copied = {};         // groups of which the ranks along `copies` hold the same part of a cut block
+  int copies = kNoAxis;              // axis whose ranks hold those copies, each for its own query heads
+  int stage_axis = kNoAxis;          // axis whose ranks run the stages of a pipeline
+  std::vector<int> block_rank = {};  // index along stage_axis of the rank that runs a block
+  // Tells which blocks keep a cache of keys and values in a pass that continues texts; empty = no such pass.
   std::vector<bool> block_caches = {};
-  bool continues = false;
+  bool continues = false;  // true: the pass reads caches of the tokens before, and adds to them; false: it begins them
   Proof proof = {};
 };
 
 struct Finding {
   int rank = 0;
-  int op = -1;  // index into ops; -1 = the program as a whole
+  int op = -1;  // index into Program::ops; -1 = the program as a whole
   std::string text;
 };
 
-// At most 20 findings; after the first bad symbol the rest may follow from it.
+// Returns what breaks the rules, at most 20 findings; nothing for programs that are proved. `programs` holds one for
+// every rank of the mesh, by rank. After the first bad symbol the rest may follow from it.
 std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected);
 
-// "rank 1, op 14 reduce of g3 on dp ...", a line each.
+// Returns "rank 1, op 14 all_reduce of g3 on dp ...", a line for each finding; nothing for none.
 std::string to_string(const std::vector<Finding>& findings, const std::vector<Program>& programs);
 
 }  // namespace herd::program
