@@ -1,17 +1,17 @@
-// Executes a Program. Each lane starts its ops first in, first out; messages to and from each other rank have a lane of
-// their own. An op waits for exactly the hazards (program/op_dependencies.h), also across the end of the loop body. The
-// executor knows no strategy: what an op does is its binding.
+// Executes a Program. Each lane starts its ops first in, first out; messages with each other rank are a queue apart. An
+// op waits for exactly its hazards (program/op_dependencies.h), across the end of the loop body too. The executor holds
+// no strategy: bindings say what ops do.
 //
-// A release of what a started operation reads is no job of its lane (program::is_completion). It takes effect as soon
-// as the ops that it waits for are over, and no op starts before the releases that can take effect.
-// The executor submits ops at the boundaries of compute ops: an op goes to its lane as soon as all ops that it depends
-// on have gone to theirs. On return from run() all ops of the step have been submitted and the compute lane is done.
+// An op is handed to its lane as soon as everything it depends on has been handed to one. Other lanes are looked at
+// after each compute op. When run() returns, every op of the step has been handed over, and the compute lane is done.
 // Other lanes may still work, and hazards carry over into the next step.
-// Errors: run() and drain() throw what an op has thrown, as herd::Error; its message begins with step, op, block,
-//   micro-batch and rank. The executor can't be used afterwards. Where several ops have failed, they throw the first
-//   failure of this rank's own, before those of operations that failed because of it.
-// Threads: one calling thread, which is also the compute lane on CPU. Bindings run on the threads of their lanes;
-//   releases of what a started operation reads run on whichever thread next starts an op or waits.
+// A release on an asynchronous lane is no job of the lane (program::is_completion). It takes effect as soon as what it
+// waits for is over. Releases that can take effect do so before any op starts.
+// Errors: run() or drain() throws what an op threw, as herd::Error. Its message opens with step, op, block, micro-batch
+// and rank. After that, only drain() and the destructor may be called. If several ops have failed, one that failed on
+// this rank by itself comes before operations that failed since.
+// Threads: one calling thread, which is also the compute lane on a CPU. Bindings run on the threads of their lanes.
+// Those of releases on asynchronous lanes run on whichever thread next starts an op or waits.
 #pragma once
 
 #include <functional>
@@ -24,43 +24,46 @@
 
 namespace herd::runtime {
 
-// Holds when an op ran, in microseconds since the executor was made.
+// Says when an op ran, in microseconds since the executor was made.
 struct OpTime {
   int op = 0;  // index into Program::ops
   double begin_us = 0;
   double end_us = 0;
 };
 
-// Makes a lane; called once for each lane that the program uses, and for messages once for each other rank.
+// Makes a lane. The executor calls it once for each lane of the program, and for messages once for each other rank.
 using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
-std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);  // compute inline, collectives ready_lane, the rest threads
+// Returns inline_lane for compute, ready_lane for collectives and messages, thread_lane for the rest (lane.h).
+std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 
-// Receives the events of ops, on the thread of the op's lane.
+// Hears of ops, on the threads of their lanes.
 struct OpListener {
-  // Called when an op begins, with its step, op, block, micro-batch and rank as text. It may be empty, since writing
-  // the text takes longer than a short op.
+  // Hears that an op begins: "step 7: backward of block3 mb1 on rank 2 (pp 1)". May be empty: writing these words takes
+  // longer than a short op.
   std::function<void(const std::string&)> began = {};
-  // Called when an op has thrown, before anything waits for operations in flight: peers may wait for this rank in any
-  // group.
+  // Hears the first error that an op of this rank throws, before anybody waits for what is in flight. Peers may wait
+  // for this rank in any group, so this is the place to tell them. Must not be empty.
   std::function<void(const Error&)> failed = [](const Error&) {};
 };
 
 class Executor {
  public:
-  // Borrows nothing. Throws kBug if an op has no binding.
+  // Keeps its own program, bindings and listener; what these refer to must outlive it. Throws kBug if an op has no
+  // binding.
   Executor(program::Program program, BindingTable bindings, OpListener listener = {},
            const LaneFactory& lanes = make_cpu_lane);
-  ~Executor();  // drains
+  ~Executor();  // waits until nothing is in flight, and throws nothing
 
+  // Runs the loop body once. Bindings get the number `step`, and error messages show it. Throws kBug if ops wait for
+  // each other in a circle.
   void run(int64_t step);
-  void drain();  // returns when nothing is in flight; rethrows the first failure
+  void drain();  // returns when nothing is in flight; throws the first failure
 
   const program::Program& program() const;
-  // Returns the times of the ops of the last step that have ended, also of operations that a lane only started. It
-  // leaves out those in flight, so call drain() first.
+  // Returns when the newest run of each op began and ended, where it has ended. An operation ends when it completes.
+  // Call drain() first to have all of them.
   std::vector<OpTime> times() const;
-  // Returns the microseconds that the compute lane waited for other lanes in the last step.
-  double waited_us() const;
+  double waited_us() const;  // returns the microseconds of the last step in which the compute lane waited for others
 
  private:
   struct State;

@@ -1,20 +1,21 @@
-// Holds the weights, gradients and optimizer states of a rank, each in flat memory, as the values of its Program lie:
-//   whole     One region holds all groups of a kind, group after group, each beginning on a 64-byte line. So a bucket
-//             of consecutive groups is one range of memory, and so is the model.
-//   shard     A group that is cut over an axis of n ranks is padded to n * S elements; the rank with this index holds
-//             elements [index * S, (index + 1) * S). They lie at their place in the whole where both share a slot, else
-//             in a region of shards.
-//   states    They are fp32 or bf16, for the part that this rank updates. With 16-bit weights they include what makes
-//             the weights exact: an fp32 master copy for fp16, the lower halves for bf16, whose weights are the upper
-//             halves of fp32 numbers (bridge/split_float.h). Frozen groups have no states and no gradients.
-//   host      The host's own memory holds what a Program keeps there: states with a master copy, also for bf16, weights
-//             that the update works on, and one staging buffer for each slot.
-//   encoded   Gradients in bf16, as they are sent, are laid out like plain ones in a region of their own.
-//   pooled    The whole of a group lies in the buffer of its slot, for as long as the Program keeps it.
-// A rank that runs a part of the model holds the groups that its Program names, and no others. Where a rank has peers,
-// what collectives send lies in memory that the ranks of a host share. Collectives then reduce it where backward writes
-// it, and gather it from where the update leaves it. All padding is zero and stays so.
-// Threads: one at a time, but for tensors that were handed out.
+// Holds weights, gradients and optimizer states of a rank in flat memory, laid out as the values of its Program say:
+//   whole     Values that stay whole lie group after group, in one region for each kind. Each group begins on a 64-byte
+//             line. So a bucket of consecutive groups is one range of memory.
+//   shard     An axis of n ranks cuts a group, padded to n * S elements, into shards. The rank at index i of the axis
+//             has elements [i * S, (i + 1) * S). A shard lies inside the whole if both share a slot, else after the
+//             wholes.
+//   pooled    The whole of a group lies in the buffer of its slot, from its first write to its release.
+//   states    Each is fp32 or bf16, and covers what this rank updates. What makes 16-bit weights exact lies beside
+//             them. For fp16 this is an fp32 master copy. bf16 weights are the upper halves of fp32 numbers, and this
+//             is the lower halves (bridge/split_float.h). A frozen group has no states and no gradient.
+//   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
+//             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
+//   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.
+// A rank holds the groups that its Program names, and nothing of other groups.
+// With several ranks, gradients lie in memory that the ranks of a host share, and so do weights if they are cut. They
+// are reduced where backward writes them, and gathered from where the update leaves them. Padding is zero and stays so.
+// Owns all this memory; a tensor that it returns is a view, valid while this lives.
+// Threads: one at a time. Tensors that were handed out may be used on others.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,79 +34,79 @@ namespace herd::runtime {
 
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
 
-// Holds elements [begin, begin + count) of a group.
+// Holds elements [begin, begin + count) of a group's flat weights.
 struct Part {
   int64_t begin = 0, count = 0;
 };
 
 class FlatParameters {
  public:
-  // Allocates the weights and gradients that `step` holds, and zeroed states of types `states` for each weight that
-  // this rank updates. Weights get the groups' initial values for `seed`; without a seed the caller writes all of them.
-  // Attaches groups that are whole for as long as the run. Collective where comm.size() > 1.
+  // Allocates the weights and gradients that `step` names, and a zeroed state of each type in `states` for each weight
+  // that this rank updates. `seed` gives the initial weights; without it the caller writes all of them. Attaches the
+  // groups that are whole for as long as the run. Collective over `comm`. Throws kOverBudget where the device budget is
+  // too small. Throws kBug if groups differ in dtype, or if a value of `step` has no room for its group.
   FlatParameters(Groups groups, const program::Program& step, Communicator& comm,
                  const std::vector<at::ScalarType>& states, std::optional<uint64_t> seed);
-  // Allocates all groups as wholes.
+  // Does the same for a step that holds every group whole, with gradients that are not pooled.
   FlatParameters(Groups groups, Communicator& comm, const std::vector<at::ScalarType>& states, uint64_t seed);
-  ~FlatParameters();  // detaches
+  ~FlatParameters();  // detaches all groups
   FlatParameters(const FlatParameters&) = delete;
   FlatParameters& operator=(const FlatParameters&) = delete;
 
   int num_groups() const { return static_cast<int>(groups_.size()); }
   nn::ParameterGroup& group(int index) const { return *groups_[static_cast<size_t>(index)]; }
-  int index_of(const nn::ParameterGroup& group) const;  // throws kBug if it is none of ours
+  int index_of(const nn::ParameterGroup& group) const;  // throws kBug if the group is not among these
 
-  // Returns the memory of a value, padding included; undefined if this rank holds none. A pooled value has its memory
-  // only from its first write to its release.
+  // Returns the memory of a weight or gradient, padding included; an undefined tensor if this rank has none. A pooled
+  // value owns it only from its first write to its release.
   at::Tensor memory(const program::Value& value) const;
-  // Returns the gradients of whole groups [first, last], one range with the padding between them.
+  // Returns the whole gradients of groups `first` to `last`, both included, as one range with the padding between them.
   at::Tensor gradient_range(int first, int last, program::Codec codec) const;
 
-  bool holds(int group) const;  // tells whether this rank holds the group's weights, whole or a shard
-  bool sharded() const { return shards_ > 1; }
-  // Returns the placement of groups that are cut; whole if none is.
-  program::Placement shard_placement() const { return shard_placement_; }
-  bool keeps_whole(int group) const;  // tells whether this rank holds the whole weights from step to step
-  // Returns the part of a group that this rank updates. For a frozen group, which has weights alone, it is what this
-  // rank holds: its shard, or all of it. This function and all below REQUIRE holds(group).
+  bool holds(int group) const;                  // tells whether this rank has weights of the group, whole or a shard
+  bool sharded() const { return shards_ > 1; }  // tells whether an axis cuts groups into shards
+  program::Placement shard_placement() const { return shard_placement_; }  // returns that of shards; kWhole without any
+  bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
+
+  // Returns what this rank updates of a group: its shard, or all of it. Of a frozen group it is what the rank holds.
+  // All functions from here to own_low() have REQUIRES holds(group), and return [part(group).count] elements.
   Part part(int group) const;
-  // Returns the part of part() that this rank saves: ranks that hold the same part share it like shards.
+  // Returns what this rank saves of part(group). Ranks that hold the same part save a piece each.
   Part saved_part(int group) const;
-  // Return the memory of part(), with part(group).count elements.
   at::Tensor own_weights(int group) const;
-  at::Tensor own_gradient(int group) const;
+  at::Tensor own_gradient(int group) const;  // REQUIRES a group that is not frozen, as own_state() does
   at::Tensor own_state(int k, int group) const;
-  // Return the memory in which the update works: own_weights and own_gradient, or their copies on the host.
-  at::Tensor update_weights(int group) const;
-  at::Tensor update_gradient(int group) const;
-  // Return what makes 16-bit weights exact; undefined where weights have another type, or are frozen.
-  at::Tensor own_master(int group) const;      // for fp16: the fp32 numbers that the weights are the rounding of
-  at::Tensor own_low_halves(int group) const;  // for bf16: the lower halves of the fp32 numbers, as int16
+  // These return the tensors that the update works on: the host's if it keeps any, else own_weights and own_gradient.
+  at::Tensor stepped_weights(int group) const;
+  at::Tensor stepped_gradient(int group) const;
+  // These return what makes 16-bit weights exact; an undefined tensor if the rank keeps none or the group is frozen.
+  at::Tensor own_master(int group) const;  // returns the fp32 numbers that own_weights() are the rounding of
+  at::Tensor own_low(int group) const;     // returns int16, the lower halves of fp32 numbers with bf16 upper halves
   int num_states() const { return static_cast<int>(states_.size()); }
 
-  // Copies the device's weights, which somebody else has written, to the weights that the host updates, if there are
-  // such.
+  // Copies own_weights() to stepped_weights() where the host keeps these. Call it after writing weights on the device.
   void refresh_host(int group);
 
-  // Let the group's tensors use the memory of its whole weights or gradient; do nothing where they do already.
+  // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
   void attach(int group);
   void attach_gradient(int group);
-  void detach(int group);  // takes the memory of pooled weights away from the group's tensors; else does nothing
+  // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
+  void detach(int group);
 
-  // Return whole regions, for measurements and hashes.
+  // These return everything of a kind, padding and pools included, for measurements and hashes.
   const at::Tensor& weights() const { return weights_.memory; }
   const at::Tensor& gradients() const { return gradients_.memory; }
   const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
 
  private:
   struct Region {
-    std::map<program::Value, std::pair<int64_t, int64_t>> places;  // first element and number of elements
-    int64_t elements = 0, pool_elements = 0;                       // elements of the region, and of its pool alone
-    std::optional<SymmetricMemory> shared;
-    std::unique_ptr<CountedMemory> counted, counted_pool;  // count the bytes of `shared`
+    std::map<program::Value, std::pair<int64_t, int64_t>> places;  // (first element, number of elements) of a value
+    int64_t elements = 0, pool_elements = 0;                       // elements in all, and those in buffers of pools
+    std::optional<SymmetricMemory> shared;                         // owner of `memory` where ranks share it
+    std::unique_ptr<CountedMemory> counted, counted_pool;          // what `shared` adds to the device budget
     at::Tensor memory;
   };
-  bool cut(int group) const;  // tells whether its weights are cut over the shard axis
+  bool cut(int group) const;  // tells whether the shard axis cuts the group's weights
   void lay_out(const program::Program& step, program::ValueKind kind, program::Codec codec, Region& region);
   void allocate(Region& region, program::ValueKind kind, at::ScalarType type, bool symmetric, bool zeros,
                 Communicator& comm);
@@ -118,16 +119,16 @@ class FlatParameters {
   at::Tensor own_exact(int group, at::ScalarType type) const;
 
   Groups groups_;
-  int shard_ = 0, shards_ = 1;
+  int shard_ = 0, shards_ = 1;  // this rank's index among the ranks of the shard axis, and their number
   program::Placement shard_placement_;
-  // By group: the index of this rank among the ranks that hold the same part, and their number.
+  // By group, the (index, number) of this rank among the ranks that hold the same part of it.
   std::vector<std::pair<int, int>> copies_;
   std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_, encoded_gradients_;
   Region host_weights_, host_gradients_;
-  std::vector<int64_t> state_offsets_;  // num_groups + 1
+  std::vector<int64_t> state_offsets_;  // first element of each group in states_ and exact_, then their size
   std::vector<at::Tensor> states_;
-  at::Tensor exact_;  // own_master or own_low_halves of all groups; undefined with fp32 weights
+  at::Tensor exact_;  // own_master() or own_low() of all groups; undefined with fp32 weights
 };
 
 }  // namespace herd::runtime

@@ -1,12 +1,10 @@
-// Binds the ops of a training step to a chain of blocks: load, forward, loss, recompute, backward, gather, reduce,
-// norm, clip, step, send, receive, release. It also binds logits, an op of the passes that continue texts
-// (program/generation_passes.h). It holds values that are tensors from the op that writes them to the last op that
-// reads them.
+// Binds the ops of a training step to a chain of blocks: each kind of op gets a function on tensors and collectives.
+// `logits` is for passes that continue texts (program/generation_passes.h). Activations, their gradients and graphs
+// live here, from the op that writes them to their release. FlatParameters holds weights and gradients.
 //
-// A loss is (sum, count). The gradients are those of the sum over all ranks and micro-batches, divided by the global
-// count. So the only division is the weight that every loss op gets, and reductions are plain sums.
-// Threads: bindings run on the compute lane, but for gather, reduce, send and receive, which only start operations, and
-//   the releases of what these read. All else one at a time.
+// A loss is (sum, count). Gradients are those of the sum over all ranks and micro-batches, divided by the global count.
+// That division is StepInput::weight, which multiplies every loss, so reductions are plain sums.
+// Threads: one at a time, but for bindings. They run on their lanes; those of asynchronous lanes only start operations.
 #pragma once
 
 #include <limits>
@@ -28,61 +26,68 @@
 
 namespace herd::runtime {
 
-using Chain = std::vector<std::shared_ptr<nn::Block>>;  // the last one is a LossBlock
+using Chain = std::vector<std::shared_ptr<nn::Block>>;  // blocks in the order in which they run, a LossBlock last
 
 // Holds one micro-batch of a rank: B sequences of T tokens.
 struct Batch {
-  at::Tensor inputs_BT;               // int64
-  at::Tensor targets_BT;              // int64, negative = not counted
-  std::vector<int64_t> samples = {};  // global index of each row
+  at::Tensor inputs_BT;               // token ids, int64
+  at::Tensor targets_BT;              // labels, int64; a negative one does not count
+  std::vector<int64_t> samples = {};  // global sample index of each sequence, which keys dropout
 };
 
+// Holds what one step needs from outside.
 struct StepInput {
   std::vector<Batch> micro_batches;
-  double weight = 1;          // weight of each token's loss: 1 / tokens that count, over all ranks
-  int64_t cached_tokens = 0;  // for a pass that continues texts: tokens of each sequence that the caches hold
+  double weight = 1;  // multiplies every loss: 1 / tokens that count, over all ranks and micro-batches
+  int64_t past = 0;   // tokens of each sequence that the caches hold, in a pass that continues texts; else 0
 };
+
+// Holds what one step says when it is over.
 struct StepOutput {
-  double loss_sum = 0;  // nats, over this rank's tokens that count
-  int64_t count = 0;    // this rank's tokens that count
-  // Norm of the global gradient, before clipping; NaN where the step does not ask for it.
-  double gradient_norm = std::numeric_limits<double>::quiet_NaN();
-  float gradient_factor = 1;  // factor of the gradient in the update; negative = it overflowed, nothing was updated
-  // True where the norm is NaN or infinite, on all ranks. Then clipping throws kBadConfig on all of them, and no weight
-  // changes. train/nonfinite.h finds the block.
+  double loss_sum = 0;  // sum of the losses of this rank's tokens, in nats
+  int64_t count = 0;    // tokens of this rank that count
+  // L2 norm of the global gradient before clipping; NaN where the step has no clip op.
+  double norm = std::numeric_limits<double>::quiet_NaN();
+  float factor = 1;  // what the update multiplies the gradient with; negative = fp16 overflow, nothing is updated
+  // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, and no
+  // weight is changed. train/nonfinite.h finds the block.
   bool nonfinite = false;
 };
 
-// Updates the weights of one group with gradient * *factor; `step` counts updates from 0.
+// Updates the weights of one group with gradient * *factor. `step` counts the updates before; skipped ones do not
+// count.
 using GroupUpdate = std::function<void(int group, const float* factor, int64_t step)>;
 
 class ModelBindings {
  public:
   struct Options {
-    bool training = true;    // false: dropout is off
-    bool inference = false;  // true: no op needs a graph, so torch keeps no record of views and versions
-    uint64_t seed = 0;
-    double clip = 0;  // largest global norm; 0 = no clipping
-    bool stop_on_nonfinite = true;
-    std::optional<optim::LossScale> loss_scale = {};  // for fp16: an overflow skips the update instead of stopping
-    std::string algorithm = {};    // algorithm of gradient all-reduces on algorithm_axis; empty = the cost model's
-    int algorithm_axis = kNoAxis;  // other axes, such as that of a tied embedding, take the cost model's choice
-    int64_t width = 0;             // last size of activations [B, T, width]; receives need it
+    bool training = true;           // false: dropout is off
+    bool inference = false;         // true: no op needs a graph, so torch records no views and versions
+    uint64_t seed = 0;              // keys dropout
+    double clip = 0;                // largest global norm of the gradient; 0 = no limit
+    bool stop_on_nonfinite = true;  // true: clipping throws where the norm is NaN or infinite
+    std::optional<optim::LossScale> loss_scale = {};  // for fp16: while it can shrink, an overflow skips the update
+    // Names the algorithm that all-reduces whole gradients along `algorithm_axis`; empty = chosen by its cost. Other
+    // axes, such as that of a tied embedding, choose theirs by cost.
+    std::string algorithm = {};
+    int algorithm_axis = kNoAxis;
+    int64_t width = 0;  // elements of an activation for each token; only receives need it
   };
   // Borrows `chain`, `parameters` and `groups`, which must outlive this.
   ModelBindings(const Chain& chain, FlatParameters& parameters, const AxisGroups& groups, GroupUpdate update,
                 Options options);
 
-  BindingTable table();
-  // Allocates the caches that a pass has. Programs with the same caches share them afterwards.
+  BindingTable table();  // returns functions that borrow this
+  // Allocates the caches that a pass names and that have no memory yet. All programs run on this share them.
   void allocate_caches(const program::Program& pass);
+  // Sets the input of the next step, and clears the output. REQUIRES that no step runs.
   void begin_step(StepInput input);
-  const StepOutput& output() const { return output_; }
-  // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); undefined where the
-  // value holds nothing.
+  const StepOutput& output() const { return output_; }  // complete once the step's compute lane is done
+  // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
+  // the value holds nothing.   Threads: any.
   at::Tensor find(const program::Value& value) const;
-  void put(const program::Value& value, at::Tensor tensor);
-  // Returns an uninitialised tensor of the shape that an activation or its gradient has on this rank.
+  void put(const program::Value& value, at::Tensor tensor);  // gives a value its tensor.   Threads: any.
+  // Returns a new uninitialised tensor of the shape that an activation or its gradient has in this step.
   at::Tensor empty(const program::Value& value) const;
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
   void set_loss_scale(const optim::LossScale& scale) { options_.loss_scale = scale; }
@@ -90,8 +95,8 @@ class ModelBindings {
  private:
   struct KeptGraph {
     nn::Graph graph;
-    std::vector<int> inputs;  // activations that the graph is a function of
-    // Holds the memory of the input where backward gathers it again: until then the graph has none.
+    std::vector<int> inputs;  // activations that the block has read, in order
+    // Lends the graph its input, where backward reads that again. In between, the graph's input has no memory.
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
   nn::Context context(const program::Op& op, int64_t step) const;
@@ -133,13 +138,13 @@ class ModelBindings {
   Options options_;
   StepInput input_;
   StepOutput output_;
-  mutable std::mutex mutex_;                                  // guards tensors_, which several lanes change
+  mutable std::mutex mutex_;                                  // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;              // activations, their gradients, logits
-  std::map<program::Value, KeptGraph> graphs_;                // the compute lane alone uses it, as the next two
-  std::map<program::Value, nn::DeferredGradients> pending_;   // second halves of backward passes
-  std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block
-  std::vector<double> squares_;                               // by group: sum of squares of the gradient
-  float factor_ = 1;  // factor of the last clip; updates on another lane may read it while the next step begins
+  std::map<program::Value, Held> graphs_;                     // used by the compute lane alone
+  std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
+  std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
+  std::vector<double> squares_;                               // sum of squares of each group's gradient
+  float factor_ = 1;  // factor of the newest clip; a kStep on another lane may read it while the next step begins
 };
 
 }  // namespace herd::runtime
