@@ -1,13 +1,13 @@
-// Gradients are summed in 16 bits: encoded before a reduction between data ranks, decoded before anything works on
-// them.
-//   Sent of a gradient: half of what fp32 sends, 2(n-1)/n * 2 bytes an element. Within a host sums are made in fp32 and
-//   rounded once; a sum that passes hosts is rounded on each.
-//   Error: each term and each sum is rounded to 8 significant bits, by at most 2^-8 of it. Exponents are those of fp32,
+// Sums gradients in 16 bits: encodes them as bf16 before a reduction between data ranks, and decodes them before
+// anything else works on them.
+//   A rank sends half of what fp32 sends: 2(n-1)/n * 2 bytes for each element among n ranks.
+//   Each term and each sum is rounded to 8 significant bits, an error of at most 2^-8 of it. Within a host, sums are
+//   made in fp32 and rounded once; a sum that passes several hosts is rounded on each. bf16 has the exponents of fp32,
 //   so no scale is needed.
-//   Bytes of a parameter: 2 more, for what is encoded. Encoding and decoding pass over 6 bytes a parameter each.
-//   A sum that follows another (among the copies of a shard) works on what is encoded. Everything is decoded before the
-//   first op that reads a gradient otherwise, so reductions stay beside the backward that follows them.
-// Source: torch.distributed's bf16_compress_hook has the same arithmetic.
+//   A rank holds 2 bytes more for each parameter. Encoding and decoding read and write 6 bytes for each parameter.
+//   A sum that follows another, among the copies of a shard, works on what is encoded. Everything is decoded before the
+//   first op that reads a gradient otherwise. So reductions stay beside the backward ops that follow them.
+// Source: torch.distributed's bf16_compress_hook has the same arithmetic.   Threads: pure.
 #pragma once
 
 #include "herd/strategies/technique.h"
@@ -16,11 +16,13 @@ namespace herd::strategies {
 
 class Compression final : public Strategy {
  public:
-  // REQUIRES fp32 gradients that are reduced once a step.
   std::string name() const override;
+  // REQUIRES fp32 gradients that are reduced once a step.
   program::Program rewrite(program::Program step) const override;
 };
 
+// Returns the row of strategy.compression = "bf16". It throws kBadConfig where gradients have 16 bits already, and
+// where ZeRO-2 or 3 adds to sums after each micro-batch.
 Technique compression_row();
 
 }  // namespace herd::strategies

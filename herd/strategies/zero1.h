@@ -1,11 +1,13 @@
-// ZeRO-1 over one axis of n ranks: optimizer states in shards; weights and gradients whole.
-//   Bytes per rank: weights + gradients + states/n.   Sent: reduce-scatter and all-gather, 2(n-1)/n * psi elements.
-//   Rewrites all_reduce(g) -> reduce_scatter(g -> g.shard);  step(w, s) -> step(w.shard, s.shard), then
-//   all_gather(w.shard -> w). A group's shards are cut alike (spec::shard_bytes); the whole is n of them, so its bytes
-//   grow by the padding. Shards lie at their place in the whole and take no memory of their own (slots.h). Gathers run
-//   on a lane of their own: the next forward waits for the gather of its own block only. Frozen weights have no states,
-//   so they stay as they are.
-// Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.
+// ZeRO-1 over one axis of n ranks cuts optimizer states into shards, and leaves weights and gradients whole.
+//   A rank holds weights + gradients + states/n bytes. Of psi parameters it sends 2(n-1)/n * psi elements, by a
+//   reduce-scatter and an all-gather.
+//   It rewrites all_reduce(g) -> reduce_scatter(g -> g.shard) and step(w, s) -> step(w.shard, s.shard). After each step
+//   it adds all_gather(w.shard -> w).
+//   All shards of a group have the same size (spec::shard_bytes), so the whole grows by the padding, to n shards. A
+//   shard lies at its place in the whole and takes no memory of its own (slots.h). Gathers run on a lane of their own,
+//   so the next forward of a block waits only for the gathers of its own groups. Frozen weights have no states and stay
+//   whole.
+// Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.1.   Threads: pure.
 #pragma once
 
 #include "herd/strategies/technique.h"
@@ -14,22 +16,23 @@ namespace herd::strategies {
 
 class Zero1 final : public Strategy {
  public:
-  explicit Zero1(int axis) : axis_(axis) {}  // REQUIRES gradients that are reduced over the axis
+  explicit Zero1(int axis) : axis_(axis) {}  // cuts over this axis of the step's mesh
   std::string name() const override;
+  // REQUIRES gradients that are all-reduced over the axis.
   program::Program rewrite(program::Program step) const override;
 
  private:
   int axis_;
 };
 
-// The ZeRO stage: strategy.zero; 3 with an fsdp axis and no stage, since that axis is for nothing else; 0 where no
-// ranks share.
+// Returns the ZeRO stage: strategy.zero; 3 where mesh.fsdp > 1 and strategy.zero is 0; 0 where there is one data rank.
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 
-// The axis that ZeRO cuts over: fsdp where there is one, else dp; kNoAxis where nothing is cut.
+// Returns the index in layout.mesh of the axis that ZeRO cuts over: fsdp where it has several ranks, else dp; kNoAxis
+// where the ZeRO stage is 0.
 int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
-// A search tries stages above the run's own, where there are ranks to share.
+// Returns what a search may try: this ZeRO stage where it is above the run's own and there are several data ranks.
 template <int stage>
 Alternatives zero_alternative() {
   return {.key = "strategy.zero", .automatic = true, .values = [](const spec::RunFile& run, const Ranks& ranks) {
@@ -37,6 +40,6 @@ Alternatives zero_alternative() {
           }};
 }
 
-Technique zero1_row();
+Technique zero1_row();  // applies where the ZeRO stage is 1 or more
 
 }  // namespace herd::strategies
