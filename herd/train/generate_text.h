@@ -1,4 +1,5 @@
-// Writes text with the weights of a checkpoint.
+// Continues a text with the weights of a checkpoint, on one rank, and writes it to standard output. Threads: one at a
+// time.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +11,21 @@
 namespace herd::train {
 
 struct GenerateOptions {
-  std::string checkpoint;  // weights of any format (convert::find_weights)
-  std::string prompt;
-  std::vector<int64_t> ids;  // the prompt as token ids: then no tokenizer is needed, and ids are written
-  std::string tokenizer;     // empty = tokenizer.model beside the weights, else in the data folder of their run file
-  int64_t budget = 0;        // bytes of device memory; 0 = no limit
-  models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};
+  std::string checkpoint;    // path of weights in any format that convert::find_weights() knows
+  std::string prompt;        // text to continue; empty = the token that ends a text
+  std::vector<int64_t> ids;  // token ids to continue, in place of `prompt`; then ids are written, without a tokenizer
+  // Path of the tokenizer's file; empty = tokenizer.model beside the weights, else in the data folder of their run
+  // file.
+  std::string tokenizer;
+  int64_t budget = 0;  // largest number of bytes of device memory; 0 = no limit
+  models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many
 };
 
-// Writes prompt and continuation to standard output as they come: text, or ids with spaces between them, up to the end
-// of the text or the number asked for. An id that ends the text is the last one written. Throws
-// kBadConfig, kCorruptFile, kStorage; kOverBudget before anything is allocated.
+// Writes the prompt, then each new token as it comes, then a line feed. Tokens are written as text, or as ids with
+// spaces between them. It ends at a token that ends a text, or after sample.max_tokens new tokens. Ids end with the id
+// that ends the text; text does not show it. Replaces sample.on_token.
+// Throws kOverBudget, before it allocates anything, where a pass needs more than `budget`. Throws kBadConfig for
+// options that do not fit, kCorruptFile and kStorage for files that it cannot use.
 void generate(const GenerateOptions& options);
 
 }  // namespace herd::train
