@@ -1,4 +1,5 @@
-// Streams a weight in blocks of rows, turned where the source keeps it the other way round. Threads: one at a time.
+// Streams a weight in blocks of rows, and transposes it if the source keeps it the other way round. Threads: one at a
+// time.
 #pragma once
 
 #include <functional>
@@ -8,8 +9,9 @@
 
 namespace herd::convert {
 
-// Calls visit() with consecutive elements of the weight in the asked-for layout, converted to `dtype`.
-// Throws kBadConfig where an element is too large for it.
+// Calls visit() with consecutive elements of the weight, about 2^20 or one row at a time, converted to `dtype`. They
+// are in row order of the weight, or with `transposed` of its transpose. The bytes are valid during the call. Throws
+// kBadConfig where `dtype` cannot hold an element.
 void stream_weight(WeightSource& source, const Weight& weight, bool transposed, DType dtype,
                    const std::function<void(std::span<const std::byte>)>& visit);
 

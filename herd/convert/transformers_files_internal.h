@@ -1,5 +1,5 @@
-// The tensors of all *.safetensors of a folder of transformers, by name, without the prefix with which some files begin
-// each name. Threads: any, once opened.
+// Finds the tensors of a folder that transformers wrote, by name, in all its *.safetensors files. Some files begin each
+// name with a prefix, which is taken off. Threads: open() by one; at() and tensors() by any, once opened.
 #pragma once
 
 #include <filesystem>
@@ -16,14 +16,16 @@ namespace herd::convert {
 class TransformersFiles {
  public:
   struct Place {
-    const SafetensorsFile* file;
-    const TensorEntry* entry;
+    const SafetensorsFile* file;  // this object owns it
+    const TensorEntry* entry;     // the file owns it
   };
 
-  // Throws kBadConfig where there is none, one is a pointer of Git LFS, or a tensor is in two.
+  // Opens the files. `prefix` is borrowed. Throws kBadConfig if there is no file, if one is a pointer of Git LFS, or if
+  // a tensor is in two. Throws what SafetensorsFile throws.
   void open(const std::filesystem::path& folder, std::string_view prefix);
   const std::map<std::string, Place>& tensors() const { return tensors_; }
-  // Throws kBadConfig naming what is missing, and the file that should hold it where the folder's index says so.
+  // Returns where a tensor is. Throws kBadConfig if it is missing, with the file that should hold it by the folder's
+  // index.
   const Place& at(const std::string& name) const;
 
  private:
