@@ -1,4 +1,4 @@
-// Cuts a shard where weight decay starts or stops.
+// Cuts a shard into pieces at the elements where weight decay starts or stops. Threads: pure.
 #pragma once
 
 #include <algorithm>
@@ -9,7 +9,9 @@
 
 namespace herd::kernels {
 
-// Calls visit(begin, end, decayed) for the pieces of [0, count), in order; `decay` counts from -offset.
+// Calls visit(begin, end, decayed) for pieces [begin, end) that together are [0, count), in order. Element i of the
+// shard is element offset + i of the flat tensor, in which the ranges of `decay` are. REQUIRES ordered, disjoint
+// ranges.
 template <typename Visit>
 void for_decay_segments(int64_t offset, int64_t count, std::span<const ElementRange> decay, Visit visit) {
   int64_t at = 0;

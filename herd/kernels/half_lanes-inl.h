@@ -1,4 +1,5 @@
-// Vectors of 16-bit floating types, as bit patterns, to fp32 and back: half.h, compiled once per instruction set.
+// Converts vectors of bf16 and fp16 numbers, held as 16-bit patterns, to fp32 and back. They round as half.h does.
+// Compiled once for each instruction set. Threads: pure.
 #if defined(HERD_KERNELS_HALF_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HERD_KERNELS_HALF_LANES_INL_H_
 #undef HERD_KERNELS_HALF_LANES_INL_H_
@@ -16,7 +17,7 @@ using WideTag = hn::ScalableTag<float>;
 using WordTag = hn::RebindToUnsigned<WideTag>;
 using HalfTag = hn::Rebind<uint16_t, WideTag>;
 
-constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);  // of a WideTag, for copies of an array's last elements
+constexpr size_t kMaxLanes = HWY_MAX_BYTES / sizeof(float);  // most lanes that a WideTag has
 
 struct Bf16Convert {
   template <class V>

@@ -1,4 +1,6 @@
-// The arguments of one reduce(), handed to the code of the chosen instruction set.
+// Holds the arguments of one reduce() (reduce_kernel.h), for the code of the chosen instruction set. Borrows all
+// memory.
+// Threads: plain data.
 #pragma once
 
 #include <cstdint>
@@ -11,8 +13,8 @@ namespace herd::kernels {
 struct ReduceCall {
   std::span<void* const> targets;
   std::span<const void* const> sources;
-  int64_t count;  // elements
-  double scale;
+  int64_t count;  // elements of each source and target
+  double scale;   // multiplies each result; 1 for integers
   StoreKind store;
 };
 

@@ -1,5 +1,5 @@
-// The loops of reduce_kernel.cpp, compiled once per instruction set: how a dtype is loaded and stored (a Lane), how two
-// vectors meet (an operation), and the pass over memory.
+// Defines the loops of reduce_kernel.cpp, compiled once for each instruction set. A Lane loads and stores vectors of
+// one dtype, an Operation joins two vectors, and a Pass runs both over memory. Threads: any, as reduce().
 #if defined(HERD_KERNELS_REDUCE_LANES_INL_H_) == defined(HWY_TARGET_TOGGLE)
 #ifdef HERD_KERNELS_REDUCE_LANES_INL_H_
 #undef HERD_KERNELS_REDUCE_LANES_INL_H_
@@ -34,7 +34,7 @@ struct PlainLane {
   }
 };
 
-// 16-bit elements that meet in fp32. Convert::widen and narrow work on vectors of uint16 bit patterns.
+// Loads 16-bit elements as fp32, and rounds them back. Convert::widen and narrow work on vectors of 16-bit patterns.
 template <class Convert>
 struct WideningLane {
   using Element = uint16_t;
@@ -96,7 +96,7 @@ struct Xor {
     return hn::Xor(a, b);
   }
 };
-// A NaN in b is taken by the second comparison, one in a by both comparisons being false.
+// Gives NaN if either is NaN: IsNaN takes one in b, and one in a stays since both comparisons are false.
 struct MinOrNan {
   template <class V>
   static HWY_INLINE V apply(V a, V b) {
@@ -147,7 +147,7 @@ class Pass {
     }
   }
 
-  // Four vectors from element i: enough in flight to hide the latency of loads.
+  // Reduces four vectors from element i on, since so many loads in flight hide their latency.
   HWY_INLINE void blocks(int64_t i, bool stream) const {
     const Tag d;
     const int64_t n = width();
@@ -179,7 +179,7 @@ class Pass {
     for (; begin < end; begin += width()) vector_or_less(begin, std::min(width(), end - begin));
   }
 
-  // num elements, at most one vector: a padded copy goes through the same arithmetic as the body.
+  // Reduces `num` elements, at most one vector. A padded copy goes through the same arithmetic as whole vectors.
   void vector_or_less(int64_t i, int64_t num) const {
     const Tag d;
     HWY_ALIGN Element piece[HWY_MAX_BYTES / sizeof(Element)] = {};
@@ -203,7 +203,8 @@ void reduce_lanes(const ReduceCall& call) {
   Pass<Lane, Operation>(call).run();
 }
 
-// Unsigned arithmetic wraps by definition; narrow types widen to 32 bits first, since int would overflow.
+// Multiplies integers in unsigned arithmetic, which wraps by definition. Narrow types widen to 32 bits, since int would
+// overflow.
 template <typename T>
 void integer_product(const ReduceCall& call) {
   using Wrapping = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;

@@ -1,14 +1,14 @@
-// The processor's string copy: it takes over the lines that it overwrites without reading them, from however far a
-// cache. Threads: any.
+// Copies with the processor's string instruction (x86 rep movsb). It takes over the cache lines that it overwrites
+// without reading them, whichever cache they are in. Threads: any.
 #pragma once
 
 #include <cstdint>
 
 namespace herd::kernels {
 
-bool has_string_copy();  // a fast one; false on processors that have none
+bool has_string_copy();  // tells whether the processor has a fast one (ERMS)
 
-// REQUIRES has_string_copy(); ranges that do not overlap. Any alignment.
+// Copies `bytes` bytes, from and to any alignment. REQUIRES has_string_copy(), and ranges that do not overlap.
 void string_copy(void* target, const void* source, int64_t bytes);
 
 }  // namespace herd::kernels
