@@ -1,4 +1,4 @@
-// Defines what a value stands for while a program is verified.
+// Defines the symbols of verify_program.h: what a value stands for while programs are verified. Threads: plain data.
 #pragma once
 
 #include <set>
@@ -10,61 +10,64 @@
 
 namespace herd::program {
 
-// Of a gradient, an activation and the like: (block, micro-batch, data rank, part). Of a norm: (group, shard, shards,
-// part). The part is the place on the tensor axis of what is one of its ranks' alone, else 0.
+// Names one contribution. For norms it is (group, shard, shards, part), for all else (block, micro-batch, data rank,
+// part). `part` is the place on the tensor axis if the contribution is of one of its ranks alone, else 0.
 using Atom = std::tuple<int, int, int, int>;
 
 struct Symbol {
   ValueKind kind = ValueKind::kActivation;
-  int index = 0;    // group of weights, gradients, states
-  int version = 0;  // of weights, states and caches; the step of all others
-  int shard = 0, shards = 1;
-  bool partial = false;  // of activations and their gradients
-  std::set<Atom> atoms = {};
+  int index = 0;              // parameter group, for weights, gradients and states
+  int version = 0;            // version of weights, states and caches; for others the step that made them
+  int shard = 0, shards = 1;  // which shard it is, of how many; 0 of 1 for a whole
+  bool partial = false;       // true for a partial sum of an activation or its gradient
+  std::set<Atom> atoms = {};  // contributions that it holds
   bool operator==(const Symbol&) const = default;
 };
 
-// One op about to run: what it read, in the order of op.reads. finds() collects what is wrong with it.
+// Holds one op of one rank that is about to run.
 struct OpContext {
   const Op& op;
-  int rank = 0, step = 0, data_rank = 0;
-  int tensor_rank = 0;  // place on the tensor axis
-  std::vector<Symbol> reads = {};
-  std::vector<std::string> wrong = {};
+  int rank = 0, step = 0, data_rank = 0;  // data_rank is the place of the rank on the data axis
+  int tensor_rank = 0;                    // place of the rank on the tensor axis
+  std::vector<Symbol> reads = {};         // symbols of op.reads, in their order
+  std::vector<std::string> wrong = {};    // what the checks have found wrong with the op
 };
 
-// What the model asks for, indexed for the checks.
+// Answers what the model asks for. Borrows `expected`.
 class Model {
  public:
   explicit Model(const Expectation& expected);
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
-  int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
-  bool runs(int rank, int block) const;                      // where the pipeline's stages say so
-  std::set<int> groups_of(int rank) const;                   // of the blocks that it runs
-  const std::vector<int>& inputs_of(int block) const;        // activations
-  const std::vector<int>& readers_of(int activation) const;  // blocks
-  spec::Split split_of(int block) const;
-  bool keeps_cache(int block) const;                        // of keys and values
-  bool is_cut(int group) const;                             // among ranks of the tensor axis
-  bool is_copied(int group) const;                          // and some of these hold the same part
-  int parts_of(int group) const;                            // that it is cut into
-  int part_of(int group, int rank) const;                   // which of them the rank holds
-  bool trains(int rank) const;                              // any of them
-  std::set<int> trained_groups() const;                     // of all stages
-  int version(int group, int steps) const;                  // of its weights, after so many
-  std::set<Atom> contributions(int group, int rank) const;  // that a step of this group needs on this rank
+  int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
+  bool runs(int rank, int block) const;                // tells whether the pipeline's stages give the block to the rank
+  std::set<int> groups_of(int rank) const;             // returns the groups of the blocks that the rank runs
+  const std::vector<int>& inputs_of(int block) const;  // returns the activations that a block reads
+  const std::vector<int>& readers_of(int activation) const;  // returns the blocks that read an activation
+  spec::Split split_of(int block) const;                     // returns how ranks share the block so far (Proof::split)
+  bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
+  bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
+  bool is_copied(int group) const;          // tells whether several of these ranks hold the same part
+  int parts_of(int group) const;            // returns the number of parts that the tensor axis cuts the group into
+  int part_of(int group, int rank) const;   // returns the index of the part that the rank holds
+  bool trains(int rank) const;              // tells whether the rank runs a block with a group that is not frozen
+  std::set<int> trained_groups() const;     // returns all groups that are not frozen
+  int version(int group, int steps) const;  // returns the version of the group's weights after so many steps
+  // Returns the contributions that a gradient of the group must hold on the rank when kNorm or kStep reads it.
+  std::set<Atom> contributions(int group, int rank) const;
 
  private:
   const Expectation& expected_;
-  std::vector<std::vector<int>> inputs_, readers_;  // by block, by activation
-  std::set<int> cut_;                               // groups
+  std::vector<std::vector<int>> inputs_, readers_;  // inputs by block; readers by activation
+  std::set<int> cut_;                               // groups that the tensor axis cuts
 };
 
-// Symbols that an op of one rank writes, in the order of op.writes. Not for collectives, messages and releases.
+// Returns the symbols that an op of one rank writes, in the order of op.writes. Adds to context.wrong what is wrong.
+// REQUIRES an op that is no collective, message or release.
 std::vector<Symbol> run_local(const Model& model, OpContext& context);
 
-// Collectives: `contexts` of all ranks of the axis, in its order. Returns what each writes.
+// Returns the symbols that each rank of a collective writes. `contexts` are those of all ranks of the axis, in its
+// order. Adds what is wrong to the first of them.
 std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts);
 
 }  // namespace herd::program

@@ -1,6 +1,6 @@
-// Completion is a job without a lane that runs once some events are done: it releases what operations read that a lane
-// has only started. No thread waits for it: whichever asks whether it is done runs it, if the events are done.
-// Threads: done() and wait() from any.
+// Defines a job that runs on no lane, as soon as some events are done. It is the release of what operations read that a
+// lane has only started. Nobody waits for it: whoever asks whether it is done runs it, if the events are done.
+// Threads: any.
 #pragma once
 
 #include <mutex>
@@ -11,10 +11,10 @@ namespace herd::runtime {
 
 class Completion final : public Event {
  public:
-  // `job` must not wait for this completion, and starts nothing that ends later: it returns null.
+  // `job` must not wait for this completion, and must start nothing that ends later, so it returns null.
   Completion(std::vector<EventPtr> after, Job job) : after_(std::move(after)), job_(std::move(job)) {}
-  bool done() const override;
-  void wait() override;                         // rethrows what the job, or one of the events, threw
+  bool done() const override;                   // runs the job first if the events are done
+  void wait() override;                         // waits for the events; throws what one of them, or the job, threw
   Clock::time_point ended_at() const override;  // returns when the last of the events ended
 
  private:
