@@ -1,5 +1,5 @@
-// Defines what can be seen without running anything: headers that agree, steps of the right shape, slices inside their
-// memory, sends and receives, signals and waits that match. Threads: pure.
+// Checks what can be seen of schedules without running them. Headers must agree, steps have the right shape, and slices
+// lie inside their memory. Sends and receives must match, and so must signals and waits. Threads: pure.
 #pragma once
 
 #include <span>
@@ -9,10 +9,11 @@
 
 namespace herd {
 
+// Returns what is wrong; nothing where all rules hold. Never throws for what a schedule may hold.
 std::vector<Finding> check_structure(std::span<const Schedule> all_ranks);
 
-// Returns the step of the peer that each step meets: send with receive, signal with wait; -1 for local steps. REQUIRES
-// check_structure() found nothing.
+// Returns, by rank and step, the peer's step that it meets: a send meets a receive, a signal a wait; -1 for local
+// steps. REQUIRES that check_structure() finds nothing.
 std::vector<std::vector<int>> match_steps(std::span<const Schedule> all_ranks);
 
 }  // namespace herd

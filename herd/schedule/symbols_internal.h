@@ -1,5 +1,5 @@
-// Defines what an element holds while a schedule runs on symbols: a tree of additions over contributions. Equal trees
-// have equal ids, so "the same bits" is one comparison. Threads: plain data.
+// Defines what an element holds while a schedule runs on symbols: a tree of additions over the ranks' contributions.
+// Equal trees have equal ids, so comparing ids tells whether two sums have the same bits. Threads: one at a time.
 #pragma once
 
 #include <map>
@@ -11,25 +11,27 @@
 namespace herd {
 
 using SymbolId = int;
-inline constexpr SymbolId kNoSymbol = 0;       // memory that holds nothing
-inline constexpr SymbolId kUnknownSymbol = 1;  // the result of something already reported
+inline constexpr SymbolId kNoSymbol = 0;       // stands for memory that holds nothing
+inline constexpr SymbolId kUnknownSymbol = 1;  // stands for the result of a fault that is already reported
 
 class Symbols {
  public:
   explicit Symbols(int num_ranks);
 
-  SymbolId contribution(Rank rank, int operation);
-  // The sum in this order. `rule` gets the rule that the sum breaks; the result then is kUnknownSymbol.
+  SymbolId contribution(Rank rank, int operation);  // returns the symbol of a rank's input to an operation
+  // Returns the sum of the terms in this order; `completes` says that it is the sum of all ranks. Where it breaks a
+  // rule, sets `rule` to it and returns kUnknownSymbol.
   SymbolId sum(const std::vector<SymbolId>& terms, bool completes, std::string& rule);
 
-  int operation_of(SymbolId id) const { return nodes_[id].operation; }
+  int operation_of(SymbolId id) const { return nodes_[id].operation; }  // returns the operation it is made in
+  // Tells whether every rank has contributed.
   bool is_full(SymbolId id) const { return nodes_[id].num_contributions == num_ranks_; }
-  bool is_complete(SymbolId id) const { return nodes_[id].complete; }
-  std::string describe(SymbolId id) const;  // "the sum of ranks 0 1 3"
+  bool is_complete(SymbolId id) const { return nodes_[id].complete; }  // tells whether a step has completed it
+  std::string describe(SymbolId id) const;                             // returns "the sum of ranks 0 1 3"
 
  private:
   struct Node {
-    std::vector<bool> ranks;
+    std::vector<bool> ranks;  // by rank, whether it has contributed
     int num_contributions = 0;
     int operation = -1;
     bool complete = false;
@@ -37,7 +39,7 @@ class Symbols {
 
   int num_ranks_;
   std::vector<Node> nodes_;
-  std::map<std::vector<int>, SymbolId> known_;
+  std::map<std::vector<int>, SymbolId> known_;  // by terms, so that equal trees get one id
 };
 
 }  // namespace herd

@@ -1,14 +1,14 @@
 // Proves a schedule: runs the steps of all ranks on symbols, several operations back to back, and says what is wrong. A
 // proof holds in whatever order steps run, since it rests on derive_dependencies() and the matching alone. It checks:
-//   meaning    every result holds every contribution it should, exactly once, completed exactly once, and summed in
-//              the same order on every rank, so that all have the same bits
-//   memory     two accesses to the same elements of any rank, one of them a write, have an order between them
-//              (vector clocks); between operations the user rewrites inputs and outputs, stage memory alternates
-//   definition nothing is read that this operation did not write or was not given; inputs stay as they were
-//   progress   no deadlock, even if a send ends only when its receive takes it
-//   matching   every send meets a receive of the same size, every signal a wait
-//   stage      in a barrier no rank is done before every rank has begun; nor, among ranks that touch each other's stage
-//              memory, directly or through others, before these have
+//   meaning     Every result holds every contribution that it should, exactly once, and is completed exactly once. All
+//               ranks sum in the same order, so all have the same bits.
+//   races       Any two accesses to the same elements, one of them a write, have an order (vector clocks). Between
+//               operations the user rewrites inputs and outputs, and stage memory alternates.
+//   definition  No step reads what this operation did not write or was not given; inputs stay as they were.
+//   progress    There is no deadlock, even if a send ends only when its receive takes it.
+//   matching    Every send meets a receive of the same size, every signal a wait.
+//   stage       In a barrier, no rank is done before every rank has begun. The same holds among ranks that touch each
+//               other's stage memory, directly or through others.
 // The header alone says what is expected: collective, elements, num_ranks, root and in_place, never the steps.
 //   Cost: about steps * lanes of all ranks; counts of elements cost nothing.
 // Threads: pure.
