@@ -1,8 +1,7 @@
-// Defines what the layer tables of all kinds of models share: the parameters of a transformer layer, and what it costs.
-// Symbols: B sequences and T tokens of a micro-batch, R = B*T rows of this rank, D width, V vocabulary, A heads * head
-// width, K width of keys and values with the copies of tensor-parallel ranks, F feed-forward width, S keys that a query
-// meets.
-// Threads: one at a time.
+// Builds the layer tables of all kinds of models from what they share: the parameters, bytes and FLOPs of a transformer
+// layer's parts. Symbols: B sequences and T tokens of this rank in a micro-batch, R = B*T rows, D width, V vocabulary.
+// A is heads * head width, K key and value width with the copies of tp ranks, F feed-forward width. S is the number of
+// keys that a query meets. Sizes are of the whole model; tp_ divides those that tensor parallel cuts. Threads: pure.
 #pragma once
 
 #include <string>
@@ -17,31 +16,35 @@ inline constexpr int64_t kPieceRows = 2048;  // rows of a large matrix that a pr
 struct LayerStyle {
   enum class Feed : uint8_t { kGelu, kSwiGlu, kRelu };
   Feed feed = Feed::kGelu;
-  bool biases = true;      // linear layers have biases
-  bool causal = true;      // a token attends to no later token
-  bool memory = false;     // a second attention reads the encoder's output, which is another input of the block
-  bool positions = false;  // attention has a table of relative positions: 32 buckets a head
+  bool biases = true;      // true: linear layers have biases
+  bool causal = true;      // true: a token sees none after it
+  bool memory = false;     // true: a second attention looks at the encoder's output, which comes along as input
+  bool positions = false;  // true: the layer has a table of relative positions, 32 buckets for each head
 };
 
 class TableBuilder {
  public:
   TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kernels);
 
+  // Adds a group to the table, and returns its index.
   int add_group(const std::string& name, std::vector<ParameterShape> parameters);
+  // Adds a block that reads these groups to the table. Its layer is its index if it has none.
   void add_block(BlockShape block, std::vector<int> groups);
-  ModelTable take() { return std::move(table_); }
+  ModelTable take() { return std::move(table_); }  // returns the table; call it last
 
+  // These two append the parameters of a norm, or of a linear layer, to `out`.
   void add_norm(std::vector<ParameterShape>& out, const std::string& name) const;
-  // Adds a rows x columns weight, and a bias where `bias`. Rows are outputs. `cut` is the dimension that
-  // tensor-parallel ranks share: 0 outputs, 1 inputs, -1 neither.
+  // The weight has `rows` outputs and `columns` inputs. `cut` is the dim that tensor-parallel ranks cut: 0 outputs, 1
+  // inputs, -1 neither.
   void add_linear(std::vector<ParameterShape>& out, const std::string& name, int64_t rows, int64_t columns, int cut,
                   bool bias) const;
+  // Returns all parameters of a layer, whose names begin with `prefix`.
   std::vector<ParameterShape> layer_parameters(const std::string& prefix, const LayerStyle& style) const;
 
-  // Returns a block that looks up R rows in tables that have `rows` rows together; with `norm` it normalises them.
+  // Returns the block that looks up R rows in tables of `rows` rows in all; with `norm`, a norm follows.
   BlockShape embedding(int64_t rows, bool norm) const;
-  BlockShape layer(const std::string& name, const LayerStyle& style) const;
-  // Return the parts of a decoder that tensor-parallel ranks share (program_table).
+  BlockShape layer(const std::string& name, const LayerStyle& style) const;  // returns a whole transformer layer
+  // The next seven return the blocks of a decoder that tensor-parallel ranks share (program_table()).
   BlockShape cut_embedding() const;
   BlockShape positions() const;
   BlockShape norm(const std::string& name) const;
@@ -53,40 +56,43 @@ class TableBuilder {
   BlockShape head(int dense) const;
 
  private:
-  int64_t graph_bytes(const LayerStyle& style) const;
-  int64_t matrix_bytes() const;                                  // bytes of an attention's T x T matrices, one a head
-  int64_t saved_scores() const;                                  // bytes of T x T matrices that its graph keeps
-  int64_t attention_scratch(int64_t matrices) const;             // bytes beyond the block's graph; may be negative
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // bytes of a product's fp32 copies; 0 but for fp16
-  int64_t first_half_of_loss(int64_t vocab) const;               // scratch bytes
-  int64_t second_half_scratch(int64_t rows, int64_t columns) const;  // bytes, for the gradient of a matrix
-  // Returns the bytes of a piece of a matrix's gradient before it is converted to fp32.
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;
+  // All these return bytes unless said otherwise.
+  int64_t graph_bytes(const LayerStyle& style) const;  // what a layer keeps for backward
+  int64_t matrix_bytes() const;                        // one T x T matrix of each head
+  int64_t saved_scores() const;                        // T x T matrices that an attention's graph keeps
+  // What attention with so many T x T matrices holds beyond the block's whole graph; it may be negative.
+  int64_t attention_scratch(int64_t matrices) const;
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
+  int64_t first_half_of_loss(int64_t vocab) const;               // scratch of the loss without gradients of weights
+  int64_t late_scratch(int64_t rows, int64_t columns) const;     // scratch of making a matrix's gradient afterwards
+  int64_t gradient_piece(int64_t rows, int64_t columns) const;   // piece of a matrix's gradient that is not yet fp32
+  // Returns the collectives inside a block; without `style`, those of a block without attention.
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
-  // Returns the cost of a forward that keeps no graph and holds at most `elements` at a time.
-  PassCost without_graph(const PassCost& forward, int64_t elements) const;
-  void add_cache(BlockShape& block, const LayerStyle& style) const;
-  void add_logits(BlockShape& block, int64_t vocab) const;  // `vocab` counts the words of this rank
+  // Returns the cost of a forward without a graph, which holds at most so many elements at a time.
+  Cost without_graph(const Cost& forward, int64_t elements) const;
+  void add_cache(BlockShape& block, const LayerStyle& style) const;  // sets cache_bytes
+  void add_logits(BlockShape& block, int64_t vocab) const;  // sets what logits cost with `vocab` words on this rank
 
-  const RunFile::Model& m_;
-  int64_t feeds(const LayerStyle& style) const;  // counts the R*F tensors that the feed-forward part keeps
+  const RunFile::Model& m_;                      // borrowed
+  int64_t feeds(const LayerStyle& style) const;  // returns how many tensors of R*F the feed-forward part keeps
   int64_t norm_bytes(int64_t rows) const;        // bytes that a norm keeps beside its input
-  BlockShape part(const std::string& name, Split split) const;
-  // Returns the rows that norms, sums and dropout work on: with sequence parallel the longest shard of R.
+  BlockShape part(const std::string& name, Split split) const;  // returns a block of rows of D, without costs
+  // Returns the rows that norms, sums and dropout work on; with sequence parallel, the longest shard of them.
   int64_t rows_of_rank() const { return sequence_ ? (R_ + tp_ - 1) / tp_ : R_; }
 
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
-  bool sequence_ = false;                       // strategy.sequence_parallel is on
+  bool sequence_ = false;                       // true: sequence parallel
   int64_t kept_input_ = 0;                      // elements of its input that a cut block's graph keeps: R*D or 0
-  int64_t element_ = 4, gradient_element_ = 4;  // bytes of one element
-  int64_t cp_ = 1;
-  int copies_ = 1;          // tensor-parallel ranks that hold the same key and value heads
-  bool selective_ = false;  // strategy.recompute is "selective"
-  bool in_fp32_ = false;    // products and attention of fp16 are computed in fp32
+  int64_t element_ = 4, gradient_element_ = 4;  // bytes of an element of weights, and of their gradients
+  int64_t cp_ = 1;                              // context-parallel ranks
+  int copies_ = 1;                              // ranks that hold the same key and value heads
+  bool selective_ = false;                      // true: backward computes attention again
+  bool in_fp32_ = false;                        // true: fp16 products and attention run in fp32
   ModelTable table_;
 };
 
-ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // gpt, llama
+ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);  // for gpt and llama
+// Returns the chain of a decoder whose layers tensor parallelism cuts (program_table()).
 ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable bert_table(const RunFile& run, int64_t micro_batch, Kernels kernels);
 ModelTable t5_table(const RunFile& run, int64_t micro_batch, Kernels kernels);

@@ -1,5 +1,5 @@
-// toml++, header-only where it is included. Its tables of characters state that what they do not list can't come, but
-// it does, from any file that is no TOML: there the answer is no.
+// Includes toml++, header-only. Its tables of characters mark what they do not list as unreachable, but any file that
+// is no TOML reaches it. Here they answer no instead.
 #pragma once
 
 #define TOML_HEADER_ONLY 1
