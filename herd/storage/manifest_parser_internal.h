@@ -1,4 +1,4 @@
-// Defines what the writer and the parser of manifests share.
+// Defines what the writer and the parser of manifests share. Threads: pure.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,7 +9,8 @@ namespace herd {
 inline constexpr char kManifestFormat[] = "herd-checkpoint";
 inline constexpr int kManifestVersion = 1;
 
-// CRC-32C of the object without its member "crc32c": names sorted, no white space, everything beyond ASCII escaped.
+// Returns the CRC-32C, in hexadecimal digits, of the object's text without its member "crc32c". The text has sorted
+// names, no white space, and escapes in place of everything beyond ASCII.
 std::string manifest_checksum(nlohmann::json manifest);
 
 }  // namespace herd
