@@ -1,6 +1,6 @@
 // Defines Buffer, the typed memory that a collective reads or writes. herd_core knows no other type of memory.
-// A type T takes part by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd; argument-dependent lookup
-// finds it through the tag, so herd_core never sees T (at::Tensor's overload is in herd/bridge/tensor_buffer.h).
+// A type T takes part by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd. Argument-dependent lookup
+// finds it through the tag, so herd_core never sees T. The overload of at::Tensor is in herd/bridge/tensor_buffer.h.
 // Threads: plain data, pure functions.
 #pragma once
 

@@ -34,8 +34,8 @@ class Error : public std::runtime_error {
   std::string message_;
 };
 
-// throw_errno(Code::kStorage, "write data/x", ENOSPC) throws "write data/x: No space left on device (errno 28)" and
-// what can be done about it: "  fix: free space there, or take another disk".
+// Throws an Error with what the system says. throw_errno(Code::kStorage, "write data/x", ENOSPC) throws "write data/x:
+// No space left on device (errno 28)", and on a second line "  fix: free space there, or take another disk".
 [[noreturn]] void throw_errno(Code code, const std::string& what, int errno_value);
 
 }  // namespace herd

@@ -58,8 +58,8 @@ struct Span {
 };
 
 // Returns how long repetitions took, in microseconds. Where all ranks have one clock, a repetition lasts from the first
-// one's begin to the last one's end, since ranks that share a core may run one after the other. Else it lasts as long
-// as the slowest rank. Collective; the same on all ranks.
+// one's begin to the last one's end. Ranks that share a core may run one after the other. Else it lasts as long as the
+// slowest rank. Collective; the same on all ranks.
 std::vector<double> times_of_all(Communicator& comm, bool one_clock, const std::vector<Span>& own);
 
 // Throws kBug with the operation and its algorithm where elements are wrong.

@@ -1,5 +1,5 @@
-// Measures the limit that memory sets to an operation. It runs the kernel on private memory of four times the last
-// cache (of 512 MiB on the whole machine at most), on all ranks at once, without any synchronisation but the start.
+// Measures the limit that memory sets to an operation. It runs the kernel on all ranks at once, which meet only at
+// the start. Each rank uses private memory of four times the last cache, but all ranks of the machine 512 MiB at most.
 // Threads: one at a time; once() is collective.
 #pragma once
 

@@ -1,5 +1,5 @@
 // Defines what a bench puts into its inputs, and what it must find in its outputs. The values of one element over all
-// ranks are small whole numbers with sums that every dtype holds exactly, so every order of adding gives the same bits.
+// ranks are small whole numbers, whose sums every dtype holds exactly. So every order of adding gives the same bits.
 // An average is such a sum times 1/ranks, rounded once. For products the values are 1 and 2. Values repeat with a prime
 // period: data at a wrong place differs from what belongs there. What is measured beside an operation moves the same
 // values, since processors move zeros faster than anything else. Threads: one at a time.

@@ -1,4 +1,4 @@
-// Measures how far two runs are apart, for herd parity.
+// Measures how far two runs are apart, for herd parity. Threads: pure, but for the files that they read.
 #pragma once
 
 #include <string>
@@ -17,9 +17,9 @@ struct Difference {
 Difference loss_difference(const std::vector<double>& a, const std::vector<double>& b);
 
 // Returns per weight |a - b| / max(largest |a| of its tensor, lr * steps). Adam moves a weight by up to lr a step,
-// whatever its gradient; a weight whose true gradient is zero (key biases) follows rounding, so its own size is no
-// measure. Optimizer states are left out. The result is not finite where a weight is not, where one side lacks a tensor
-// or has it in another shape, and where there is nothing to compare.
+// whatever its gradient. A weight whose true gradient is zero (key biases) follows rounding, so its own size is no
+// measure. Optimizer states are left out. The result is not finite where a weight is not, and where there is nothing to
+// compare. It is not finite either where one side lacks a tensor or has it in another shape.
 Difference weight_difference(const std::string& checkpoint_a, const std::string& checkpoint_b, double lr_times_steps);
 
 }  // namespace herd::cli

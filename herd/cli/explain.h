@@ -1,5 +1,5 @@
-// herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]
-// prints every algorithm with its messages, bytes and predicted time, and the choice with its reason.
+//   herd explain OP --ranks N --bytes B [--topology FILE] [--all] [--all-workers] [--measure] [--tuning FILE] [--json]
+// The command prints every algorithm with its messages, bytes and predicted time, and the choice with its reason.
 #pragma once
 
 #include <string>

@@ -1,5 +1,5 @@
-// All-reduce in symmetric memory of one host: rank r reduces part r straight out of its peers' inputs (n ranks, S
-// message bytes; bytes sent = bytes read from or written to a peer's memory).
+// All-reduces in symmetric memory of one host: rank r reduces part r straight out of its peers' inputs. There are n
+// ranks and S message bytes; bytes sent are those read from or written to a peer's memory.
 //   direct_pull  reduces into its own output, then copies the other parts from its peers' outputs.
 //                Three signals per peer (ready, reduced, copied).  Sent per rank 2(n-1)/n * S bytes, all of it read.
 //                Good while the data fits the cache.

@@ -1,5 +1,5 @@
-// All-to-all: rank r gets what every rank f has for it, in rank order (n ranks; S bytes of input on each, a block of
-// S/n for each rank, or what counts say).
+// All-to-all: rank r gets what every rank f has for it, in rank order. Each of n ranks has S bytes of input: a block of
+// S/n bytes for each rank, or what counts say.
 //   pairwise     n-1 steps; in step i a rank sends its block to the rank i after it and receives one from the rank i
 //                before it: (n-1)/n * S bytes sent.  Any transport.  Scratch: S in place, else none.
 //   bruck        ceil(log2 n) rounds; in round k the blocks whose way has bit k set move 2^k ranks on, packed into one

@@ -24,16 +24,16 @@ struct Gpt2Name {
 // Returns the name of a parameter of a "gpt" model.
 Gpt2Name gpt2_name(std::string_view herd_name);
 
-// Throws kBadConfig with the key where the format cannot state the model: another kind, RMSNorm, fewer key and value
-// heads than heads, heads that are not width / heads wide.
+// Throws kBadConfig with the key where the format cannot state the model. It states no other kind, no RMSNorm, no fewer
+// key and value heads than heads, and no heads that are not width / heads wide.
 void require_gpt2(const spec::RunFile::Model& model);
 
 // Returns the text of config.json; `dtype` is the name that torch has for the type: "float32".
 std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype);
 // Reads config.json. Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the
-// member and its value for a model that computes something else. bos_token_id and eos_token_id are taken as
-// transformers takes them: a number, null for none, a list where any ends a text; beyond the vocabulary too, where they
-// never come.
+// member and its value for a model that computes something else. Takes bos_token_id and eos_token_id as
+// transformers does: a number, null for none, or a list of which any ends a text. They may lie beyond the vocabulary,
+// where they never come.
 TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file);
 const TransformersFormat& gpt2_format();
 

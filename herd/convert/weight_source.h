@@ -44,9 +44,9 @@ class WeightSource {
   std::vector<Weight> weights_;
 };
 
-// Returns the folder that holds the weights which `path` names: a checkpoint, the newest whole one of a folder of
-// checkpoints or of a run's folder, or a folder with config.json and *.safetensors. Throws kBadConfig naming what is
-// there instead, and as resolve_checkpoint().
+// Returns the folder that holds the weights which `path` names. `path` may be a checkpoint, or a folder with
+// config.json and *.safetensors. Of a folder of checkpoints, or of a run, it takes the newest whole one. Throws
+// kBadConfig naming what is there instead, and as resolve_checkpoint().
 std::filesystem::path find_weights(const std::filesystem::path& path);
 // Opens find_weights(path) and checks every name, shape and type.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);

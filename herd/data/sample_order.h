@@ -2,8 +2,8 @@
 // number of ranks.
 //   epoch = s / windows;  window = permutation(seed, epoch)(s mod windows)
 // Each epoch visits every window once. The permutation is stored nowhere. It is a balanced Feistel network on the
-// smallest 2k-bit numbers that hold `windows`, walked again until the result is below `windows` (fewer than 4 rounds of
-// walking on average). So the position of a run is one number, the global sample count, and it survives a resume.
+// smallest 2k-bit numbers that hold `windows`, walked again until the result is below `windows`. That takes fewer than
+// 4 walks on average. So the position of a run is one number, the global sample count, and it survives a resume.
 // Source: Luby & Rackoff 1988, doi:10.1137/0217022; Black & Rogaway 2002, doi:10.1007/3-540-45760-7_9 (cycle walking).
 // Threads: pure.
 #pragma once

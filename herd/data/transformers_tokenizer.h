@@ -1,6 +1,6 @@
 // Writes a tokenizer of herd as Hugging Face's transformers reads one: tokenizer.json (of the tokenizers library) and
-// tokenizer_config.json, so that AutoTokenizer.from_pretrained(FOLDER) gives the ids that Tokenizer::encode() gives,
-// and text from them. Each line begins with the mark of a space, a line feed stands alone, and unknown characters are
+// tokenizer_config.json. AutoTokenizer.from_pretrained(FOLDER) then gives the ids that Tokenizer::encode() gives, and
+// text from them. Each line begins with the mark of a space, a line feed stands alone, and unknown characters are
 // bytes. Merges are ordered by the piece that they make, as sentencepiece learned them. One difference: "<s>" and
 // "</s>" in a text are marks there, and letters here. Threads: pure.
 #pragma once

@@ -27,14 +27,14 @@ using Tuple = std::vector<at::Tensor>;
 
 // Holds what a forward pass may depend on besides weights and input. It keys everything random (dropout.h).
 struct Context {
-  bool training = false;  // dropout only when training
+  bool training = false;  // false: dropout is off
   uint64_t seed = 0;
   int64_t step = 0;
   std::vector<int64_t> samples = {};  // global sample index of each of the B rows; required where dropout > 0
   int layer = 0;                      // layer of the block in the whole model, so that stages draw what the whole would
   double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
-  // While generating, x holds only the tokens after the first `past`: the block's attention has their keys and values
-  // in its cache (key_value_cache.h), which takes those of x.
+  // While generating, x holds only the tokens after the first `past`. The block's attention has the keys and values of
+  // these in its cache (key_value_cache.h), and adds those of x.
   int64_t past = 0;
   KeyValueCache* cache = nullptr;
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its

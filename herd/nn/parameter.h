@@ -34,8 +34,9 @@ struct ParameterSpec {
 // Returns the part of a parameter with these spans of dimension `dim`.
 ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans);
 
-// Calls visit(at, whole, count) for runs of elements that follow each other both in what the rank holds, from `at`, and
-// in the whole parameter, from `whole`. It visits all of [begin, end) of the rank's elements, in order.
+// Calls visit(at, whole, count) for runs of elements that lie together both on the rank and in the whole parameter.
+// `at` is a run's first element on the rank, `whole` that in the whole. It visits all of [begin, end) of the rank's
+// elements, in order.
 void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
                   const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit);
 

@@ -1,5 +1,5 @@
-// An optimizer is a pure update of flat fp32 shards. It does not know who holds the memory (whole replicas, ZeRO
-// shards, a host tier): it says how many state values a weight needs, and steps what it gets. It works element by
+// An optimizer is a pure update of flat fp32 shards. It does not know who holds the memory: whole replicas, ZeRO
+// shards or a host tier. It says how many state values a weight needs, and steps what it gets. It works element by
 // element, so any cut of the flat weights into shards gives the bits of the whole.
 #pragma once
 

@@ -131,8 +131,8 @@ struct ValueInfo {
   int64_t bytes = 0;        // size on this rank, padding included
   bool persistent = false;  // true for a value that lives from step to step and is never released
   // slots.h sets the number of the buffer that the value lies in, which lives as long as the run. A received value has
-  // memory of its own, and its slot only makes receives wait. -1 = no slot: a value that is not persistent takes
-  // memory at its first write and gives it back at its release.
+  // memory of its own, and its slot only makes receives wait. -1 = no slot; if the value is not persistent, its
+  // first write takes memory and its release gives it back.
   int slot = -1;
   bool pooled = false;  // true for a value that shares slots with others of its kind, each from first write to release
   bool operator==(const ValueInfo&) const = default;

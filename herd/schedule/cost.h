@@ -6,11 +6,11 @@
 //   message, one host  is a copy into shared memory and one out of it, in up to 16 overlapping pieces. It takes
 //                      message_us of both ends' cores, and signal_us until its receiver sees it.
 //   message, between   passes the sender's uplink, the receiver's, the tiers and the spine above them, or every link of
-//                      its route on a torus or mesh; then it is copied out. It takes message_us of both ends' cores,
+//                      its route on a torus or mesh. Then it is copied out. It takes message_us of both ends' cores,
 //                      and a time for its bytes where the uplink says what a core passes (topology.h: Link).
 //                      An uplink that lets bursts pass begins as if operations like this one had run before, each
 //                      after a gap as long as one operation.
-//   signal             takes the host's signal_us until the wait sees it; the waiting rank may do something else
+//   signal             takes the host's signal_us until the wait sees it; the waiting rank may do something else.
 // Where ranks outnumber a host's cores, neighbours share one and take turns on it, with turn_us between; a rank that
 // waits gives its turn away. The network alone carries what a rank sends to other hosts; that waits for no turn.
 // Threads: pure.

@@ -3,9 +3,9 @@
 // it.
 //
 // Each step says which slices it reads (sources) and writes (targets). Order follows from that alone:
-//   - lanes run their steps first in, first out: one lane for sends to each peer, one for receives from each peer, one
-//     for waits on each peer, one for everything local (copy, reduce, signal);
-//   - between lanes a step waits for exactly the hazards on overlapping slices: read after write, write after read,
+//   - Lanes run their steps first in, first out. Each peer has a lane for sends, one for receives and one for waits;
+//     one more is for everything local (copy, reduce, signal).
+//   - Between lanes, a step waits for exactly the hazards on overlapping slices: read after write, write after read,
 //     write after write, in the order of `steps`.
 // The k-th send to a peer meets the k-th receive from this rank there; the k-th signal meets the k-th wait.
 // Signal and wait declare (as sources) the slices they hand over, own ones or a peer's. They order whatever touches
@@ -81,7 +81,7 @@ enum class Collective : uint8_t {
 //   all_reduce      input and output [0, elements)
 //   all_gather      input [0, counts[rank]), output all inputs in rank order, [0, elements); in place the input is the
 //                   rank's own part of the output
-//   reduce_scatter  input [0, elements), output [0, counts[rank]): the rank's part of the sum; in place the output is
+//   reduce_scatter  input [0, elements), output [0, counts[rank]): the rank's part of the sum. In place the output is
 //                   the rank's own part of the input, which is then kOutput [0, elements) and may be overwritten
 //   broadcast       output [0, elements), input only at root (in place: output at root holds it)
 //   reduce          input [0, elements), output only at root

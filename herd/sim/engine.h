@@ -1,5 +1,5 @@
-// Simulates events for both IRs: tasks with dependencies, lanes that run their tasks first in, first out, and resources
-// that running tasks share (cores, the memory bus, a host's uplink).
+// Simulates events for schedules and for programs. Tasks have dependencies, lanes run their tasks first in, first out,
+// and running tasks share resources (cores, the memory bus, a host's uplink).
 //
 // A task first waits `latency_us`, which uses nothing, then works. At speed 1 its work lasts `work_us` and uses each of
 // its resources at the stated rate. Where a resource is short, the tasks on it slow down alike: speeds are max-min fair
@@ -15,8 +15,8 @@
 // Users may take turns on a core: while tasks of one user can work, those of other users wait. The next user begins
 // after the time that a switch takes.
 //
-// A resource with a bucket passes more while it has savings: what it could have passed and did not, up to the bucket's
-// size (a token bucket, as of links that let bursts pass).
+// A resource with a token bucket passes more while it has savings, as links do that let bursts pass. Savings are what
+// it could have passed and did not, up to the bucket's size.
 //
 // The same input gives the same output, bit for bit.   Threads: one at a time.
 #pragma once

@@ -39,8 +39,8 @@ std::string find_fault(const TensorSlice& slice, const std::vector<int64_t>& sha
 // any two slices share a box or have disjoint boxes.
 std::string find_cover_fault(const std::vector<TensorSlice>& slices, const std::vector<int64_t>& shape);
 
-// Calls visit(a, b, count) for every maximal run of elements that both hold: `count` elements, from the a-th of the
-// first slice's elements and from the b-th of the second's.
+// Calls visit(a, b, count) for every maximal run of elements that both slices hold. The run has `count` elements. It
+// begins at element a of the first slice, and at element b of the second.
 void for_each_common_run(const TensorSlice& first, const TensorSlice& second,
                          const std::function<void(int64_t a, int64_t b, int64_t count)>& visit);
 

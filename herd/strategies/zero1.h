@@ -28,8 +28,8 @@ class Zero1 final : public Strategy {
 // Returns the ZeRO stage: strategy.zero; 3 where mesh.fsdp > 1 and strategy.zero is 0; 0 where there is one data rank.
 int zero_stage(const spec::RunFile& run, const spec::Layout& layout);
 
-// Returns the index in layout.mesh of the axis that ZeRO cuts over: fsdp where it has several ranks, else dp; kNoAxis
-// where the ZeRO stage is 0.
+// Returns the index in layout.mesh of the axis that ZeRO cuts over: fsdp where it has several ranks, else dp. Returns
+// kNoAxis where the ZeRO stage is 0.
 int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 
 // Returns what a search may try: this ZeRO stage where it is above the run's own and there are several data ranks.

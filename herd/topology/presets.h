@@ -26,9 +26,10 @@ Topology racks(int num_racks, int hosts_per_rack, const Host& host, double overs
 Topology torus(const std::vector<int>& axes, const Host& host);
 Topology mesh(const std::vector<int>& axes, const Host& host);
 
-// Returns a preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4", "mesh:4x4" (hosts of one
-// rank), "hosts:4x8" (4 hosts of 8 ranks), "racks:2x4x8" (2 racks of 4 hosts of 8 ranks). Each host has Host's defaults
-// and a core for every rank. Returns nothing for an unknown name; throws kBadConfig for numbers that are out of range.
+// Returns a preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4" and "mesh:4x4" have
+// hosts of one rank. "hosts:4x8" is 4 hosts of 8 ranks, "racks:2x4x8" 2 racks of 4 hosts of 8 ranks. Each host has
+// Host's defaults and a core for every rank. Returns nothing for an unknown name; throws kBadConfig for numbers that
+// are out of range.
 std::optional<Topology> preset(std::string_view name);
 
 // Puts rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
@@ -36,9 +37,9 @@ Topology placed_cyclically(Topology topology);
 
 // Returns the part that a group of these ranks sees, numbered from 0 in this order, on their hosts in the order of
 // first ranks. REQUIRES at least one rank.
-//   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each
-//   a grid  stays where the hosts are a box of it, in its order: of a torus a torus where each axis is whole or gone,
-//           else a mesh; of a mesh a mesh
+//   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each.
+//   a grid  stays where the hosts are a box of it, in its order. A box of a torus is a torus where each axis is whole
+//           or gone, else a mesh. A box of a mesh is a mesh.
 // Otherwise hosts are joined by their uplinks, and by the spine unless one switch has them all.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 

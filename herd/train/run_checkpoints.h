@@ -1,5 +1,5 @@
-// Saves a run, and decides where it begins: at its newest checkpoint, at the one that the run file names, with another
-// run's weights, or with the seed's. Threads: one; collective, but for failed().
+// Saves a run, and decides where it begins. That may be its newest checkpoint, one that the run file names, another
+// run's weights, or the seed's. Threads: one; collective, but for failed().
 #pragma once
 
 #include <filesystem>
