@@ -1,4 +1,4 @@
-// Defines how text is sampled (herd/models/sampling.h has the rule).
+// Defines how a text is continued; sampling.h has the equation. Threads: plain data.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@
 namespace herd::models {
 
 struct GenerateOptions {
-  int64_t max_tokens = 128;
-  double temperature = 1;
-  int64_t top_k = 0;  // 0 = all
+  int64_t max_tokens = 128;  // new tokens at most
+  double temperature = 1;    // divides the logits; 0 = always the likeliest token
+  int64_t top_k = 0;         // number of likeliest tokens to draw from; 0 = all
   uint64_t seed = 1;
-  std::function<bool(int64_t token)> on_token = {};  // each new token; false stops
+  std::function<bool(int64_t token)> on_token = {};  // gets each new token; returns false to stop after it
 };
 
 }  // namespace herd::models

@@ -1,5 +1,4 @@
-// The programs of a run that continues texts (program/generation_passes.h), proved on all ranks.
-// Threads: pure.
+// Makes the programs that continue a text (program/generation_passes.h), and proves them on all ranks. Threads: pure.
 #pragma once
 
 #include <vector>
@@ -10,17 +9,19 @@
 
 namespace herd::strategies {
 
+// Holds the two programs of one rank.
 struct GenerationPrograms {
-  program::Program prompt;  // reads up to so many tokens, and begins the caches
-  program::Program token;   // reads one
+  program::Program prompt;  // reads a text and begins the caches
+  program::Program token;   // reads one token more and continues the caches
 };
 
-// The run whose programs these are: the model of `run`, in fp32 and with nothing that only training needs, one sequence
-// and one rank.
+// Returns the run whose programs continue a text: the model of `run` in fp32, for one sequence and one rank. It has
+// nothing that only training needs.
 spec::RunFile generation_run(const spec::RunFile& run);
 
-// Of each rank of generation_run(), which may have a tp axis. `tokens`: the most that the prompt pass reads, in [1,
-// model.context]. Throws kBug with the findings if a pass does not prove.
+// Returns the programs of each rank. `run` is generation_run(), in which the caller may set mesh.tp; `layout` is its
+// layout. The prompt pass reads at most `tokens` tokens, in [1, model.context]. Throws kBug with the findings if a pass
+// does not prove.
 std::vector<GenerationPrograms> compile_generation(const spec::RunFile& run, const spec::Layout& layout,
                                                    int64_t tokens);
 

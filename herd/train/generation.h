@@ -1,6 +1,6 @@
-// Continues texts, as tokens, by the programs of generation (program/generation_passes.h): the prompt pass reads the
-// text, the token pass each new token. When the context is full, the prompt pass reads the later half of it anew and
-// generation goes on, positions starting from 0 again.
+// Continues texts, as tokens, by two programs (program/generation_passes.h): the prompt pass reads the text, the token
+// pass each new token. When the context is full, the prompt pass reads the later half of it again, and positions start
+// from 0 there. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,24 @@
 
 namespace herd::train {
 
-// The most tokens that a pass reads while `max_tokens` are added to a prompt.
+// Returns the most tokens that one pass reads while `max_tokens` are added to a prompt of `prompt` tokens.
 int64_t most_tokens_of_a_pass(int64_t prompt, int64_t max_tokens, int64_t context);
 
 class Generation {
  public:
-  // Borrows all but the programs, and takes the memory of their caches. `parameters` are of one of the programs.
+  // Borrows `model`, `parameters` and `groups`, which must outlive this, and copies the programs. Allocates their
+  // caches. `parameters` and `groups` are made for one of the programs.
   Generation(const strategies::GenerationPrograms& programs, const models::Model& model,
              runtime::FlatParameters& parameters, const runtime::AxisGroups& groups);
 
-  // The new tokens, without the prompt. A prompt longer than the context counts with its last tokens. Throws kBadConfig
-  // for an empty prompt and for options out of range. On all ranks of the programs, the same on each.
+  // Returns the new tokens, without the prompt. Of a prompt longer than the context, it reads the last tokens. Throws
+  // kBadConfig for an empty prompt and for options out of range. Collective over the programs' ranks, with the same
+  // arguments and the same result on each.
   std::vector<int64_t> run(std::span<const int64_t> prompt, const models::GenerateOptions& options = {});
 
  private:
-  // Logits of the token after `tokens`, which follow the first `past`; the `number`th since the prompt.
+  // Returns the logits [V] of the token after `tokens`, which follow the first `past` ones. `number` counts the new
+  // tokens before it.
   at::Tensor next_logits(std::span<const int64_t> tokens, int64_t past, int64_t number);
 
   int64_t context_;
