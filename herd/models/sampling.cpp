@@ -28,7 +28,7 @@ int64_t pick_token(const at::Tensor& logits, const GenerateOptions& options, dou
   return order[std::min<size_t>(static_cast<size_t>(found), running.size() - 1)];
 }
 
-double drawn_for_token(uint64_t seed, uint64_t number) {
+double uniform_for_token(uint64_t seed, uint64_t number) {
   return nn::philox({static_cast<uint32_t>(number), 0, 0, 0}, nn::philox_key(seed))[0] * 0x1p-32;
 }
 

@@ -16,6 +16,6 @@ namespace herd::models {
 int64_t pick_token(const at::Tensor& logits_V, const GenerateOptions& options, double u);
 
 // Returns the u in [0, 1) of the new token with this number, the first being 0. Numbers count modulo 2^32.
-double drawn_for_token(uint64_t seed, uint64_t number);
+double uniform_for_token(uint64_t seed, uint64_t number);
 
 }  // namespace herd::models

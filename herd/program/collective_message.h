@@ -10,12 +10,12 @@ namespace herd::program {
 int64_t message_bytes(const Program& step, const Op& op);
 
 // Tells whether a value is of this kind, whole along every axis, plain, and on the device.
-inline bool is_whole(const Value& value, ValueKind kind) {
+inline bool is_plain_whole(const Value& value, ValueKind kind) {
   return value == Value{kind, value.index, value.micro_batch};
 }
 
 // Tells whether a value is an activation or the gradient of one.
-inline bool is_activation(const Value& value) {
+inline bool is_activation_or_gradient(const Value& value) {
   return value.kind == ValueKind::kActivation || value.kind == ValueKind::kActivationGradient;
 }
 

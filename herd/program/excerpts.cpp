@@ -28,7 +28,7 @@ std::vector<Op> with_gathers(const Program& step, const std::vector<Op>& kept) {
   for (const Op& op : kept) {
     std::set<Value> used;
     for (const Value& value : op.reads) {
-      if (!is_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
+      if (!is_plain_whole(value, ValueKind::kWeight) || step.values.at(value).persistent) continue;
       if (!held.contains(value) && used.insert(value).second) out.push_back(*gathers.at(value));
       used.insert(value);
     }
@@ -78,7 +78,7 @@ Program passes_over(const Program& step, const std::set<int>& blocks) {
     if (op.micro_batch != 0 || !(is_pass(op) || op.kind == OpKind::kLoad)) continue;
     if (op.kind != OpKind::kLoad && !blocks.contains(op.block)) continue;
     for (const Value& value : op.reads) {
-      const bool made_up = is_activation(value) && written.insert(value).second;
+      const bool made_up = is_activation_or_gradient(value) && written.insert(value).second;
       if (!made_up) continue;
       kept.push_back(
           {.kind = OpKind::kReceive, .lane = op.lane, .writes = {value}, .block = op.block, .micro_batch = 0});

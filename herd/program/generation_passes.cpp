@@ -59,9 +59,9 @@ Program generation_pass(const Program& step, const spec::ModelTable& table, Cach
 
 Expectation generation_expected(Expectation step, const spec::ModelTable& table, Caches caches) {
   step.trains = false;
-  for (int group = 0; group < static_cast<int>(table.groups.size()); ++group) step.frozen.insert(group);
+  for (int group = 0; group < static_cast<int>(table.groups.size()); ++group) step.frozen_groups.insert(group);
   for (const spec::BlockShape& block : table.blocks) step.block_caches.push_back(block.cache_bytes > 0);
-  step.continues = caches == Caches::kContinued;
+  step.continues_caches = caches == Caches::kContinued;
   return step;
 }
 

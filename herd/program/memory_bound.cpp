@@ -98,7 +98,8 @@ struct Range {
 
 Range beside(const OpOrder& order, const Life& life, size_t lane) {
   const auto length = static_cast<int32_t>(order.ops_of(lane).size());
-  return {order.over_at(life.birth, lane), life.release == kNever ? length : order.first_after(life.release, lane)};
+  return {order.num_ended_before(life.birth, lane),
+          life.release == kNever ? length : order.first_started_after(life.release, lane)};
 }
 
 // Bytes that may be alive beside each op.
@@ -128,7 +129,7 @@ std::vector<int64_t> held_beside(const OpOrder& order, const Lives& lives) {
 void add_held(Peak& peak, const OpOrder& order, const Lives& lives, size_t op) {
   for (const auto& [value, all] : lives.of) {
     const auto held = std::find_if(all.begin(), all.end(), [&](const Life& life) {
-      return !order.before(op, life.birth) && (life.release == kNever || !order.before(life.release, op));
+      return !order.ends_before(op, life.birth) && (life.release == kNever || !order.ends_before(life.release, op));
     });
     if (held == all.end()) continue;
     peak.bytes += held->bytes;
@@ -174,7 +175,8 @@ class ScratchBeside {
   int64_t operator()(size_t op) const {
     int64_t sum = 0;
     for (const auto& [lane, largest] : lanes_) {
-      if (lane != order_.lane(op)) sum += largest({order_.over_at(op, lane), order_.first_after(op, lane)});
+      if (lane != order_.lane(op))
+        sum += largest({order_.num_ended_before(op, lane), order_.first_started_after(op, lane)});
     }
     return sum;
   }

@@ -32,12 +32,12 @@ Queue queue_of(const Op& op) {
   return message ? Queue{op.lane, op.axis, op.peer} : Queue{op.lane};
 }
 
-bool starts_only(Lane lane) {
+bool is_asynchronous(Lane lane) {
   return lane == Lane::kGather || lane == Lane::kReduce || lane == Lane::kActivations || lane == Lane::kPeerIn ||
          lane == Lane::kPeerOut;
 }
 
-bool is_completion(const Op& op) { return op.kind == OpKind::kRelease && starts_only(op.lane); }
+bool is_deferred_release(const Op& op) { return op.kind == OpKind::kRelease && is_asynchronous(op.lane); }
 
 std::vector<std::vector<Dependency>> dependencies(const Program& step) {
   const int n = static_cast<int>(step.ops.size());
@@ -49,7 +49,7 @@ std::vector<std::vector<Dependency>> dependencies(const Program& step) {
     std::set<int> waits;          // what is listed
     const auto wait_for = [&](int before) {
       const Op& other = step.ops[static_cast<size_t>(before % n)];
-      if (is_completion(other)) {
+      if (is_deferred_release(other)) {
         waits.insert(before);
         return;
       }

@@ -30,14 +30,14 @@ struct Queue {
 Queue queue_of(const Op& op);  // returns the queue that the op is in
 
 // Tells whether ops of the lane only start operations that end later, as collectives and messages do.
-bool starts_only(Lane lane);
+bool is_asynchronous(Lane lane);
 
 // Tells whether the op is a release on such a lane. It is in no queue, and takes effect when what it waits for is over.
-bool is_completion(const Op& op);
+bool is_deferred_release(const Op& op);
 
 // Returns the dependencies of each op, by its index. An op has at most one for each queue, the latest. That one implies
-// the earlier ones, since queues end in order. Completions are in no queue, so each of them is listed. In the first
-// step of a run, dependencies of distance 1 are met from the start.
+// the earlier ones, since queues end in order. Deferred releases are in no queue, so each of them is listed. In the
+// first step of a run, dependencies of distance 1 are met from the start.
 std::vector<std::vector<Dependency>> dependencies(const Program& step);
 
 }  // namespace herd::program

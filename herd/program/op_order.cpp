@@ -15,7 +15,7 @@ struct OpOfRank {
   size_t rank = kNone, op = 0;
 };
 
-// Adds what an op waits for, through completions to what these wait for.
+// Adds what an op waits for, through deferred releases to what these wait for.
 void add_waits(const Program& step, const std::vector<std::vector<Dependency>>& waits, size_t op,
                std::vector<size_t>& out) {
   const size_t n = step.ops.size(), begin = op - op % n;
@@ -23,7 +23,7 @@ void add_waits(const Program& step, const std::vector<std::vector<Dependency>>& 
     const size_t back = static_cast<size_t>(d.distance) * n;
     if (begin < back) continue;
     const size_t other = begin - back + static_cast<size_t>(d.op);
-    if (is_completion(step.ops[static_cast<size_t>(d.op)]))
+    if (is_deferred_release(step.ops[static_cast<size_t>(d.op)]))
       add_waits(step, waits, other, out);
     else
       out.push_back(other);
@@ -35,7 +35,7 @@ std::vector<std::vector<size_t>> lanes_of(const Program& step, int repetitions) 
   std::map<Queue, std::vector<size_t>> ops;
   const size_t n = step.ops.size();
   for (size_t i = 0; i < n * static_cast<size_t>(repetitions); ++i) {
-    if (!is_completion(step.ops[i % n])) ops[queue_of(step.ops[i % n])].push_back(i);
+    if (!is_deferred_release(step.ops[i % n])) ops[queue_of(step.ops[i % n])].push_back(i);
   }
   std::vector<std::vector<size_t>> out;
   for (auto& [queue, all] : ops) out.push_back(std::move(all));
@@ -154,7 +154,8 @@ class Clocks {
 
     for (const size_t other : waits) merge(rank.starts, op, rank.ends, other);
     if (at > 0) {
-      const bool under_way = starts_only(rank.step->ops[op % rank.step->ops.size()].lane);  // it may be, the one before
+      const bool under_way =
+          is_asynchronous(rank.step->ops[op % rank.step->ops.size()].lane);  // it may be, the one before
       merge(rank.starts, op, under_way ? rank.starts : rank.ends, rank.lanes[lane][at - 1]);
       merge(rank.ends, op, rank.ends, rank.lanes[lane][at - 1]);  // lanes end in order
     }
@@ -162,7 +163,7 @@ class Clocks {
     if (send.rank != kNone) merge(rank.ends, op, ranks_[send.rank].ends, send.op);
     if (r == 0) {
       int32_t& own = rank.ends[op * first_.num_lanes() + first_.lane(op)];
-      own = std::max(own, first_.place(op) + 1);
+      own = std::max(own, first_.index_on_lane(op) + 1);
     }
     rank.done[op] = true;
     ++rank.over[lane];
@@ -204,24 +205,25 @@ OpOrder::OpOrder(const Program& step, int repetitions, std::span<const Program> 
   waits_.resize(place_.size());
   const auto waits = dependencies(step);
   for (size_t op = 0; op < waits_.size(); ++op) {
-    if (is_completion(op)) add_waits(step, waits, op, waits_[op]);
+    if (is_deferred_release(op)) add_waits(step, waits, op, waits_[op]);
   }
   clocks_ = Clocks(*this, with_peers(step, others), repetitions).of_first();
 }
 
-bool OpOrder::before(size_t earlier, size_t later) const {
-  if (!is_completion(earlier)) return over_at(later, lane(earlier)) > place(earlier);
-  return std::all_of(waits_[earlier].begin(), waits_[earlier].end(), [&](size_t one) { return before(one, later); });
+bool OpOrder::ends_before(size_t earlier, size_t later) const {
+  if (!is_deferred_release(earlier)) return num_ended_before(later, lane(earlier)) > index_on_lane(earlier);
+  return std::all_of(waits_[earlier].begin(), waits_[earlier].end(),
+                     [&](size_t one) { return ends_before(one, later); });
 }
 
-int32_t OpOrder::first_after(size_t op, size_t lane) const {
-  if (is_completion(op)) {
+int32_t OpOrder::first_started_after(size_t op, size_t lane) const {
+  if (is_deferred_release(op)) {
     int32_t last = 0;
-    for (const size_t one : waits_[op]) last = std::max(last, first_after(one, lane));
+    for (const size_t one : waits_[op]) last = std::max(last, first_started_after(one, lane));
     return last;
   }
   const auto after = std::partition_point(ops_of_[lane].begin(), ops_of_[lane].end(),
-                                          [&](size_t other) { return !before(op, other); });
+                                          [&](size_t other) { return !ends_before(op, other); });
   return static_cast<int32_t>(after - ops_of_[lane].begin());
 }
 

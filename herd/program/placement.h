@@ -11,7 +11,7 @@
 
 namespace herd::program {
 
-inline constexpr int kMostAxes = 32;  // axes that a program's mesh may have, a bit each
+inline constexpr int kMaxAxes = 32;  // axes that a program's mesh may have, a bit each
 
 struct Placement {
   uint32_t shard = 0;    // bit i is set if axis i of the mesh cuts the value

@@ -143,8 +143,8 @@ struct Program {
   int num_blocks = 0;     // blocks of the whole model, also where this rank runs some of them
   int micro_batches = 1;  // micro-batches of this rank in a step
   Mesh mesh;
-  int data = kNoAxis;                          // axis of `mesh` whose ranks work on samples of their own
-  int tensor = kNoAxis;                        // axis of `mesh` whose ranks share the work on each sample
+  int data_axis = kNoAxis;                     // axis of `mesh` whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;                   // axis of `mesh` whose ranks share the work on each sample
   std::vector<std::vector<int>> block_groups;  // lists the parameter groups that each block reads
   std::map<Value, ValueInfo> values;           // holds every value that an op names
   // Gives the device bytes that an op of (kind, block) holds only while it runs, beside its values. They are negative

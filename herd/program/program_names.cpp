@@ -89,7 +89,7 @@ std::string value_name(const Mesh& mesh, const Value& value) {
   std::string text(spelling.prefix);
   if (spelling.indexed) text += std::to_string(value.index);
   if (value.micro_batch >= 0) text += "." + std::to_string(value.micro_batch);
-  for (int axis = 0; axis < kMostAxes; ++axis) {
+  for (int axis = 0; axis < kMaxAxes; ++axis) {
     if (value.placement.is_shard(axis)) text += ".shard(" + axis_name(mesh, axis) + ")";
     if (value.placement.is_partial(axis)) text += ".partial(" + axis_name(mesh, axis) + ")";
   }
@@ -138,7 +138,7 @@ std::optional<Value> parse_value(const Mesh& mesh, std::string_view text) {
     if (!suffix) return std::nullopt;
     if (suffix->name == "shard" || suffix->name == "partial") {
       const int axis = mesh.find(suffix->axis);
-      if (axis == kNoAxis || axis >= kMostAxes) return std::nullopt;
+      if (axis == kNoAxis || axis >= kMaxAxes) return std::nullopt;
       value.placement = suffix->name == "shard" ? value.placement.shard_on(axis) : value.placement.partial_on(axis);
     } else if (const auto codec = find<Codec>(kCodecs, suffix->name)) {
       value.codec = *codec;

@@ -39,12 +39,12 @@ class Model {
   explicit Model(const Expectation& expected);
   const Expectation& expected() const { return expected_; }
   int num_blocks() const { return static_cast<int>(expected_.block_groups.size()); }
-  int data_rank(int rank) const { return expected_.mesh.index(expected_.data, rank); }
+  int data_rank(int rank) const { return expected_.mesh.index(expected_.data_axis, rank); }
   bool runs(int rank, int block) const;                // tells whether the pipeline's stages give the block to the rank
   std::set<int> groups_of(int rank) const;             // returns the groups of the blocks that the rank runs
   const std::vector<int>& inputs_of(int block) const;  // returns the activations that a block reads
   const std::vector<int>& readers_of(int activation) const;  // returns the blocks that read an activation
-  spec::Split split_of(int block) const;                     // returns how ranks share the block so far (Proof::split)
+  spec::Split split_of(int block) const;    // returns how ranks share the block so far (Proof::blocks_split)
   bool keeps_cache(int block) const;        // tells whether the pass keeps a cache of the block's keys and values
   bool is_cut(int group) const;             // tells whether ranks of the tensor axis hold parts of the group
   bool is_copied(int group) const;          // tells whether several of these ranks hold the same part

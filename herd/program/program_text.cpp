@@ -127,8 +127,8 @@ class Parser {
     const auto words = words_of(text);
     if (words.empty()) refuse("must hold the number of ranks");
     step_.mesh.world_size = static_cast<int>(number(words[0], kLargest));
-    if (words.size() > 1 + static_cast<size_t>(kMostAxes))
-      refuse("must hold at most " + std::to_string(kMostAxes) + " axes");
+    if (words.size() > 1 + static_cast<size_t>(kMaxAxes))
+      refuse("must hold at most " + std::to_string(kMaxAxes) + " axes");
     for (size_t i = 1; i < words.size(); ++i) step_.mesh.axes.push_back(axis(words[i]));
   }
   int named_axis(std::string_view text) const {

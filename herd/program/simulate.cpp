@@ -130,7 +130,7 @@ class Simulator {
     std::map<std::string, int> issued;  // collectives and messages so far, by whom they meet
     for (int position = 0; position < n * kSteps; ++position) {
       const Op& op = step.ops[static_cast<size_t>(position % n)];
-      sim::Task task{.lane = is_completion(op) ? -1 : rank * 16 + static_cast<int>(op.lane)};
+      sim::Task task{.lane = is_deferred_release(op) ? -1 : rank * 16 + static_cast<int>(op.lane)};
       for (const Dependency& d : waits[static_cast<size_t>(position % n)]) {
         const int before = position - position % n - d.distance * n + d.op;
         if (before >= 0) task.after.push_back(done[static_cast<size_t>(before)]);

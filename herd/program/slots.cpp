@@ -83,7 +83,7 @@ class Assignment {
   }
   bool pooled(const Value& value) const {
     const ValueInfo& info = step_.values.at(value);
-    return !info.persistent && (info.pooled || is_whole(value, ValueKind::kWeight) || received_.contains(value));
+    return !info.persistent && (info.pooled || is_plain_whole(value, ValueKind::kWeight) || received_.contains(value));
   }
 
   void give_own() {

@@ -37,7 +37,8 @@ const std::vector<int>& Model::readers_of(int activation) const {
 }
 
 spec::Split Model::split_of(int block) const {
-  const bool shared = expected_.proof.split && expected_.tensor_axis != kNoAxis && !expected_.block_splits.empty();
+  const bool shared =
+      expected_.proof.blocks_split && expected_.tensor_axis != kNoAxis && !expected_.block_splits.empty();
   return shared ? expected_.block_splits[static_cast<size_t>(block)] : spec::Split::kNone;
 }
 
@@ -48,7 +49,7 @@ bool Model::keeps_cache(int block) const {
 
 bool Model::is_cut(int group) const { return cut_.contains(group); }
 
-bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied.contains(group); }
+bool Model::is_copied(int group) const { return is_cut(group) && expected_.copied_groups.contains(group); }
 
 int Model::parts_of(int group) const {
   if (!is_cut(group)) return 1;
@@ -64,22 +65,22 @@ int Model::part_of(int group, int rank) const {
 
 bool Model::trains(int rank) const {
   const std::set<int> groups = groups_of(rank);
-  return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen.contains(group); });
+  return std::any_of(groups.begin(), groups.end(), [&](int group) { return !expected_.frozen_groups.contains(group); });
 }
 
 std::set<int> Model::trained_groups() const {
   std::set<int> out;
   for (const auto& groups : expected_.block_groups) out.insert(groups.begin(), groups.end());
-  for (const int group : expected_.frozen) out.erase(group);
+  for (const int group : expected_.frozen_groups) out.erase(group);
   return out;
 }
 
 int Model::version(int group, int steps) const {
-  return expected_.trains && !expected_.frozen.contains(group) ? steps : 0;
+  return expected_.trains && !expected_.frozen_groups.contains(group) ? steps : 0;
 }
 
 std::set<Atom> Model::contributions(int group, int rank) const {
-  const int over = expected_.proof.summed ? expected_.data_axis : expected_.proof.summed_over;
+  const int over = expected_.proof.data_ranks_summed ? expected_.data_axis : expected_.proof.summed_axis;
   const int parts = expected_.mesh.size(expected_.tensor_axis), own = expected_.mesh.index(expected_.tensor_axis, rank);
   const std::vector<int> members = expected_.mesh.ranks(over, rank);
   std::set<Atom> out;

@@ -82,7 +82,7 @@ class LocalOp {
     }
     for (const int input : model_.inputs_of(block)) out.insert({ValueKind::kActivation, input});
     if (c_.op.kind == OpKind::kLoss) out.insert({ValueKind::kTarget, 0});
-    if (keeps_cache() && model_.expected().continues) out.insert({ValueKind::kCache, block});
+    if (keeps_cache() && model_.expected().continues_caches) out.insert({ValueKind::kCache, block});
     return out;
   }
 
@@ -158,7 +158,8 @@ class LocalOp {
           wrong("runs on " + name(op.reads[i]) + " of version " + std::to_string(symbol.version) + " in step " +
                 std::to_string(c_.step));
         }
-        if (symbol.shards != 1 || !is_whole(op.reads[i], kind)) wrong("needs whole weights, not " + name(op.reads[i]));
+        if (symbol.shards != 1 || !is_plain_whole(op.reads[i], kind))
+          wrong("needs whole weights, not " + name(op.reads[i]));
       } else if (differentiates && adds_to(op.reads[i])) {
         continue;
       } else {
@@ -259,8 +260,8 @@ class LocalOp {
 
   Symbol added_gradient(const Value& value, const std::vector<int>& groups, bool fits) {
     const bool of_block = std::find(groups.begin(), groups.end(), value.index) != groups.end() &&
-                          !model_.expected().frozen.contains(value.index);
-    if (!fits || !of_block || !is_whole(value, ValueKind::kGradient))
+                          !model_.expected().frozen_groups.contains(value.index);
+    if (!fits || !of_block || !is_plain_whole(value, ValueKind::kGradient))
       wrong("writes " + name(value) + ", which is no gradient of its block");
     Symbol symbol{.kind = ValueKind::kGradient, .index = value.index, .version = c_.step};
     for (size_t i = 0; i < c_.op.reads.size(); ++i) {
@@ -478,7 +479,7 @@ std::vector<std::vector<Symbol>> run_activations(const Mesh& mesh, std::vector<O
 
 std::vector<std::vector<Symbol>> run_collective(const Mesh& mesh, std::vector<OpContext>& contexts) {
   const Op& op = contexts[0].op;
-  if (!op.reads.empty() && is_activation(op.reads[0])) return run_activations(mesh, contexts);
+  if (!op.reads.empty() && is_activation_or_gradient(op.reads[0])) return run_activations(mesh, contexts);
   const int n = static_cast<int>(contexts.size());
   const bool gather = op.kind == OpKind::kAllGather, scatter = op.kind == OpKind::kReduceScatter;
   auto& wrong = contexts[0].wrong;

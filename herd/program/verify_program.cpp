@@ -21,13 +21,13 @@ struct Cell {
 struct RankState {
   const Program* step = nullptr;
   std::vector<std::vector<Dependency>> waits;
-  using LanePart = std::pair<Lane, bool>;      // the ops of a lane, or its completions
+  using LanePart = std::pair<Lane, bool>;      // the ops of a lane, or its deferred releases
   std::map<LanePart, std::vector<int>> lanes;  // positions, in order
   std::map<LanePart, size_t> heads;
   std::vector<bool> done;
   std::map<Value, Cell> memory;
   const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
-  LanePart part(int position) const { return {op(position).lane, is_completion(op(position))}; }
+  LanePart part(int position) const { return {op(position).lane, is_deferred_release(op(position))}; }
   int iteration(int position) const { return position / static_cast<int>(step->ops.size()); }
 };
 
@@ -110,7 +110,7 @@ class Machine {
     }
     for (int block = 0; block < model_.num_blocks(); ++block) {
       const bool held = model_.keeps_cache(block) && state.step->values.contains(cache(block));
-      if (!held || !model_.expected().continues) continue;
+      if (!held || !model_.expected().continues_caches) continue;
       const Symbol symbol{.kind = ValueKind::kCache, .atoms = {{block, 0, model_.data_rank(rank), 0}}};
       state.memory[cache(block)] = {symbol, true};
     }
@@ -122,7 +122,7 @@ class Machine {
   // Whether a value is what its name says. Of graphs the name alone says what is left out.
   void check_name(int rank, int position, const Value& value, const Symbol& symbol) {
     const bool cut = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient ||
-                     value.kind == ValueKind::kState || is_activation(value);
+                     value.kind == ValueKind::kState || is_activation_or_gradient(value);
     if (!cut) return;
     const Mesh& mesh = model_.expected().mesh;
     int shards = 1;
@@ -314,7 +314,7 @@ class Machine {
   // rank without anything to update has no use for the factor.
   bool must_be_read(int rank, const Value& value) const {
     if (value.kind == ValueKind::kLoss || value.kind == ValueKind::kLogits) return false;
-    if (value.kind == ValueKind::kCache) return model_.expected().continues;
+    if (value.kind == ValueKind::kCache) return model_.expected().continues_caches;
     return value.kind != ValueKind::kFactor || model_.trains(rank);
   }
 
@@ -414,7 +414,7 @@ class Machine {
     }
     for (const int group : model_.groups_of(rank)) {
       if (weights[group] == 0) find(rank, -1, "keeps no weights of group " + std::to_string(group));
-      const bool frozen = model_.expected().frozen.contains(group);
+      const bool frozen = model_.expected().frozen_groups.contains(group);
       if (states[group] == 0 && !frozen) find(rank, -1, "keeps no state of group " + std::to_string(group));
       if (states[group] > 0 && frozen) find(rank, -1, "keeps a state of frozen group " + std::to_string(group));
     }

@@ -33,13 +33,14 @@ namespace herd::program {
 // Says which rules must hold of the programs. Strategies establish them one after the other; the defaults are those of
 // a finished step.
 struct Proof {
-  bool summed = true;         // true: gradients hold the contributions of all data ranks
-  int summed_over = kNoAxis;  // with `summed` false, they hold those of all ranks along this axis, else one rank's
-  bool staged = false;        // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
+  bool data_ranks_summed = true;  // true: gradients hold the contributions of all data ranks
+  int summed_axis =
+      kNoAxis;          // with `data_ranks_summed` false, they hold those of all ranks along this axis, else one rank's
+  bool staged = false;  // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
   bool stages_summed = true;  // true: gradients hold the contributions of all stages; false: those of one stage
   bool rows_summed = true;    // true: gradients hold those of all shards of token rows; false: those of one shard
   bool copies_summed = true;  // true: gradients hold those of all ranks with a copy of the part; false: one rank's
-  bool split = true;          // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
+  bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   int shard_axis = kNoAxis;   // axis that cuts persistent shards
   bool clipped = true;        // true: every kStep reads a factor that has seen every group
   bool released = true;       // true: only persistent values are left at the end of a step
@@ -51,19 +52,20 @@ struct Expectation {
   std::vector<bool> backward_without_weights = {};  // by block; empty = every backward reads its block's weights
   std::vector<std::vector<int>> block_inputs = {};  // activations that a block reads; empty = x<b> alone
   std::vector<spec::Split> block_splits = {};       // empty = ranks share no block
-  std::set<int> frozen = {};                        // groups without gradient, whose weights no step may change
+  std::set<int> frozen_groups = {};                 // groups without gradient, whose weights no step may change
   int micro_batches = 1;
   bool trains = true;  // false: the programs compute losses alone, and no version changes
   Mesh mesh = {};
-  int data = kNoAxis;                // axis whose ranks work on samples of their own
-  int tensor = kNoAxis;              // axis whose ranks share the work on each sample
-  std::set<int> copied = {};         // groups of which the ranks along `copies` hold the same part of a cut block
-  int copies = kNoAxis;              // axis whose ranks hold those copies, each for its own query heads
+  int data_axis = kNoAxis;           // axis whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;         // axis whose ranks share the work on each sample
+  std::set<int> copied_groups = {};  // groups of which the ranks along copies_axis hold the same part of a cut block
+  int copies_axis = kNoAxis;         // axis whose ranks hold those copies, each for its own query heads
   int stage_axis = kNoAxis;          // axis whose ranks run the stages of a pipeline
   std::vector<int> block_rank = {};  // index along stage_axis of the rank that runs a block
   // Tells which blocks keep a cache of keys and values in a pass that continues texts; empty = no such pass.
   std::vector<bool> block_caches = {};
-  bool continues = false;  // true: the pass reads caches of the tokens before, and adds to them; false: it begins them
+  bool continues_caches =
+      false;  // true: the pass reads caches of the tokens before, and adds to them; false: it begins them
   Proof proof = {};
 };
 

@@ -8,7 +8,7 @@
 #include "herd/base/check.h"
 #include "herd/base/error.h"
 #include "herd/program/program_names.h"
-#include "herd/runtime/completion_internal.h"
+#include "herd/runtime/deferred_release_internal.h"
 
 namespace herd::runtime {
 namespace {
@@ -84,7 +84,7 @@ std::unique_ptr<Lane> make_cpu_lane(program::Lane lane) {
 struct Executor::State {
   struct Slot {  // one op of the loop body
     std::vector<program::Dependency> after;
-    std::vector<int> completions;  // ops that wait for this one in the same step
+    std::vector<int> deferred_releases;  // ops that wait for this one in the same step
     Binding binding;
     EventPtr event;                                 // of the newest run
     int64_t handed_over = -1;                       // run that `event` belongs to
@@ -101,9 +101,9 @@ struct Executor::State {
   std::mutex own_mutex;
   std::optional<Error> own_error;  // the first that an op of this rank threw
   std::vector<Slot> slots;
-  std::map<program::Queue, Queue> queues;  // of ops that are no completions
-  std::mutex completions_mutex;
-  std::vector<std::shared_ptr<Completion>> completions;  // that may not have taken effect yet
+  std::map<program::Queue, Queue> queues;  // of ops that are no deferred_releases
+  std::mutex deferred_releases_mutex;
+  std::vector<std::shared_ptr<DeferredRelease>> deferred_releases;  // that may not have taken effect yet
   Clock::time_point origin = Clock::now();
   int64_t runs = 0;
   double waited_us = 0;
@@ -131,26 +131,26 @@ struct Executor::State {
   }
 
   // Lets every release take effect that can.
-  void complete() {
-    const std::lock_guard lock(completions_mutex);
-    std::erase_if(completions, [](const auto& completion) { return completion->done(); });
+  void run_deferred_releases() {
+    const std::lock_guard lock(deferred_releases_mutex);
+    std::erase_if(deferred_releases, [](const auto& deferred_release) { return deferred_release->done(); });
   }
 
-  // As soon as all that a completion waits for has been handed over, before any op that comes after it.
-  void hand_over_completions_of(const Slot& handed, int64_t step) {
-    for (const int index : handed.completions) {
+  // As soon as all that a deferred_release waits for has been handed over, before any op that comes after it.
+  void hand_over_deferred_releases_of(const Slot& handed, int64_t step) {
+    for (const int index : handed.deferred_releases) {
       Slot& slot = slots[index];
       if (slot.handed_over == runs || !submittable(slot)) continue;
       const program::Op& op = program.ops[index];
       Job job = [this, &slot, &op, step] { return run_binding(slot, op, step); };
-      const auto completion = std::make_shared<Completion>(events_before(slot), std::move(job));
-      slot.event = completion;
+      const auto deferred_release = std::make_shared<DeferredRelease>(events_before(slot), std::move(job));
+      slot.event = deferred_release;
       slot.handed_over = runs;
       {
-        const std::lock_guard lock(completions_mutex);
-        if (!completion->done()) completions.push_back(completion);
+        const std::lock_guard lock(deferred_releases_mutex);
+        if (!deferred_release->done()) deferred_releases.push_back(deferred_release);
       }
-      hand_over_completions_of(slot, step);
+      hand_over_deferred_releases_of(slot, step);
     }
   }
 
@@ -175,7 +175,7 @@ struct Executor::State {
       const double begun = now_us();
       begin->store(begun);
       if (op.lane == program::Lane::kCompute) waited_us += begun - submitted;
-      complete();
+      run_deferred_releases();
       if (listener.began) listener.began(place_of(program, op, step));
       return run_binding(slot, op, step);
     };
@@ -183,7 +183,7 @@ struct Executor::State {
     slot.handed_over = runs;
     queue.next++;
     if (op.lane == program::Lane::kCompute && slot.event->done()) slot.event->wait();  // throws what the op threw
-    hand_over_completions_of(slot, step);
+    hand_over_deferred_releases_of(slot, step);
   }
 
   void note_own(const Error& error) {
@@ -223,7 +223,7 @@ struct Executor::State {
 
   void drain() {
     for (auto& [lane, queue] : queues) queue.lane->drain();
-    complete();
+    run_deferred_releases();
   }
 
   double now_us() const { return microseconds(Clock::now() - origin); }
@@ -241,9 +241,9 @@ Executor::Executor(program::Program program, BindingTable bindings, OpListener l
     HERD_CHECK(binding != bindings.end(), "no binding for " + herd::program::describe(state_->program, ops[i]));
     state_->slots[i].after = after[i];
     state_->slots[i].binding = binding->second;
-    if (program::is_completion(ops[i])) {
+    if (program::is_deferred_release(ops[i])) {
       for (const program::Dependency& d : after[i]) {
-        if (d.distance == 0) state_->slots[static_cast<size_t>(d.op)].completions.push_back(static_cast<int>(i));
+        if (d.distance == 0) state_->slots[static_cast<size_t>(d.op)].deferred_releases.push_back(static_cast<int>(i));
       }
       continue;
     }
@@ -299,8 +299,8 @@ std::vector<OpTime> Executor::times() const {
     const State::Slot& slot = state_->slots[i];
     if (!slot.event || !slot.event->done()) continue;
     const double end_us = microseconds(slot.event->ended_at() - state_->origin);
-    const bool completion = program::is_completion(state_->program.ops[i]);
-    times.push_back({static_cast<int>(i), completion ? end_us : slot.begin_us->load(), end_us});
+    const bool deferred_release = program::is_deferred_release(state_->program.ops[i]);
+    times.push_back({static_cast<int>(i), deferred_release ? end_us : slot.begin_us->load(), end_us});
   }
   return times;
 }

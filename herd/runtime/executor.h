@@ -5,13 +5,13 @@
 // An op is handed to its lane as soon as everything it depends on has been handed to one. Other lanes are looked at
 // after each compute op. When run() returns, every op of the step has been handed over, and the compute lane is done.
 // Other lanes may still work, and hazards carry over into the next step.
-// A release on an asynchronous lane is no job of the lane (program::is_completion). It takes effect as soon as what it
-// waits for is over. Releases that can take effect do so before any op starts.
-// Errors: run() or drain() throws what an op threw, as herd::Error. Its message opens with step, op, block, micro-batch
-// and rank. After that, only drain() and the destructor may be called. If several ops have failed, one that failed on
-// this rank by itself comes before operations that failed since.
-// Threads: one calling thread, which is also the compute lane on a CPU. Bindings run on the threads of their lanes.
-// Those of releases on asynchronous lanes run on whichever thread next starts an op or waits.
+// A release on an asynchronous lane is no job of the lane (program::is_deferred_release). It takes effect as soon as
+// what it waits for is over. Releases that can take effect do so before any op starts. Errors: run() or drain() throws
+// what an op threw, as herd::Error. Its message opens with step, op, block, micro-batch and rank. After that, only
+// drain() and the destructor may be called. If several ops have failed, one that failed on this rank by itself comes
+// before operations that failed since. Threads: one calling thread, which is also the compute lane on a CPU. Bindings
+// run on the threads of their lanes. Those of releases on asynchronous lanes run on whichever thread next starts an op
+// or waits.
 #pragma once
 
 #include <functional>

@@ -69,7 +69,7 @@ class FlatParameters {
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
 
   // Returns what this rank updates of a group: its shard, or all of it. Of a frozen group it is what the rank holds.
-  // All functions from here to own_low() have REQUIRES holds(group), and return [part(group).count] elements.
+  // All functions from here to own_low_halves() have REQUIRES holds(group), and return [part(group).count] elements.
   Part part(int group) const;
   // Returns what this rank saves of part(group). Ranks that hold the same part save a piece each.
   Part saved_part(int group) const;
@@ -77,14 +77,14 @@ class FlatParameters {
   at::Tensor own_gradient(int group) const;  // REQUIRES a group that is not frozen, as own_state() does
   at::Tensor own_state(int k, int group) const;
   // These return the tensors that the update works on: the host's if it keeps any, else own_weights and own_gradient.
-  at::Tensor stepped_weights(int group) const;
-  at::Tensor stepped_gradient(int group) const;
+  at::Tensor update_weights(int group) const;
+  at::Tensor update_gradient(int group) const;
   // These return what makes 16-bit weights exact; an undefined tensor if the rank keeps none or the group is frozen.
-  at::Tensor own_master(int group) const;  // returns the fp32 numbers that own_weights() are the rounding of
-  at::Tensor own_low(int group) const;     // returns int16, the lower halves of fp32 numbers with bf16 upper halves
+  at::Tensor own_master(int group) const;      // returns the fp32 numbers that own_weights() are the rounding of
+  at::Tensor own_low_halves(int group) const;  // returns int16, the lower halves of fp32 numbers with bf16 upper halves
   int num_states() const { return static_cast<int>(states_.size()); }
 
-  // Copies own_weights() to stepped_weights() where the host keeps these. Call it after writing weights on the device.
+  // Copies own_weights() to update_weights() where the host keeps these. Call it after writing weights on the device.
   void refresh_host(int group);
 
   // These let the group's tensors use the memory of its whole weights or gradient, if they do not yet.
@@ -128,7 +128,7 @@ class FlatParameters {
   Region host_weights_, host_gradients_;
   std::vector<int64_t> state_offsets_;  // first element of each group in states_ and exact_, then their size
   std::vector<at::Tensor> states_;
-  at::Tensor exact_;  // own_master() or own_low() of all groups; undefined with fp32 weights
+  at::Tensor exact_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights
 };
 
 }  // namespace herd::runtime

@@ -190,7 +190,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.past = input_.cached_tokens;
   if (lists(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
   const auto is_shard_of_rows = [](const program::Value& value) {
-    return program::is_activation(value) && value.placement.shard != 0;
+    return program::is_activation_or_gradient(value) && value.placement.shard != 0;
   };
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
@@ -337,7 +337,7 @@ void ModelBindings::backward_weight(const Op& op) {
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
-  if (program::is_activation(op.reads.at(0))) return move_activation(op);
+  if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works;
   for (size_t i = 0; i < op.reads.size(); ++i) {
@@ -378,7 +378,7 @@ EventPtr ModelBindings::move_activation(const Op& op) {
 }
 
 EventPtr ModelBindings::reduce(const Op& op) {
-  if (program::is_activation(op.reads.at(0))) return move_activation(op);
+  if (program::is_activation_or_gradient(op.reads.at(0))) return move_activation(op);
   Communicator& comm = groups_.of(op.lane, op.axis);
   std::vector<Work> works = op.writes[0].kind == ValueKind::kNorm ? reduce_norms(op, comm)
                             : op.kind == OpKind::kReduceScatter   ? reduce_to_shards(op, comm)
@@ -516,7 +516,7 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
-    if (program::is_activation(value)) put(value, {});
+    if (program::is_activation_or_gradient(value)) put(value, {});
   }
 }
 

@@ -38,8 +38,8 @@ struct Batch {
 // Holds what one step needs from outside.
 struct StepInput {
   std::vector<Batch> micro_batches;
-  double weight = 1;  // multiplies every loss: 1 / tokens that count, over all ranks and micro-batches
-  int64_t past = 0;   // tokens of each sequence that the caches hold, in a pass that continues texts; else 0
+  double weight = 1;          // multiplies every loss: 1 / tokens that count, over all ranks and micro-batches
+  int64_t cached_tokens = 0;  // tokens of each sequence that the caches hold, in a pass that continues texts; else 0
 };
 
 // Holds what one step says when it is over.
@@ -47,8 +47,9 @@ struct StepOutput {
   double loss_sum = 0;  // sum of the losses of this rank's tokens, in nats
   int64_t count = 0;    // tokens of this rank that count
   // L2 norm of the global gradient before clipping; NaN where the step has no clip op.
-  double norm = std::numeric_limits<double>::quiet_NaN();
-  float factor = 1;  // what the update multiplies the gradient with; negative = fp16 overflow, nothing is updated
+  double gradient_norm = std::numeric_limits<double>::quiet_NaN();
+  float gradient_factor =
+      1;  // what the update multiplies the gradient with; negative = fp16 overflow, nothing is updated
   // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, and no
   // weight is changed. train/nonfinite.h finds the block.
   bool nonfinite = false;
@@ -140,7 +141,7 @@ class ModelBindings {
   StepOutput output_;
   mutable std::mutex mutex_;                                  // guards tensors_, which all lanes use
   std::map<program::Value, at::Tensor> tensors_;              // activations, their gradients, logits
-  std::map<program::Value, Held> graphs_;                     // used by the compute lane alone
+  std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
   std::vector<double> squares_;                               // sum of squares of each group's gradient

@@ -62,14 +62,14 @@ class TableBuilder {
   int64_t saved_scores() const;                        // T x T matrices that an attention's graph keeps
   // What attention with so many T x T matrices holds beyond the block's whole graph; it may be negative.
   int64_t attention_scratch(int64_t matrices) const;
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
-  int64_t first_half_of_loss(int64_t vocab) const;               // scratch of the loss without gradients of weights
-  int64_t late_scratch(int64_t rows, int64_t columns) const;     // scratch of making a matrix's gradient afterwards
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;   // piece of a matrix's gradient that is not yet fp32
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;      // fp32 copies that an fp16 product makes; else 0
+  int64_t first_half_of_loss(int64_t vocab) const;                   // scratch of the loss without gradients of weights
+  int64_t second_half_scratch(int64_t rows, int64_t columns) const;  // scratch of making a matrix's gradient afterwards
+  int64_t gradient_piece(int64_t rows, int64_t columns) const;  // piece of a matrix's gradient that is not yet fp32
   // Returns the collectives inside a block; without `style`, those of a block without attention.
   std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
   // Returns the cost of a forward without a graph, which holds at most so many elements at a time.
-  Cost without_graph(const Cost& forward, int64_t elements) const;
+  PassCost without_graph(const PassCost& forward, int64_t elements) const;
   void add_cache(BlockShape& block, const LayerStyle& style) const;  // sets cache_bytes
   void add_logits(BlockShape& block, int64_t vocab) const;  // sets what logits cost with `vocab` words on this rank
 

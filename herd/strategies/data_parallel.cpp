@@ -68,8 +68,8 @@ Technique data_parallel_row() {
           },
           .establishes =
               [](const StepContext& step, program::Proof& proof) {
-                proof.summed = !has_replicas(step.run, step.layout);
-                proof.summed_over = shard_axis(step.run, step.layout);
+                proof.data_ranks_summed = !has_replicas(step.run, step.layout);
+                proof.summed_axis = shard_axis(step.run, step.layout);
               },
           .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}},
           .adapt = [](spec::RunFile& run) { run.mesh.dp = 0; }};

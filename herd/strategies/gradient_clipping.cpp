@@ -80,7 +80,7 @@ Technique gradient_clipping_row() {
             for (const spec::BlockShape& block : step.model.blocks) {
               if (block.split == spec::Split::kCut) cut.insert(block.groups.begin(), block.groups.end());
             }
-            for (const int group : groups_of_copies(step.model)) copied.insert(group);
+            for (const int group : groups_with_copies(step.model)) copied.insert(group);
             const ClipAxes axes{shard_axis(step.run, step.layout), step.layout.stage_axis,
                                 step.split ? step.layout.tensor_axis : kNoAxis, step.layout.key_copies_axis};
             return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);

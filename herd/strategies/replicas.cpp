@@ -56,7 +56,7 @@ Technique replicas_row() {
             if (!has_replicas(step.run, step.layout)) return nullptr;
             return std::make_unique<Replicas>(all_reduced_axis(step.run, step.layout));
           },
-          .establishes = [](const StepContext&, program::Proof& proof) { proof.summed = true; }};
+          .establishes = [](const StepContext&, program::Proof& proof) { proof.data_ranks_summed = true; }};
 }
 
 }  // namespace herd::strategies

@@ -56,7 +56,7 @@ Technique groups_of_sequence_row() {
 Technique copied_groups_row() {
   return {.name = "copied groups",
           .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            std::vector<int> copied = groups_of_copies(step.model);
+            std::vector<int> copied = groups_with_copies(step.model);
             if (!step.split || copied.empty()) return nullptr;
             return std::make_unique<SharedGroups>(step.layout.key_copies_axis, std::move(copied));
           },

@@ -75,9 +75,9 @@ program::Expectation expected_of(const spec::ModelTable& model, const spec::Layo
   }
   expected.tensor_axis = layout.tensor_axis;
   expected.copies_axis = layout.key_copies_axis;
-  for (const int group : groups_of_copies(model)) expected.copied.insert(group);
+  for (const int group : groups_with_copies(model)) expected.copied_groups.insert(group);
   for (int group = 0; group < static_cast<int>(model.groups.size()); ++group) {
-    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen.insert(group);
+    if (model.groups[static_cast<size_t>(group)].frozen) expected.frozen_groups.insert(group);
   }
   expected.mesh = layout.mesh;
   expected.data_axis = layout.data_axis;
@@ -98,11 +98,11 @@ program::SlotRules slot_rules(const spec::RunFile& run) {
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
   const StepContext step(run, model, layout);
-  program::Proof proof = {.summed = false,
+  program::Proof proof = {.data_ranks_summed = false,
                           .stages_summed = false,
                           .rows_summed = false,
                           .copies_summed = false,
-                          .split = false,
+                          .blocks_split = false,
                           .clipped = false,
                           .released = false};
   std::vector<Row> rows;

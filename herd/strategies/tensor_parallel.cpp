@@ -173,7 +173,7 @@ Program TensorParallel::rewrite(Program step) const {
   return Writer(std::move(step), axis_, sequence_, rows_, inputs_).run(splits_);
 }
 
-std::vector<int> groups_of_copies(const spec::ModelTable& model) {
+std::vector<int> groups_with_copies(const spec::ModelTable& model) {
   std::vector<int> groups;
   for (size_t g = 0; g < model.groups.size(); ++g) {
     if (model.is_split() && model.groups[g].copies() > 1) groups.push_back(static_cast<int>(g));
@@ -196,7 +196,7 @@ Technique tensor_parallel_row() {
             return std::make_unique<TensorParallel>(step.layout.tensor_axis, step.model,
                                                     step.run.strategy.keep_gathered);
           },
-          .establishes = [](const StepContext& step, program::Proof& proof) { proof.split = step.split; },
+          .establishes = [](const StepContext& step, program::Proof& proof) { proof.blocks_split = step.split; },
           .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},
           .alternatives = {{.key = "mesh.tp", .values = tensor_ranks},
                            {.key = "strategy.keep_gathered",

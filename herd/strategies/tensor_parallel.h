@@ -40,7 +40,7 @@ class TensorParallel final : public Strategy {
 
 // Returns the groups of which several ranks hold the same part (spec::Layout::keys), ascending. Their gradients are
 // partial sums, of which each of these ranks has the term of its own query heads.
-std::vector<int> groups_of_copies(const spec::ModelTable& model);
+std::vector<int> groups_with_copies(const spec::ModelTable& model);
 
 // Returns the groups of blocks that work on shards of rows, ascending. Their gradients are partial sums along the axis.
 std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model);

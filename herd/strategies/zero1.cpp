@@ -18,7 +18,7 @@ namespace {
 
 void place(std::vector<Value>& values, ValueKind kind, program::Placement placement) {
   for (Value& value : values) {
-    if (is_whole(value, kind)) value.placement = placement;
+    if (is_plain_whole(value, kind)) value.placement = placement;
   }
 }
 

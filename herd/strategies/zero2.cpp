@@ -16,7 +16,7 @@ using program::ValueKind;
 
 namespace {
 
-bool is_whole_gradient(const Value& value) { return is_whole(value, ValueKind::kGradient); }
+bool is_whole_gradient(const Value& value) { return is_plain_whole(value, ValueKind::kGradient); }
 
 }  // namespace
 

@@ -21,7 +21,7 @@ constexpr int64_t kMostAhead = 8;  // passes that gathers are tried to run ahead
 
 bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
 
-bool is_whole_weight(const Value& value) { return is_whole(value, ValueKind::kWeight); }
+bool is_whole_weight(const Value& value) { return is_plain_whole(value, ValueKind::kWeight); }
 
 // Calls `gather` before each op whose pass needs weights that neither the pass before nor another part of the same
 // layer has gathered; `next` after it.

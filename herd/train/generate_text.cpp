@@ -80,10 +80,10 @@ void generate_ids(Generation& generation, const convert::TextEnds& ends, const G
     separator = " ";
     return !ends.is_end(id);
   };
-  for (const int64_t id : options.ids) show_id(id);
-  models::GenerateOptions sample = options.sample;
+  for (const int64_t id : options.prompt_ids) show_id(id);
+  models::GenerateOptions sample = options.sampling;
   sample.on_token = show_id;
-  generation.run(options.ids, sample);
+  generation.run(options.prompt_ids, sample);
   show("\n");
 }
 
@@ -97,7 +97,7 @@ void generate_text(Generation& generation, const Tokenizer& tokenizer, const con
                    const std::vector<int64_t>& prompt, const GenerateOptions& options) {
   TextStream stream(tokenizer);
   show(stream.add(std::vector<int>(prompt.begin(), prompt.end())));
-  models::GenerateOptions sample = options.sample;
+  models::GenerateOptions sample = options.sampling;
   sample.on_token = [&](int64_t id) {
     if (id == tokenizer.end_of_text() || ends.is_end(id)) return false;
     show(stream.add(static_cast<int>(id)));
@@ -127,19 +127,19 @@ void check_budget(const strategies::GenerationPrograms& programs, int64_t budget
 void generate(const GenerateOptions& options) {
   const auto source = convert::open_weights(options.checkpoint);
   const spec::RunFile& run = source->run();
-  check_ids(options.ids, run.model.vocab);
+  check_ids(options.prompt_ids, run.model.vocab);
   std::optional<Tokenizer> tokenizer;
-  if (options.ids.empty()) tokenizer = load_tokenizer(options, *source);
-  const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.ids;
+  if (options.prompt_ids.empty()) tokenizer = load_tokenizer(options, *source);
+  const std::vector<int64_t> prompt = tokenizer ? ids_of(*tokenizer, options.prompt) : options.prompt_ids;
 
   const spec::RunFile alone = strategies::generation_run(run);
   const models::Model model = models::make_model(alone.model);
   const int64_t tokens =
-      most_tokens_of_a_pass(static_cast<int64_t>(prompt.size()), options.sample.max_tokens, model.context);
+      most_tokens_of_a_pass(static_cast<int64_t>(prompt.size()), options.sampling.max_tokens, model.context);
   const strategies::GenerationPrograms programs =
       strategies::compile_generation(alone, strategies::resolve(alone, 1), tokens).at(0);
-  check_budget(programs, options.budget);
-  if (options.budget > 0) DeviceMemory::install(), DeviceMemory::set_budget(options.budget);
+  check_budget(programs, options.budget_bytes);
+  if (options.budget_bytes > 0) DeviceMemory::install(), DeviceMemory::set_budget(options.budget_bytes);
   Communicator comm = world_of_one();
   const runtime::AxisGroups groups(comm, programs.token);
   runtime::FlatParameters parameters(model.groups, programs.token, comm, {}, std::nullopt);

@@ -11,21 +11,22 @@
 namespace herd::train {
 
 struct GenerateOptions {
-  std::string checkpoint;    // path of weights in any format that convert::find_weights() knows
-  std::string prompt;        // text to continue; empty = the token that ends a text
-  std::vector<int64_t> ids;  // token ids to continue, in place of `prompt`; then ids are written, without a tokenizer
+  std::string checkpoint;  // path of weights in any format that convert::find_weights() knows
+  std::string prompt;      // text to continue; empty = the token that ends a text
+  std::vector<int64_t>
+      prompt_ids;  // token ids to continue, in place of `prompt`; then ids are written, without a tokenizer
   // Path of the tokenizer's file; empty = tokenizer.model beside the weights, else in the data folder of their run
   // file.
   std::string tokenizer;
-  int64_t budget = 0;  // largest number of bytes of device memory; 0 = no limit
-  models::GenerateOptions sample = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many
+  int64_t budget_bytes = 0;  // largest number of bytes of device memory; 0 = no limit
+  models::GenerateOptions sampling = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many
 };
 
 // Writes the prompt, then each new token as it comes, then a line feed. Tokens are written as text, or as ids with
-// spaces between them. It ends at a token that ends a text, or after sample.max_tokens new tokens. Ids end with the id
-// that ends the text; text does not show it. Replaces sample.on_token.
-// Throws kOverBudget, before it allocates anything, where a pass needs more than `budget`. Throws kBadConfig for
-// options that do not fit, kCorruptFile and kStorage for files that it cannot use.
+// spaces between them. It ends at a token that ends a text, or after sampling.max_tokens new tokens. Ids end with the
+// id that ends the text; text does not show it. Replaces sampling.on_token. Throws kOverBudget, before it allocates
+// anything, where a pass needs more than `budget_bytes`. Throws kBadConfig for options that do not fit, kCorruptFile
+// and kStorage for files that it cannot use.
 void generate(const GenerateOptions& options);
 
 }  // namespace herd::train

@@ -70,7 +70,7 @@ std::vector<int64_t> Generation::run(std::span<const int64_t> prompt, const mode
     const auto number = static_cast<int64_t>(fresh.size());
     const at::Tensor logits = next_logits(unread, past, number);
     past += static_cast<int64_t>(unread.size());
-    const double u = models::drawn_for_token(options.seed, static_cast<uint64_t>(number));
+    const double u = models::uniform_for_token(options.seed, static_cast<uint64_t>(number));
     fresh.push_back(models::pick_token(logits, options, u));
     text.push_back(fresh.back());
     unread = std::span<const int64_t>(text).last(1);

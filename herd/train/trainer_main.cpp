@@ -37,19 +37,22 @@ void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
                    "a checkpoint, a folder that holds some (then the newest), or one of transformers")
       ->required();
   CLI::Option* prompt = generate->add_option("--prompt", options.prompt, "the text to continue");
-  CLI::Option* ids = generate->add_option("--ids", options.ids, "token ids to continue, 464,2068: then ids are printed")
-                         ->delimiter(',')
-                         ->excludes(prompt);
+  CLI::Option* ids =
+      generate->add_option("--ids", options.prompt_ids, "token ids to continue, 464,2068: then ids are printed")
+          ->delimiter(',')
+          ->excludes(prompt);
   generate->callback([prompt, ids] {
     if (prompt->empty() && ids->empty()) throw CLI::RequiredError("--prompt or --ids");
   });
-  generate->add_option("--tokens", options.sample.max_tokens, "how many to add, at most; an end of text stops earlier")
+  generate
+      ->add_option("--tokens", options.sampling.max_tokens, "how many to add, at most; an end of text stops earlier")
       ->capture_default_str();
-  generate->add_option("--temperature", options.sample.temperature, "0 = always the likeliest")->capture_default_str();
-  generate->add_option("--top-k", options.sample.top_k, "only the k likeliest; 0 = all")->capture_default_str();
-  generate->add_option("--seed", options.sample.seed, "the same seed gives the same text")->capture_default_str();
+  generate->add_option("--temperature", options.sampling.temperature, "0 = always the likeliest")
+      ->capture_default_str();
+  generate->add_option("--top-k", options.sampling.top_k, "only the k likeliest; 0 = all")->capture_default_str();
+  generate->add_option("--seed", options.sampling.seed, "the same seed gives the same text")->capture_default_str();
   generate->add_option_function<std::string>(
-      "--budget", [&options](const std::string& text) { options.budget = herd::parse_bytes(text); },
+      "--budget", [&options](const std::string& text) { options.budget_bytes = herd::parse_bytes(text); },
       "device memory that it may take, as 4GiB: where it needs more, it says so and does not begin");
   generate->add_option("--tokenizer", options.tokenizer,
                        "tokenizer.model; default: the one beside the weights or in the run's data folder");

@@ -26,8 +26,8 @@ TEST(DrawnForToken, IsKeyedBySeedAndNumber_AndLiesInTheUnitInterval) {
   std::set<double> all;
   for (uint64_t seed = 1; seed <= 3; ++seed) {
     for (uint64_t number = 0; number < 100; ++number) {
-      const double u = drawn_for_token(seed, number);
-      EXPECT_EQ(u, drawn_for_token(seed, number));
+      const double u = uniform_for_token(seed, number);
+      EXPECT_EQ(u, uniform_for_token(seed, number));
       EXPECT_GE(u, 0);
       EXPECT_LT(u, 1);
       all.insert(u);

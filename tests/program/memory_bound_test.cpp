@@ -34,13 +34,13 @@ class Schedules {
       waits_.push_back(dependencies(steps[r]));
       std::map<Queue, std::vector<int>> lanes;
       for (int i = 0; i < num_steps * size(r); ++i) {
-        if (!is_completion(at(r, i))) lanes[queue_of(at(r, i))].push_back(i);
+        if (!is_deferred_release(at(r, i))) lanes[queue_of(at(r, i))].push_back(i);
       }
       places_[r].resize(static_cast<size_t>(num_steps * size(r)));
       for (const auto& [lane, ops] : lanes) {
         for (size_t k = 0; k < ops.size(); ++k)
           places_[r][static_cast<size_t>(ops[k])] = {lanes_.size(), static_cast<int>(k)};
-        lanes_.push_back({r, ops, starts_only(lane.lane)});
+        lanes_.push_back({r, ops, is_asynchronous(lane.lane)});
       }
     }
     Program idle = steps[0];
@@ -92,13 +92,13 @@ class Schedules {
   struct LaneOfRank {
     size_t rank;
     std::vector<int> ops;
-    bool starts_only;
+    bool asynchronous;
   };
 
   int size(size_t rank) const { return static_cast<int>(steps_[rank].ops.size()); }
   const Op& at(size_t rank, int position) const { return steps_[rank].ops[static_cast<size_t>(position % size(rank))]; }
   bool ended(const State& state, size_t rank, int position) const {
-    if (is_completion(at(rank, position))) return is_free(state, rank, position);
+    if (is_deferred_release(at(rank, position))) return is_free(state, rank, position);
     const auto& [lane, place] = places_[rank][static_cast<size_t>(position)];
     if (state[2 * lane + 1] > place) return true;
     const bool sends = at(rank, position).kind == OpKind::kSend && state[2 * lane] > place;
@@ -106,7 +106,7 @@ class Schedules {
            (place == 0 || ended(state, rank, lanes_[lane].ops[static_cast<size_t>(place) - 1]));
   }
   bool started(const State& state, size_t rank, int position) const {
-    if (is_completion(at(rank, position))) return is_free(state, rank, position);
+    if (is_deferred_release(at(rank, position))) return is_free(state, rank, position);
     const auto& [lane, place] = places_[rank][static_cast<size_t>(position)];
     return state[2 * lane] > place;
   }
@@ -119,14 +119,14 @@ class Schedules {
   }
 
   bool may_happen(const State& state, size_t event) const {
-    const auto& [rank, ops, starts_only] = lanes_[event / 2];
+    const auto& [rank, ops, asynchronous] = lanes_[event / 2];
     const int starts = state[event - event % 2], ends = state[event - event % 2 + 1];
     if (event % 2 == 1) {
       if (ends == starts) return false;
       const int position = ops[static_cast<size_t>(ends)];
       return at(rank, position).kind != OpKind::kReceive || has_come(state, rank, position);
     }
-    if (starts == static_cast<int>(ops.size()) || (starts > ends && !starts_only)) return false;
+    if (starts == static_cast<int>(ops.size()) || (starts > ends && !asynchronous)) return false;
     return is_free(state, rank, ops[static_cast<size_t>(starts)]);
   }
 
@@ -185,7 +185,7 @@ class Schedules {
 };
 
 // The bound as its header states it, by the transitive closure of what ops wait for. `before[i][k]`: k is over when i
-// starts; of a completion, when it is over.
+// starts; of a deferred release, when it is over.
 int64_t by_definition(const Program& step) {
   const size_t n = step.ops.size();
   const auto waits = dependencies(step);
@@ -200,21 +200,21 @@ int64_t by_definition(const Program& step) {
       add_start(earlier);
       before[i][earlier] = true;
       const Op& other = step.ops[earlier % n];
-      if (is_completion(other)) return;
+      if (is_deferred_release(other)) return;
       for (size_t k = 0; k < earlier; ++k) {  // lanes end in order
-        if (step.ops[k % n].lane == other.lane && !is_completion(step.ops[k % n])) before[i][k] = true;
+        if (step.ops[k % n].lane == other.lane && !is_deferred_release(step.ops[k % n])) before[i][k] = true;
       }
     };
-    if (!is_completion(one)) {
-      if (last.contains(one.lane)) (starts_only(one.lane) ? add_start(last[one.lane]) : add(last[one.lane]));
+    if (!is_deferred_release(one)) {
+      if (last.contains(one.lane)) (is_asynchronous(one.lane) ? add_start(last[one.lane]) : add(last[one.lane]));
       last[one.lane] = i;
     }
     for (const Dependency& d : waits[i % n]) {
       const size_t back = static_cast<size_t>(d.distance) * n;
       if (i - i % n >= back) add(i - i % n - back + static_cast<size_t>(d.op));
     }
-    for (size_t k = 0; k < i; ++k) {  // completions are over when all that they wait for is
-      if (!is_completion(step.ops[k % n])) continue;
+    for (size_t k = 0; k < i; ++k) {  // deferred releases are over when all that they wait for is
+      if (!is_deferred_release(step.ops[k % n])) continue;
       const bool over = std::all_of(waits[k % n].begin(), waits[k % n].end(), [&](const Dependency& d) {
         const size_t back = static_cast<size_t>(d.distance) * n;
         return k - k % n < back || before[i][k - k % n - back + static_cast<size_t>(d.op)];
@@ -275,7 +275,7 @@ Program random_program(uint32_t seed) {
     std::vector<Value> reads, writes = {activation(draw(4), 0)};
     if (draw(2) == 0) reads.push_back(activation(draw(4), 0));
     const Lane lane = lanes[draw(3)];  // what a lane only starts has no scratch
-    step.ops.push_back(written(starts_only(lane) ? OpKind::kAllReduce : OpKind::kForward, lane, reads, writes));
+    step.ops.push_back(written(is_asynchronous(lane) ? OpKind::kAllReduce : OpKind::kForward, lane, reads, writes));
     step.ops.back().block = draw(4);
   }
   return add_releases(step);

@@ -28,7 +28,7 @@ uint64_t mix_all(uint64_t seed, const Numbers& numbers) {
 struct Rank {
   const Program* step;
   std::vector<std::vector<Dependency>> waits;
-  std::map<int, std::vector<int>> lanes;  // completions are each on one of their own
+  std::map<int, std::vector<int>> lanes;  // deferred releases are each on one of their own
   std::map<int, size_t> heads;
   std::vector<bool> done;
   std::map<std::pair<int, Value>, std::optional<Numbers>> memory;  // by slot, or by value
@@ -37,8 +37,8 @@ struct Rank {
   const Op& op(int position) const { return step->ops[static_cast<size_t>(position) % step->ops.size()]; }
   int lane(int position) const {
     constexpr int kLanes = 256;
-    return is_completion(op(position)) ? kLanes + position % static_cast<int>(step->ops.size())
-                                       : static_cast<int>(op(position).lane);
+    return is_deferred_release(op(position)) ? kLanes + position % static_cast<int>(step->ops.size())
+                                             : static_cast<int>(op(position).lane);
   }
   std::set<Value> live;
   std::optional<Numbers>& at(const Value& value) {

@@ -119,11 +119,11 @@ TEST(Dependencies, ListEveryRelease_AmongOperationsThatALaneOnlyStarts) {
   step.ops.push_back(op(OpKind::kSend, Lane::kPeerOut, {b}, {}));
   step = add_releases(std::move(step));
   ASSERT_EQ(step.ops.size(), 5u);
-  EXPECT_TRUE(is_completion(step.ops[2]) && is_completion(step.ops[4]));
+  EXPECT_TRUE(is_deferred_release(step.ops[2]) && is_deferred_release(step.ops[4]));
   using Waits = std::vector<Dependency>;
   EXPECT_EQ(dependencies(step)[0], (Waits{{2, 1}, {4, 1}}));
   for (Op& one : step.ops) one.lane = Lane::kCompute;
-  EXPECT_FALSE(is_completion(step.ops[2]));
+  EXPECT_FALSE(is_deferred_release(step.ops[2]));
   EXPECT_EQ(dependencies(step)[0], (Waits{{4, 1}}));
 }
 

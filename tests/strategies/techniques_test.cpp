@@ -47,13 +47,15 @@ TEST(Techniques, EstablishTheSame_WhetherAskedOrNot) {
   const spec::Layout layout = resolve(run, 4);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
   const StepContext step(run, model, layout);
-  program::Proof proof = {.summed = false, .stages_summed = false, .rows_summed = false, .copies_summed = false};
+  program::Proof proof = {
+      .data_ranks_summed = false, .stages_summed = false, .rows_summed = false, .copies_summed = false};
   for (const Technique& row : techniques()) {
     if (row.establishes != nullptr) row.establishes(step, proof);
   }
-  EXPECT_TRUE(proof.summed && proof.staged && proof.stages_summed && proof.rows_summed && proof.copies_summed);
+  EXPECT_TRUE(proof.data_ranks_summed && proof.staged && proof.stages_summed && proof.rows_summed &&
+              proof.copies_summed);
   EXPECT_TRUE(proof.clipped);
-  EXPECT_FALSE(proof.split);
+  EXPECT_FALSE(proof.blocks_split);
 }
 
 TEST(Techniques, AreAddedByName_AsLongAsTheyAreHeld) {

@@ -354,7 +354,7 @@ TEST(TensorParallel, GradientsOfCopiedKeysThatAreNotSummedOnceAreFound) {
       const Steps steps = steps_of(run, 2 * tp);
       const program::Expectation expected = expectation_of(run, 2 * tp);
       ASSERT_EQ(first_finding(steps, expected), "");
-      const auto keys_group = [&](const Value& value) { return expected.copied.contains(value.index); };
+      const auto keys_group = [&](const Value& value) { return expected.copied_groups.contains(value.index); };
       const auto is_sum = [&](const Op& op) {
         return op.axis == expected.copies_axis && op.kind == OpKind::kAllReduce && !op.writes.empty() &&
                op.writes[0].kind == ValueKind::kGradient && keys_group(op.writes[0]);

@@ -9,10 +9,10 @@
 
 namespace herd::runtime {
 
-class Completion final : public Event {
+class DeferredRelease final : public Event {
  public:
   // `job` must not wait for this completion, and must start nothing that ends later, so it returns null.
-  Completion(std::vector<EventPtr> after, Job job) : after_(std::move(after)), job_(std::move(job)) {}
+  DeferredRelease(std::vector<EventPtr> after, Job job) : after_(std::move(after)), job_(std::move(job)) {}
   bool done() const override;                   // runs the job first if the events are done
   void wait() override;                         // waits for the events; throws what one of them, or the job, threw
   Clock::time_point ended_at() const override;  // returns when the last of the events ended

@@ -1,4 +1,4 @@
-#include "herd/runtime/completion_internal.h"
+#include "herd/runtime/deferred_release_internal.h"
 
 #include <algorithm>
 
@@ -6,7 +6,7 @@
 
 namespace herd::runtime {
 
-bool Completion::done() const {
+bool DeferredRelease::done() const {
   const std::lock_guard lock(mutex_);
   if (!job_) return true;
   if (!std::all_of(after_.begin(), after_.end(), [](const EventPtr& event) { return event->done(); })) return false;
@@ -24,7 +24,7 @@ bool Completion::done() const {
   return true;
 }
 
-void Completion::wait() {
+void DeferredRelease::wait() {
   std::exception_ptr failed;
   for (const EventPtr& event : after()) {
     try {
@@ -42,12 +42,12 @@ void Completion::wait() {
   if (!over) std::rethrow_exception(failed);  // an event that failed may not be done yet: then neither is this
 }
 
-Clock::time_point Completion::ended_at() const {
+Clock::time_point DeferredRelease::ended_at() const {
   const std::lock_guard lock(mutex_);
   return ended_at_;
 }
 
-std::vector<EventPtr> Completion::after() const {
+std::vector<EventPtr> DeferredRelease::after() const {
   const std::lock_guard lock(mutex_);
   return after_;
 }

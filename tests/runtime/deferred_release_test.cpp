@@ -1,4 +1,4 @@
-#include "herd/runtime/completion_internal.h"
+#include "herd/runtime/deferred_release_internal.h"
 
 #include <gtest/gtest.h>
 
@@ -25,10 +25,10 @@ class Promised final : public Event {
   std::shared_future<void> future_ = promise_.get_future().share();
 };
 
-TEST(Completion, RunsOnce_WhenSomebodyAsksAfterAllEventsAreDone) {
+TEST(DeferredRelease, RunsOnce_WhenSomebodyAsksAfterAllEventsAreDone) {
   const auto first = std::make_shared<Promised>(), second = std::make_shared<Promised>();
   std::atomic<int> runs = 0;
-  Completion completion({first, second}, [&]() -> EventPtr {
+  DeferredRelease completion({first, second}, [&]() -> EventPtr {
     ++runs;
     return nullptr;
   });
@@ -44,10 +44,10 @@ TEST(Completion, RunsOnce_WhenSomebodyAsksAfterAllEventsAreDone) {
   EXPECT_EQ(runs, 1);
 }
 
-TEST(Completion, RunsInTheThreadThatWaits_WhereNobodyHasAsked) {
+TEST(DeferredRelease, RunsInTheThreadThatWaits_WhereNobodyHasAsked) {
   const auto event = std::make_shared<Promised>();
   std::thread::id ran;
-  Completion completion({event}, [&]() -> EventPtr {
+  DeferredRelease completion({event}, [&]() -> EventPtr {
     ran = std::this_thread::get_id();
     return nullptr;
   });
@@ -57,10 +57,10 @@ TEST(Completion, RunsInTheThreadThatWaits_WhereNobodyHasAsked) {
   EXPECT_EQ(ran, std::this_thread::get_id());
 }
 
-TEST(Completion, FailsWithItsEvent_AndDoesNotRun) {
+TEST(DeferredRelease, FailsWithItsEvent_AndDoesNotRun) {
   const auto event = std::make_shared<Promised>();
   bool ran = false;
-  Completion completion({event}, [&]() -> EventPtr {
+  DeferredRelease completion({event}, [&]() -> EventPtr {
     ran = true;
     return nullptr;
   });
@@ -79,9 +79,9 @@ class FailedEarly final : public Event {
   Clock::time_point ended_at() const override { return Clock::now(); }
 };
 
-TEST(Completion, FailsWhoeverWaits_WhereAnEventHasFailedAndIsNotDone) {
+TEST(DeferredRelease, FailsWhoeverWaits_WhereAnEventHasFailedAndIsNotDone) {
   bool ran = false;
-  Completion completion({std::make_shared<FailedEarly>()}, [&]() -> EventPtr {
+  DeferredRelease completion({std::make_shared<FailedEarly>()}, [&]() -> EventPtr {
     ran = true;
     return nullptr;
   });
