@@ -79,13 +79,24 @@ class Writer {
     for (const int input : inputs) op.reads.push_back(program::activation(input, op.micro_batch));
   }
 
+  // Backward follows a recompute of its block with no other cut block between. So it finds what that has gathered, and
+  // this takes no memory at the peak, which is in backward.
+  void gather_inputs(const Op& op) {
+    if (rest_ != shard_) return;
+    std::set<Value> gathered;
+    for (const Value& value : op.reads) {
+      if (!is_shared(value)) continue;
+      const bool is_there = op.kind == OpKind::kBackward && recomputed_from_.contains(value);
+      if (!is_there) collective(OpKind::kAllGather, declared(placed(value, shard_)), declared(value));
+      if (op.kind == OpKind::kRecompute) gathered.insert(value);
+    }
+    recomputed_from_ = std::move(gathered);
+  }
+
   void cut(Op op) {
     if (!inputs_.empty() && !inputs_[static_cast<size_t>(op.block)].empty()) keep_less(op);
     std::vector<Value> sums;
-    for (const Value& value : op.reads) {
-      if (is_shared(value) && rest_ == shard_)
-        collective(OpKind::kAllGather, declared(placed(value, shard_)), declared(value));
-    }
+    gather_inputs(op);
     for (Value& value : op.writes) {
       if (!is_shared(value)) continue;
       HERD_CHECK(std::find(op.reads.begin(), op.reads.end(), value) == op.reads.end(),
@@ -135,7 +146,8 @@ class Writer {
   const Placement rest_;  // of what lies between cut blocks
   const int64_t rows_;
   const std::vector<std::vector<int>>& inputs_;
-  std::set<Value> wholes_;  // whose bytes are those of all shards
+  std::set<Value> wholes_;           // whose bytes are those of all shards
+  std::set<Value> recomputed_from_;  // inputs of the cut block before, where that was a recompute
   std::vector<Op> ops_;
 };
 

@@ -8,6 +8,7 @@
 #include <functional>
 
 #include "herd/program/collective_message.h"
+#include "herd/program/memory_bound.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"
 #include "tests/golden.h"
@@ -136,6 +137,9 @@ TEST(TensorParallel, IsReadByPeople) {
   again.strategy.keep_gathered = false;
   testing_support::expect_golden("tests/strategies/golden/sequence_parallel_gathered_again_tp2.txt",
                                  to_text(steps_of(again, 2)[0]));
+  again.strategy.recompute = "full";
+  testing_support::expect_golden("tests/strategies/golden/sequence_parallel_gathered_again_recompute_tp2.txt",
+                                 to_text(steps_of(again, 2)[0]));
   spec::RunFile run = tensor_run(2, true, 2, 2, true, 2);
   run.mesh.pp = 2;
   run.strategy.zero = 1;
@@ -173,6 +177,30 @@ TEST(TensorParallel, SendsWhatItsHeaderSays) {
     EXPECT_EQ(messages(steps_of(again, tp)[0]),
               (std::map<OpKind, int64_t>{{OpKind::kAllGather, (6 * layers + 2) * rows},
                                          {OpKind::kReduceScatter, (4 * layers + 2) * rows}}));
+  }
+}
+
+// A recompute gathers the inputs of attention and mlp again, and sums what attention gives. What it gathers for the
+// last mlp of a segment is there when that is differentiated; what it gathers for the others would take memory until
+// then.
+TEST(TensorParallel, GathersAnInputOnce_ForARecomputeAndTheBackwardThatFollowsIt) {
+  const int64_t layers = 4, rows = 6 * 16 * 4;
+  for (const auto& [recompute, segments] : {std::pair("full", layers), {"every:2", layers / 2}}) {
+    spec::RunFile run = tensor_run(2, true, 2, 1, true, layers);
+    run.strategy.recompute = recompute;
+    const auto micro_batches = [&](int64_t gathers, int64_t sums) {
+      return std::map<OpKind, int64_t>{{OpKind::kAllGather, 2 * gathers * rows},
+                                       {OpKind::kReduceScatter, 2 * sums * rows}};
+    };
+    const int64_t sums = 4 * layers + 2 + 2 * layers - segments;
+    const Steps kept = steps_of(run, 2);
+    EXPECT_EQ(messages(kept[0]), micro_batches(6 * layers + 2, sums)) << recompute;
+    run.strategy.keep_gathered = false;
+    const Steps again = steps_of(run, 2);
+    EXPECT_EQ(messages(again[0]), micro_batches(8 * layers + 2 - segments, sums)) << recompute;
+    EXPECT_LT(peak_bound(again[0], program::Tier::kDevice, again).bytes,
+              peak_bound(kept[0], program::Tier::kDevice, kept).bytes)
+        << recompute;
   }
 }
 

@@ -30,6 +30,8 @@ TEST(TensorCommand, TrainsAsOneRankDoes_AndResumesAtAnyOtherLayout) {
         {{1}, {4, {"mesh.tp=4", "strategy.sequence_parallel=false"}}},
         {{8, {"mesh.tp=2", "mesh.pp=2", "strategy.zero=1", "strategy.recompute=full"}}, {4, {"mesh.tp=4"}}},
         {{2, {"strategy.zero=3"}}, {4, {"mesh.tp=2", "strategy.zero=3"}}},
+        {{4, {"mesh.tp=2", "strategy.keep_gathered=false", "strategy.recompute=full"}},
+         {4, {"mesh.tp=4", "strategy.keep_gathered=false", "strategy.recompute=every:2"}}},
         {{4, {"mesh.tp=4", "strategy.keep_gathered=false"}},
          {4, {"mesh.tp=2", "mesh.pp=2", "strategy.pipeline=zero_bubble_h1", "strategy.keep_gathered=false"}}}};
     for (int index = 0; const auto& move : moves) {
@@ -71,6 +73,7 @@ TEST(TensorCommand, TakesTheMemoryThatWasPredicted) {
                                                  {"strategy.sequence_parallel=false"},
                                                  {"strategy.keep_gathered=false"},
                                                  {"strategy.recompute=full"},
+                                                 {"strategy.recompute=full", "strategy.keep_gathered=false"},
                                                  {"strategy.precision=bf16"},
                                                  {"model.dropout=0.1"},
                                                  {"model.kv_heads=1"},

@@ -3,6 +3,7 @@
 //   without sequence parallel   4 all-reduces of T*h*e: 4 * 2(t-1)/t * T*h*e
 //   with it                     4 gathers and 4 reduce-scatters of T*h*e: 8 (t-1)/t * T*h*e
 //   and inputs gathered again   2 gathers more: 10 (t-1)/t * T*h*e
+//   and full recompute          2 gathers and 1 reduce-scatter more, and 1 gather less: 12 (t-1)/t * T*h*e
 // Of a message of 32 KiB and less all ranks may read the whole, to wait only once: here they are of 64 KiB.
 // Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
 #include <gtest/gtest.h>
@@ -53,6 +54,8 @@ TEST_P(TensorTraffic, OfALayerIsThatOfItsEquation) {
   EXPECT_EQ(of_a_layer(run), tp * (8 * (tp - 1) * kMessage / tp));
   run.strategy.keep_gathered = false;
   EXPECT_EQ(of_a_layer(run), tp * (10 * (tp - 1) * kMessage / tp));
+  run.strategy.recompute = "full";
+  EXPECT_EQ(of_a_layer(run), tp * (12 * (tp - 1) * kMessage / tp));
 }
 
 INSTANTIATE_TEST_SUITE_P(Ranks, TensorTraffic,
