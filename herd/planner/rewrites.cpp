@@ -87,20 +87,29 @@ class Candidates {
       out.nearest->prediction.device_bound = static_cast<double>(least->device);
       out.nearest->prediction.host.buffers = static_cast<double>(least->host);
     }
-    if (run_.strategy.precision == "fp32") {
-      spec::RunFile narrow = run_;
-      narrow.strategy.precision = "bf16";
-      if (built(narrow)) out.in_bf16 = predicted(narrow, own_);
-    }
+    out.with_other_results = with_other_results();
     return out;
   }
 
  private:
+  strategies::Ranks ranks() const { return {ranks_, cluster_.topology.hosts[0].ranks}; }
+
+  std::vector<Rewrite> with_other_results() const {
+    std::vector<Rewrite> out;
+    each_result_change(run_, ranks(), [&](const spec::RunFile& changed, std::string_view result_change) {
+      const std::optional<Candidate> one = built(changed);
+      if (!one) return;
+      out.push_back(predicted(changed, one->layout));
+      out.back().result_change = result_change;
+    });
+    return out;
+  }
+
   // The run as it is first, if its program can be built; nothing otherwise.
   std::vector<Candidate> candidates() const {
     std::vector<Candidate> out;
     bool possible = true;
-    each_variant(run_, {ranks_, cluster_.topology.hosts[0].ranks}, true, [&](const spec::RunFile& changed) {
+    each_variant(run_, ranks(), true, [&](const spec::RunFile& changed) {
       if (!possible) return;
       std::optional<Candidate> one = built(changed);
       possible = one || !out.empty();
@@ -283,11 +292,10 @@ std::string advice(const Rewrites& rewrites, const Budget& budget) {
     const double host = p.host.total() - static_cast<double>(budget.host);
     if (budget.host > 0 && host > 0) out += "; " + format_bytes(host) + " too much of host memory";
   }
-  if (rewrites.in_bf16) {
-    const Prediction& p = rewrites.in_bf16->prediction;
-    out += "\n  strategy.precision=bf16 " + std::string(budget.holds(p) ? "fits" : "does not fit") +
-           " without other changes (" + format_bytes(p.device_bound) + ", " + format_us(p.step_us) +
-           "), but numbers are rounded to 16 bit";
+  for (const Rewrite& one : rewrites.with_other_results) {
+    const Prediction& p = one.prediction;
+    out += "\n  " + one.changes.at(0) + (budget.holds(p) ? " fits" : " does not fit") + " without other changes (" +
+           format_bytes(p.device_bound) + ", " + format_us(p.step_us) + "), but " + std::string(one.result_change);
   }
   return out;
 }

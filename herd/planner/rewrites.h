@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/planner/suggestions.h"
@@ -18,6 +19,7 @@ struct Rewrite {
   std::vector<std::string> changes;  // overrides of the run file, "strategy.zero=3"; none where the run fits as it is
   spec::RunFile run;                 // the run file with these changes
   Prediction prediction;             // prediction of that run
+  std::string_view result_change = {};  // Alternatives::result_change of its value
 };
 
 // Holds what a search found for one run.
@@ -28,8 +30,8 @@ struct Rewrites {
   std::vector<Rewrite> fitting;
   // Holds the rewrite that needs least memory, where none fits; its times are not known.
   std::optional<Rewrite> nearest;
-  std::optional<Rewrite>
-      in_bf16;    // changes fp32 to bf16 and nothing else; not among `fitting`, since it changes results
+  // Lists rewrites that change one key to a value that changes results (strategy.precision=bf16), fitting or not.
+  std::vector<Rewrite> with_other_results;
   int built = 0;  // how many programs the search has built
 };
 

@@ -150,10 +150,12 @@ std::string rewrite_remark(const Plan& plan) {
   } else {
     out += " and those that fit simulated; they change no number. strategy.auto=true takes the first";
   }
-  if (!rewrites.in_bf16) return out;
-  const Prediction& p = rewrites.in_bf16->prediction;
-  return out + ". strategy.precision=bf16 alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
-         format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", numbers rounded to 16 bit";
+  for (const Rewrite& one : rewrites.with_other_results) {
+    const Prediction& p = one.prediction;
+    out += ". " + one.changes.at(0) + " alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
+           format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(one.result_change);
+  }
+  return out;
 }
 
 draw::Table suggestion_rows(const Plan& plan) {

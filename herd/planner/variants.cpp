@@ -69,6 +69,23 @@ void each_variant(const spec::RunFile& run, const strategies::Ranks& ranks, bool
   walk(keys, 0, run, ranks, visit);
 }
 
+void each_result_change(
+    const spec::RunFile& run, const strategies::Ranks& ranks,
+    const std::function<void(const spec::RunFile& changed, std::string_view result_change)>& visit) {
+  for (const strategies::Technique& row : strategies::techniques()) {
+    for (const Alternatives& alternatives : row.alternatives) {
+      if (alternatives.result_change.empty()) continue;
+      const spec::Key& key = spec::run_key(alternatives.key);
+      for (const spec::KeyValue& value : alternatives.values(run, ranks)) {
+        if (value == value_of(key, run)) continue;
+        spec::RunFile changed = run;
+        set_value(key, changed, value);
+        visit(changed, alternatives.result_change);
+      }
+    }
+  }
+}
+
 bool only_automatic(const std::vector<std::string>& changes) {
   const auto automatic = dimensions([](const spec::Key&, const Alternatives& row) { return row.automatic; });
   return std::ranges::all_of(changes, [&](const std::string& change) {

@@ -4,6 +4,7 @@
 
 #include <functional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "herd/strategies/technique.h"
@@ -19,6 +20,10 @@ void each_layout(const spec::RunFile& run, const strategies::Ranks& ranks, const
 // Returns the run as it is, then with each other combination of values of all other keys, or of the automatic ones
 // alone.
 void each_variant(const spec::RunFile& run, const strategies::Ranks& ranks, bool automatic_only, const VisitRun& visit);
+
+// Returns the run with each value that changes results (Alternatives::result_change) in place of its own, and says how.
+void each_result_change(const spec::RunFile& run, const strategies::Ranks& ranks,
+                        const std::function<void(const spec::RunFile& changed, std::string_view result_change)>& visit);
 
 // Tells whether changes, as differences() lists them, are of automatic keys alone.
 bool only_automatic(const std::vector<std::string>& changes);

@@ -39,6 +39,7 @@ struct Ranks {
 struct Alternatives {
   std::string_view key;    // "strategy.recompute"; with a key of [mesh] each value is another layout
   bool automatic = false;  // true: strategy.auto may choose a value, since results change only by the order of sums
+  std::string_view result_change = {};  // what its values change in results, "numbers are rounded to 16 bit"; or empty
   std::vector<spec::KeyValue> (*values)(const spec::RunFile& run, const Ranks& ranks) = nullptr;
 };
 

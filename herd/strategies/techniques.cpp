@@ -10,6 +10,7 @@
 #include "herd/strategies/interleave.h"
 #include "herd/strategies/micro_batches.h"
 #include "herd/strategies/pipeline_parallel.h"
+#include "herd/strategies/precision.h"
 #include "herd/strategies/recompute.h"
 #include "herd/strategies/replicas.h"
 #include "herd/strategies/shared_groups.h"
@@ -23,17 +24,12 @@ namespace herd::strategies {
 namespace {
 
 // What the plain step has already.
-Technique plain_row() {
-  return {.name = "plain step",
-          .supports = {{"strategy.auto", {}}, {"strategy.precision", {}}, {"strategy.gradient_precision", {}}},
-          .alternatives = {{.key = "strategy.precision", .values = [](const spec::RunFile& run, const Ranks&) {
-                              return values_if(run.strategy.precision == "fp32", "bf16");
-                            }}}};
-}
+Technique plain_row() { return {.name = "plain step", .supports = {{"strategy.auto", {}}}}; }
 
 std::vector<Technique>& table() {
   static std::vector<Technique> rows = {
       plain_row(),
+      precision_row(),
       micro_batches_row(),
       split_backward_row(),
       pipeline_parallel_row(),

@@ -38,11 +38,12 @@ TEST(Rewrites, LeaveOutWhatTheRunDoesNotGoWith) {
   const spec::RunFile run = gpt({"strategy.compression=bf16"});
   const Rewrites rewrites = rewrites_that_fit(run, 2, small_server(2), {.device = 2 * kGiB});
   EXPECT_GT(rewrites.built, 4);
-  EXPECT_FALSE(rewrites.in_bf16);
+  EXPECT_THAT(rewrites.with_other_results, testing::IsEmpty());
   for (const Rewrite& one : rewrites.fitting) EXPECT_LE(one.run.strategy.zero, 1);
   const Rewrites wide = rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.gradient_precision=fp32"}), 2,
                                           small_server(2), {.device = 2 * kGiB});
-  EXPECT_TRUE(wide.in_bf16);
+  ASSERT_THAT(wide.with_other_results, testing::SizeIs(1));
+  EXPECT_THAT(wide.with_other_results[0].changes, testing::ElementsAre("strategy.precision=bf16"));
   EXPECT_ERROR(rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.zero=3"}), 2, small_server(2), {}),
                Code::kBadConfig, "strategy.zero = 3 adds to them");
 }
@@ -96,6 +97,31 @@ TEST(Rewrites, SayWhatComesNearest_AndByHowManyBytesItMisses) {
   EXPECT_THAT(text, HasSubstr("nothing fits"));
   EXPECT_THAT(text, HasSubstr(" too much"));
   EXPECT_THAT(text, HasSubstr("strategy.precision=bf16"));
+}
+
+// A row's value that changes results is offered beside what changes none, with what the row says of it.
+TEST(Rewrites, SayWhatEachOtherPrecisionCosts_AsItsRowStatesIt) {
+  const Budget budget{.device = kGiB};
+  const auto advice_of = [&](const std::vector<std::string>& keys) {
+    return advice(rewrites_that_fit(gpt(keys), 2, small_server(2), budget), budget);
+  };
+  EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.precision=bf16 does not fit without other changes ("));
+  EXPECT_THAT(advice_of({}), HasSubstr("), but numbers are rounded to 16 bit"));
+  EXPECT_THAT(advice_of({"strategy.precision=bf16"}), testing::Not(HasSubstr("strategy.precision")));
+  const strategies::AddedTechnique coarse(
+      {.name = "coarse sums",
+       .supports = {{"strategy.compression", {"topk"}}},
+       .alternatives = {{.key = "strategy.compression",
+                         .result_change = "most of each gradient comes a step late",
+                         .values = [](const spec::RunFile&,
+                                      const strategies::Ranks&) { return std::vector<spec::KeyValue>{"topk"}; }}}},
+      "compression");
+  EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.compression=topk does not fit without other changes ("));
+  EXPECT_THAT(advice_of({}), HasSubstr("), but most of each gradient comes a step late"));
+  EXPECT_THAT(advice_of({"strategy.compression=topk"}), testing::Not(HasSubstr("most of each gradient")));
+  EXPECT_THAT(resolve(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = 2 * kGiB}).choice,
+              testing::Not(HasSubstr("topk")))
+      << "strategy.auto changes no result";
 }
 
 TEST(Resolve, TakesTheFirst_AndLeavesNothingToHerd) {

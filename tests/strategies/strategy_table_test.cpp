@@ -12,6 +12,7 @@
 #include "herd/program/memory_bound.h"
 #include "herd/program/program_text.h"
 #include "tests/golden.h"
+#include "tests/support/sample.h"
 
 namespace herd::strategies {
 namespace {

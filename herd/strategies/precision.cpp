@@ -1,0 +1,15 @@
+#include "herd/strategies/precision.h"
+
+namespace herd::strategies {
+
+Technique precision_row() {
+  return {.name = "precision",
+          .supports = {{"strategy.precision", {}}, {"strategy.gradient_precision", {}}},
+          .alternatives = {{.key = "strategy.precision",
+                            .result_change = "numbers are rounded to 16 bit",
+                            .values = [](const spec::RunFile& run, const Ranks&) {
+                              return values_if(run.strategy.precision == "fp32", "bf16");
+                            }}}};
+}
+
+}  // namespace herd::strategies
