@@ -61,6 +61,16 @@ double PartitionedModel::trained_elements(const BlockInterval& blocks) const {
   return sum;
 }
 
+double PartitionedModel::whole_elements(const BlockInterval& blocks) const {
+  double sum = 0;
+  for (const int g : groups_of(blocks)) {
+    if (frozen(g)) continue;
+    for (const spec::ParameterShape& parameter : model.groups[static_cast<size_t>(g)].parameters)
+      sum += parameter.cut_dim < 0 ? static_cast<double>(parameter.elements()) : 0;
+  }
+  return sum;
+}
+
 int64_t PartitionedModel::weight_bytes(int group) const { return model.group_elements(group) * size_of(model.compute); }
 
 int64_t PartitionedModel::shard_bytes(int group) const { return spec::shard_bytes(weight_bytes(group), shards); }

@@ -48,6 +48,7 @@ class PartitionedModel {
   std::set<int> groups_of(const BlockInterval& blocks) const;
   bool frozen(int group) const { return model.groups[static_cast<size_t>(group)].frozen; }
   double trained_elements(const BlockInterval& blocks) const;
+  double whole_elements(const BlockInterval& blocks) const;  // counts trained ones that every tensor-parallel rank has
   int64_t weight_bytes(int group) const;
   int64_t shard_bytes(int group) const;  // counts the shard's weights
   // Returns the bytes of gradients per byte of weights; gradients are cut as weights are, so it holds for every part.

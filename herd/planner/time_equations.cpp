@@ -27,7 +27,7 @@ class StageTime {
     out.flops = m * one.flops;
     out.compute_us = m * one.arithmetic;
     double on_cores = 0;
-    const double talk = data_parallel_us(blocks, psi, on_cores, out.sent);
+    const double talk = data_parallel_us(blocks, psi, on_cores, out.sent) + tied_us(stage, on_cores, out.sent);
     const double backward = (cut_.zero >= 2 ? m : 1) * one.backward + (cut_.zero >= 3 ? m * one.forward : 0);
     // A device sends while it computes; cores that all compute have to do both.
     const double first_bucket =
@@ -43,13 +43,19 @@ class StageTime {
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       for (const auto& inner : cut_.model.blocks[b].inner) {
         const double n = inner.axis == "tp" ? cut_.layout.tp : cut_.layout.cp;
-        const double times = inner.forward * (cut_.recomputed(b) ? 2 : 1) + inner.backward;
+        double times = inner.forward + (b >= cut_.first ? inner.backward : 0);
+        if (cut_.recomputed(b)) times += inner.*again(b, blocks);
         out.sent[inner.axis] += m * times * (inner.reduces ? 2 : 1) * static_cast<double>(inner.bytes) * (n - 1) / n;
       }
     }
   }
 
  private:
+  // The last block of a segment runs again for its graph alone, those before it for their outputs, too.
+  int spec::InnerCollective::*again(size_t b, const BlockInterval& blocks) const {
+    return cut_.ends_segment(b, blocks) ? &spec::InnerCollective::recompute : &spec::InnerCollective::forward;
+  }
+
   double inner_us(const spec::BlockShape& block, int spec::InnerCollective::*times) const {
     double us = 0;
     for (const auto& one : block.inner) {
@@ -59,9 +65,10 @@ class StageTime {
     }
     return us;
   }
-  double pass_us(const spec::PassCost& cost, double more_bytes) const {
+  double pass_us(const spec::PassCost& cost, double more_bytes, int parts = 1) const {
     const auto [work_us, bytes] = program::pass_work(cost, more_bytes, machine_);
-    return std::max(work_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
+    const double all_us = work_us + (parts - 1) * machine_.op_overhead_us;
+    return std::max(all_us * oversubscription_, bytes * ranks_of_host_ / machine_.host_bytes_per_us);
   }
   double gradient_bytes(size_t b) const {
     double elements = 0;
@@ -84,16 +91,16 @@ class StageTime {
     };
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       const auto& block = cut_.model.blocks[b];
-      const double forward = pass_us(block.forward, cut_.is_head(b) ? adds * gradient_bytes(b) : 0) +
-                             inner_us(block, &spec::InnerCollective::forward);
+      const double forward = pass_us(block.forward, cut_.is_head(b) ? adds * gradient_bytes(b) : 0, block.parts);
+      (cut_.is_head(b) ? out.backward : out.forward) += forward + inner_us(block, &spec::InnerCollective::forward);
       count(block.forward);
-      (cut_.is_head(b) ? out.backward : out.forward) += forward;
-      if (cut_.is_head(b) || b < cut_.first) continue;
-      out.backward +=
-          pass_us(block.backward, adds * gradient_bytes(b)) + inner_us(block, &spec::InnerCollective::backward);
+      if (b < cut_.first) continue;
+      out.backward += inner_us(block, &spec::InnerCollective::backward);
+      if (cut_.is_head(b)) continue;
+      out.backward += pass_us(block.backward, adds * gradient_bytes(b), block.parts);
       count(block.backward);
       if (cut_.recomputed(b)) {
-        out.backward += forward;
+        out.backward += forward + inner_us(block, again(b, blocks));
         count(block.forward);
       }
     }
@@ -136,6 +143,14 @@ class StageTime {
       sent["cp"] += 2 * bytes * (cut_.layout.cp - 1) / cut_.layout.cp;
       us += price_us(OpKind::kAllReduce, bytes, "cp", on_cores);
     }
+    // Ranks that share rows each have the gradients of their own rows for weights that are whole. What ZeRO cuts is
+    // summed among them as shards.
+    if (cut_.layout.tp > 1 && cut_.run.strategy.sequence_parallel) {
+      const double part = cut_.whole_elements(blocks) * static_cast<double>(size_of(cut_.model.gradient)) /
+                          (cut_.zero > 0 ? cut_.shards : 1);
+      sent["tp"] += 2 * part * (cut_.layout.tp - 1) / cut_.layout.tp;
+      us += price_us(OpKind::kAllReduce, part, "tp", on_cores);
+    }
     if (cut_.layout.fsdp > 1 && cut_.layout.dp > 1) {
       double part = 0;
       for (const int g : cut_.groups_of(blocks))
@@ -144,6 +159,23 @@ class StageTime {
       us += price_us(OpKind::kAllReduce, part, "dp", on_cores);
     }
     return us;
+  }
+
+  // The first and the last stage sum the gradient of a tied embedding, or of its shard.
+  double tied_us(int stage, double& on_cores, std::map<std::string, double>& sent) const {
+    const auto& layout = cut_.layout;
+    if (layout.tied_axis == kNoAxis || (stage > 0 && stage + 1 < layout.pp)) return 0;
+    const std::set<int> first = cut_.groups_of(cut_.blocks_of(0)), last = cut_.groups_of(cut_.blocks_of(layout.pp - 1));
+    double bytes = 0;
+    for (const int g : first) {
+      const int64_t weights = cut_.zero > 0 ? cut_.shard_bytes(g) : cut_.weight_bytes(g);
+      bytes += last.contains(g) && !cut_.frozen(g) ? cut_.gradient_ratio() * static_cast<double>(weights) : 0;
+    }
+    if (bytes == 0) return 0;
+    const auto price = cost_.price(OpKind::kAllReduce, std::llround(bytes), layout.mesh, layout.tied_axis);
+    sent["pp"] += bytes;  // 2(n-1)/n of it for two stages
+    on_cores += price.work_us;
+    return price.latency_us + price.work_us;
   }
 
   // Reads gradient, weight and states, and writes weight and states; the norm reads the gradient once more. States on

@@ -31,8 +31,9 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
 int inner_runs(const spec::InnerCollective& one, const Op& op) {
   switch (op.kind) {
     case OpKind::kForward:
-    case OpKind::kRecompute:
       return one.forward;
+    case OpKind::kRecompute:
+      return one.recompute;
     case OpKind::kBackward:
       return one.backward;
     case OpKind::kLoss:

@@ -12,9 +12,10 @@ namespace herd::spec {
 enum class Kernels { kCpu, kDevice };
 
 // Returns the table for micro-batches of B sequences. strategy.precision and gradient_precision give element sizes.
-// mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole; mesh.cp cuts
-// T. Attention is kMath with dropout, since only that form takes a mask; else kFlash. With strategy.recompute =
-// "selective" the graph has no T x T matrices, and backward computes attention again.
+// mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole. With
+// strategy.sequence_parallel each rank has a part of their rows; without strategy.keep_gathered it keeps no more than
+// that of what it gathers. mesh.cp cuts T. Attention is kMath with dropout, since only that form takes a mask; else
+// kFlash. With strategy.recompute = "selective" the graph has no T x T matrices, and backward computes attention again.
 // Throws kBadConfig for a model.kind that has no table. Also throws it where tp does not divide heads and ffn, where tp
 // and kv_heads do not divide each other either way, or cp the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);

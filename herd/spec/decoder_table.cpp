@@ -7,6 +7,10 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   TableBuilder table(run, micro_batch, kernels);
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
+  const auto in_parts = [&](BlockShape block, int parts) {  // as split_decoder_table() makes them
+    if (run.mesh.tp > 1) block.parts = parts;
+    return block;
+  };
   const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};
   const ParameterShape wte{"wte.weight", {m.vocab, m.width}, 0}, wpe{"wpe.weight", {m.context, m.width}};
   const int64_t rows = m.vocab + (gpt ? m.context : 0);
@@ -14,21 +18,22 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   if (m.tie_embeddings) {
     std::vector<int> groups = {tied = table.add_group("wte", {wte})};
     if (gpt) groups.push_back(table.add_group("wpe", {wpe}));
-    table.add_block(table.embedding(rows, false), groups);
+    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), groups);
   } else {
     std::vector<ParameterShape> own = {wte};
     if (gpt) own.push_back(wpe);
-    table.add_block(table.embedding(rows, false), {table.add_group("embedding", own)});
+    table.add_block(in_parts(table.embedding(rows, false), gpt ? 2 : 1), {table.add_group("embedding", own)});
   }
   for (int64_t layer = 0; layer < m.layers; ++layer) {
     const std::string name = "h." + std::to_string(layer);
-    table.add_block(table.layer(name, style), {table.add_group(name, table.layer_parameters(name + ".", style))});
+    table.add_block(in_parts(table.layer(name, style), 6),
+                    {table.add_group(name, table.layer_parameters(name + ".", style))});
   }
   std::vector<ParameterShape> last;
   table.add_norm(last, "ln_f");
   if (tied < 0) last.push_back({"head.weight", {m.vocab, m.width}, 0});
   const int own = table.add_group(tied < 0 ? "head" : "ln_f", last);
-  table.add_block(table.head(0), tied < 0 ? std::vector<int>{own} : std::vector<int>{own, tied});
+  table.add_block(in_parts(table.head(0), 3), tied < 0 ? std::vector<int>{own} : std::vector<int>{own, tied});
   return table.take();
 }
 

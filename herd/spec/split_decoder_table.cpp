@@ -119,8 +119,7 @@ BlockShape TableBuilder::cut_feed(const std::string& name, const LayerStyle& sty
   return block;
 }
 
-// Logits of this rank's words, in chunks; ranks tell each other of each row its maximum, its sum and the target's
-// logit.
+// Logits of this rank's words, in chunks.
 BlockShape TableBuilder::cut_head() const {
   BlockShape block = part("head", Split::kCut);
   const int64_t rd = block.input_bytes, vocab = (V_ + tp_ - 1) / tp_;
@@ -136,8 +135,7 @@ BlockShape TableBuilder::cut_head() const {
   block.first_half_scratch_bytes = first_half_of_loss(vocab) + 8 * chunk * (3 + 3 * tp_) - R_ * D_ * element_;
   block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
   add_logits(block, vocab);
-  const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
-  block.inner = {{"tp", false, chunk * 3 * tp_ * 4, chunks, 0}};
+  add_loss_collective(block, vocab);
   return block;
 }
 

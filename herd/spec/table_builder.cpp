@@ -25,7 +25,8 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
       cp_(run.mesh.cp),
       copies_(key_copies(run)),
       selective_(run.strategy.recompute == "selective") {
-  kept_input_ = sequence_ && !run.strategy.keep_gathered ? 0 : R_ * D_;
+  gathers_again_ = sequence_ && !run.strategy.keep_gathered;
+  kept_input_ = gathers_again_ ? 0 : R_ * D_;
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
   A_ = m_.heads * head;
   K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head * copies_;
@@ -92,14 +93,14 @@ BlockShape TableBuilder::embedding(int64_t rows, bool norm) const {
   block.backward_reads_weights = norm;
   const int64_t rd = R_ * D_ * element_;
   block.input_bytes = R_ * 8;
-  block.output_bytes = rd;
+  block.output_bytes = rows_of_rank() * D_ * element_;
   block.graph_bytes = block.input_bytes + (norm ? rd + R_ * 8 : 0);
   block.forward.memory_bytes = static_cast<double>((norm ? 5 : 3) * rd);
   // The gradient of the embedding is zeroed whole, then rows are added.
   block.backward.memory_bytes = static_cast<double>(rows / tp_ * D_ * gradient_element_ + (norm ? 6 : 3) * rd);
   if (gradient_element_ != element_) block.backward.scratch_bytes = R_ * D_ * gradient_element_;
   block.without_graph = without_graph(block.forward, rows > V_ ? R_ * D_ : 0);  // words, to which positions are added
-  block.inner = inner(1, 0, nullptr);
+  block.inner = inner(0, 1, nullptr);
   return block;
 }
 
@@ -130,13 +131,17 @@ int64_t TableBuilder::norm_bytes(int64_t rows) const { return (m_.norm == "layer
 // as many. A second attention adds a norm's input and output, its q, k, v and output. LayerNorm keeps two numbers a
 // row, rms one. Flash attention keeps one number per head and row, math attention B*H*T*T
 // probabilities before dropout and after it. Dropout draws its masks again, so none is kept. With fp16, attention keeps
-// q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps.
+// q, k and v in fp32, and the flash kernel its output, beside the 16-bit one that the next product keeps. With sequence
+// parallel norms' inputs are shards of the rows; their outputs, which are gathered, are so where they are gathered
+// again.
 int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
   const int64_t attentions = style.memory ? 2 : 1, norms = attentions + 1;
   const bool flash = table_.attention == Attention::kFlash;
-  int64_t bytes = R_ * (2 * norms * D_ + attentions * 2 * (A_ + K_) / tp_ + feeds(style) * F_ / tp_) * element_;
+  const int64_t shard = rows_of_rank() * D_, gathered = gathers_again_ ? shard : R_ * D_;
+  int64_t bytes =
+      (norms * (shard + gathered) + R_ * (attentions * 2 * (A_ + K_) / tp_ + feeds(style) * F_ / tp_)) * element_;
   if (in_fp32_) bytes += attentions * R_ * (2 * (A_ + 2 * K_) + (flash ? 4 * A_ : 0)) / tp_;
-  bytes += norms * norm_bytes(R_);
+  bytes += norms * norm_bytes(rows_of_rank());
   return bytes + attentions * ((flash ? R_ * m_.heads / tp_ * 4 : 0) + saved_scores());
 }
 
@@ -151,9 +156,10 @@ int64_t TableBuilder::attention_scratch(int64_t matrices) const {
 BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style) const {
   BlockShape block{.name = name};
   const int64_t rd = R_ * D_, rf = R_ * F_ / tp_, attentions = style.memory ? 2 : 1;
-  block.output_bytes = rd * element_;
-  block.input_bytes = attentions * rd * element_;
-  block.graph_bytes = graph_bytes(style) + (style.memory ? rd * element_ : 0);
+  const int64_t shard = rows_of_rank() * D_;  // what lies between layers
+  block.output_bytes = shard * element_;
+  block.input_bytes = attentions * shard * element_;
+  block.graph_bytes = graph_bytes(style) + (style.memory ? shard * element_ : 0);
   block.score_bytes = attentions * saved_scores();
   const int64_t ups = style.feed == LayerStyle::Feed::kSwiGlu ? 2 : 1;
   block.pending_bytes =
@@ -170,26 +176,28 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
   const double all_scores = (style.causal && flash ? 0.5 : 1.0) * scores + (style.memory ? scores : 0);
   block.forward.matmul_flops = 2 * rows * weights;
   block.forward.attention_flops = all_scores;
-  // Two norms, two sums and the biases read and write R*D, gelu R*F.
+  // Two norms, two sums and the biases read and write R*D, with sequence parallel the rank's rows; gelu R*F.
   const int64_t more = style.memory ? 7 * rd : 0;
-  block.forward.memory_bytes = static_cast<double>((14 * rd + more + 4 * rf) * element_);
+  block.forward.memory_bytes = static_cast<double>((10 * shard + 4 * rd + more + 4 * rf) * element_);
   const int64_t product = product_bytes(D_, std::max(F_, A_ + 2 * K_) / tp_);
   block.forward.scratch_bytes = std::max({2 * rd * element_, product, attention_scratch(2)});
   block.backward.matmul_flops = 4 * rows * weights;
   block.backward.attention_flops = (flash ? 2.5 : 2) * all_scores;
-  block.backward.memory_bytes = static_cast<double>((22 * rd + 2 * more + 6 * rf) * element_);
+  block.backward.memory_bytes = static_cast<double>((16 * shard + 6 * rd + 2 * more + 6 * rf) * element_);
   const int64_t piece = std::max({gradient_piece((A_ + 2 * K_) / tp_, D_), gradient_piece(F_ / tp_, D_),
                                   gradient_piece(D_, std::max(F_, A_) / tp_)});
   block.second_half_scratch_bytes =
       std::max({second_half_scratch((A_ + 2 * K_) / tp_, D_), second_half_scratch(F_ / tp_, D_),
                 second_half_scratch(D_, std::max(F_, A_) / tp_)});
+  // Gradients of what a part gives and reads are whole while it runs, and so is an input that it gathers again.
+  const int64_t whole = rd + (rd - shard) + (gathers_again_ ? rd - shard : 0);
   block.backward.scratch_bytes =
-      std::max({(rf + rd) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
+      std::max({(rf + whole) * element_ + piece, product == 0 ? 0 : product + rf * element_, attention_scratch(3)});
   const int64_t in_attention = (2 * A_ + 2 * K_) / tp_ + D_;
   const int64_t in_feed = 4 * D_ + (style.feed == LayerStyle::Feed::kSwiGlu ? 3 : 2) * F_ / tp_;
   block.without_graph = without_graph(block.forward, R_ * std::max({in_attention, in_feed, 5 * D_}));
   add_cache(block, style);
-  block.inner = inner(2 + (style.memory ? 1 : 0), 2 + (style.memory ? 1 : 0), &style);
+  block.inner = inner(1 + static_cast<int>(attentions), 1 + static_cast<int>(attentions), &style);
   if (selective_ && block.score_bytes > 0) {
     block.graph_bytes -= block.score_bytes;
     block.backward.attention_flops += block.forward.attention_flops;
@@ -201,7 +209,7 @@ BlockShape TableBuilder::layer(const std::string& name, const LayerStyle& style)
 BlockShape TableBuilder::head(int dense) const {
   BlockShape block{.name = "head"};
   const int64_t rd = R_ * D_ * element_, vocab = (V_ + tp_ - 1) / tp_;
-  block.input_bytes = rd;
+  block.input_bytes = rows_of_rank() * D_ * element_;
   const double rows = static_cast<double>(R_);
   block.forward.matmul_flops = 6 * rows * static_cast<double>(D_) * static_cast<double>(vocab + dense * D_);
   // Logits are written, read for the maximum, for the sum, and rewritten as their gradient.
@@ -209,14 +217,25 @@ BlockShape TableBuilder::head(int dense) const {
                                (6.0 + 8 * dense) * static_cast<double>(rd);
   const int64_t logit = element_ == 4 ? 4 : 4 + element_;  // fp32, and what matrices are multiplied with
   const int64_t chunk = loss_chunk_rows(vocab, R_), piece = std::min(kPieceRows, vocab);
-  block.forward.scratch_bytes = chunk * vocab * logit + (3 + 3 * dense) * rd + gradient_piece(vocab, D_);
+  // What the final norm gives and its gradient are whole; where ranks share rows, that of its input comes later.
+  const int64_t rows_held = tp_ > 1 && dense == 0 ? 2 * rd - block.input_bytes : (3 + 3 * dense) * rd;
+  block.forward.scratch_bytes = chunk * vocab * logit + rows_held + gradient_piece(vocab, D_);
   if (in_fp32_) block.forward.scratch_bytes += 4 * (piece * D_ + chunk * (piece + D_));  // weights, dlogits, input
   block.pending_bytes = R_ * (vocab + (1 + 2 * dense) * D_) * element_;
   block.first_half_scratch_bytes = first_half_of_loss(vocab) + (2 + 3 * dense) * rd;
   block.second_half_scratch_bytes = second_half_scratch(vocab, D_);
   add_logits(block, vocab);
   block.inner = inner(1, 0, nullptr);
+  add_loss_collective(block, vocab);
   return block;
+}
+
+// Ranks that share the vocabulary tell each other of each row its maximum, its sum and the target's logit, in fp32.
+void TableBuilder::add_loss_collective(BlockShape& block, int64_t vocab) const {
+  if (tp_ == 1) return;
+  const int64_t chunk = loss_chunk_rows(vocab, R_);
+  const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
+  block.inner.push_back({.axis = "tp", .reduces = false, .bytes = chunk * 3 * tp_ * 4, .forward = chunks});
 }
 
 // A layer holds x, its norm, the product with q, k and v, what attention gives and its projection at a time; later both
@@ -252,12 +271,32 @@ int64_t TableBuilder::second_half_scratch(int64_t rows, int64_t columns) const {
   return gradient_piece(rows, columns);
 }
 
-// Tensor parallel sums partial results of R*D; context parallel shows keys and values of all tokens to every rank.
-std::vector<InnerCollective> TableBuilder::inner(int reduces_forward, int reduces_backward,
-                                                 const LayerStyle* style) const {
+// Tensor parallel sums what cut parts give, forward, and the gradients of what they read, backward. With sequence
+// parallel each tensor is gathered before a cut part reads it and scattered after it has been summed. A forward for its
+// graph alone makes no sum at its end; backward finds the input that this has gathered. Context parallel shows keys and
+// values of all tokens to every rank.
+std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const LayerStyle* style) const {
   std::vector<InnerCollective> out;
-  if (tp_ > 1) out.push_back({"tp", true, R_ * D_ * element_, reduces_forward, reduces_backward});
-  if (cp_ > 1 && style != nullptr) out.push_back({"cp", false, 2 * B_ * S_ * K_ / tp_ * element_, 1, 2});
+  const bool layer = style != nullptr;
+  if (sequence_) {
+    const int again = layer && gathers_again_ ? inputs : 0, all = inputs + sums;
+    out.push_back({.axis = "tp",
+                   .reduces = false,
+                   .bytes = rows_of_rank() * tp_ * D_ * element_,
+                   .forward = all,
+                   .backward = all + again,
+                   .recompute = all - 1 - (again > 0 ? 1 : 0)});
+  } else if (tp_ > 1) {
+    out.push_back({.axis = "tp",
+                   .bytes = R_ * D_ * element_,
+                   .forward = sums,
+                   .backward = inputs,
+                   .recompute = std::max(0, sums - 1)});
+  }
+  if (cp_ > 1 && layer) {
+    const int64_t keys = 2 * B_ * S_ * K_ / tp_ * element_;
+    out.push_back({.axis = "cp", .reduces = false, .bytes = keys, .forward = 1, .backward = 2, .recompute = 1});
+  }
   return out;
 }
 

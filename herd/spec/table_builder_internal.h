@@ -62,16 +62,18 @@ class TableBuilder {
   int64_t saved_scores() const;                        // T x T matrices that an attention's graph keeps
   // What attention with so many T x T matrices holds beyond the block's whole graph; it may be negative.
   int64_t attention_scratch(int64_t matrices) const;
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;      // fp32 copies that an fp16 product makes; else 0
-  int64_t first_half_of_loss(int64_t vocab) const;                   // scratch of the loss without gradients of weights
-  int64_t second_half_scratch(int64_t rows, int64_t columns) const;  // scratch of making a matrix's gradient afterwards
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;  // piece of a matrix's gradient that is not yet fp32
-  // Returns the collectives inside a block; without `style`, those of a block without attention.
-  std::vector<InnerCollective> inner(int reduces_forward, int reduces_backward, const LayerStyle* style) const;
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
+  int64_t first_half_of_loss(int64_t vocab) const;               // scratch of the loss without gradients of weights
+  int64_t second_half_scratch(int64_t rows, int64_t columns) const;     // scratch of making a matrix's gradient afterwards
+  int64_t gradient_piece(int64_t rows, int64_t columns) const;   // piece of a matrix's gradient that is not yet fp32
+  // Returns the collectives inside a block whose cut parts read `inputs` tensors and make `sums` of them. `style` is
+  // null for all blocks but layers.
+  std::vector<InnerCollective> inner(int inputs, int sums, const LayerStyle* style) const;
   // Returns the cost of a forward without a graph, which holds at most so many elements at a time.
   PassCost without_graph(const PassCost& forward, int64_t elements) const;
   void add_cache(BlockShape& block, const LayerStyle& style) const;  // sets cache_bytes
   void add_logits(BlockShape& block, int64_t vocab) const;  // sets what logits cost with `vocab` words on this rank
+  void add_loss_collective(BlockShape& block, int64_t vocab) const;  // adds what ranks tell each other of their words
 
   const RunFile::Model& m_;                      // borrowed
   int64_t feeds(const LayerStyle& style) const;  // returns how many tensors of R*F the feed-forward part keeps
@@ -82,6 +84,7 @@ class TableBuilder {
 
   int64_t tp_, B_, T_, S_, R_, D_, V_, F_, A_, K_;
   bool sequence_ = false;                       // true: sequence parallel
+  bool gathers_again_ = false;                  // true: backward gathers inputs of cut parts again
   int64_t kept_input_ = 0;                      // elements of its input that a cut block's graph keeps: R*D or 0
   int64_t element_ = 4, gradient_element_ = 4;  // bytes of an element of weights, and of their gradients
   int64_t cp_ = 1;                              // context-parallel ranks

@@ -171,6 +171,58 @@ TEST(Equations, GiveTheBytesOfTheProgram_ForHybridShards) {
   }
 }
 
+// Stages send activations to their neighbours; the ends of a pipeline sum the gradient of a tied embedding.
+TEST(Equations, CountWhatStagesSend_WithATiedEmbeddingOrWithout) {
+  for (const char* tied : {"model.tie_embeddings=true", "model.tie_embeddings=false"}) {
+    for (const char* zero : {"strategy.zero=0", "strategy.zero=1"}) {
+      for (const char* frozen : {"model.frozen=none", "model.frozen=wte.weight"}) {
+        const spec::RunFile run = known("gpt2", {tied, zero, frozen, "mesh.pp=2", "train.batch=16"});
+        const double by_program = predict(run, 4, devices()).sent.at("pp");
+        EXPECT_NEAR(equations(run, 4, devices()).sent.at("pp"), by_program, 2e-4 * by_program)
+            << tied << " " << zero << " " << frozen;
+      }
+    }
+  }
+}
+
+// The chain of a program is finer where ranks share layers, so equations come near it and are not it.
+TEST(Equations, ComeNearTheProgram_WhereRanksShareLayers) {
+  for (const char* name : {"gpt2", "llama-7b"}) {
+    for (const char* tp : {"mesh.tp=2", "mesh.tp=4"}) {
+      for (const std::vector<std::string>& form : {std::vector<std::string>{"strategy.sequence_parallel=false"},
+                                                   {},
+                                                   {"strategy.keep_gathered=false"},
+                                                   {"strategy.keep_gathered=false", "strategy.recompute=sqrt"},
+                                                   {"strategy.recompute=full", "strategy.sequence_parallel=false"},
+                                                   {"strategy.recompute=full"},
+                                                   {"strategy.recompute=full", "strategy.keep_gathered=false"},
+                                                   {"mesh.pp=2", "strategy.keep_gathered=false"},
+                                                   {"strategy.zero=1"},
+                                                   {"strategy.zero=3"}}) {
+        std::vector<std::string> keys = {tp, "train.batch=16", "train.micro_batch=4", "model.layers=12"};
+        keys.insert(keys.end(), form.begin(), form.end());
+        const spec::RunFile run = known(name, keys);
+        const Prediction by_program = predict(run, 8, devices()), by_equation = equations(run, 8, devices());
+        ASSERT_TRUE(by_program.simulated) << by_program.why_equations;
+        const std::string text = std::string(name) + " " + testing::PrintToString(keys);
+        const auto kept = [](const Prediction& p) { return p.device.activations + p.device.buffers; };
+        // Groups of a finer chain are smaller, so pools of them take less.
+        const bool pools = run.strategy.zero == 3;
+        EXPECT_NEAR(by_equation.device.total(), by_program.device.total(),
+                    (pools ? 0.03 : 0.005) * by_program.device.total())
+            << text;
+        EXPECT_NEAR(kept(by_equation), kept(by_program), (pools ? 0.05 : 0.02) * kept(by_program)) << text;
+        EXPECT_NEAR(by_equation.step_us, by_program.step_us, 0.1 * by_program.step_us) << text;
+        if (run.mesh.pp == 1) {  // else of the stage that takes longest, and of the one that needs most memory
+          EXPECT_DOUBLE_EQ(by_equation.flops, by_program.flops) << text;
+        }
+        for (const auto& [axis, bytes] : by_program.sent)
+          EXPECT_NEAR(by_equation.sent.at(axis), bytes, 2e-4 * bytes) << text << " on " << axis;
+      }
+    }
+  }
+}
+
 TEST(Equations, TakeTheTimeOfTheSimulation_WithinATenth) {
   for (const int ranks : {1, 2, 4}) {
     const spec::RunFile run = known("gpt-162m", {"train.batch=8"});

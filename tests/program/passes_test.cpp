@@ -40,9 +40,9 @@ TEST(Passes, HalvesOfALossAreTheWhole_AndWeightsTakeAThirdOfItsMatrices) {
 }
 
 TEST(Passes, TheGradientsOfWeightsRunNoCollective) {
-  const spec::InnerCollective inner{.axis = "tp", .forward = 2, .backward = 3};
+  const spec::InnerCollective inner{.axis = "tp", .forward = 2, .backward = 3, .recompute = 1};
   EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kForward}), 2);
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kRecompute}), 2);
+  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kRecompute}), 1);
   EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kBackward}), 3);
   EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kLoss}), 5);
   EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kBackwardWeight}), 0);

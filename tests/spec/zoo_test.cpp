@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <map>
+#include <numeric>
 
 #include "herd/base/error.h"
 #include "herd/spec/activations.h"
@@ -76,7 +77,7 @@ TEST(Zoo, KeepsWhatTheEquationOfLayersSays_WhereItKeepsTheSame) {
 }
 
 TEST(Zoo, SharesLayersAmongTensorParallelRanks) {
-  const ModelTable whole = zoo("llama3-8b"), part = zoo("llama3-8b", {"mesh.tp=8"});
+  const ModelTable whole = zoo("llama3-8b"), part = zoo("llama3-8b", {"mesh.tp=8", "strategy.sequence_parallel=false"});
   EXPECT_EQ(part.parameters(), whole.parameters());
   const int64_t norms = 2 * 4096, matrices = whole.groups[1].elements() - norms;
   EXPECT_EQ(part.group_elements(1), matrices / 8 + norms);
@@ -90,6 +91,32 @@ TEST(Zoo, SharesLayersAmongTensorParallelRanks) {
   const double part_bytes = static_cast<double>(part.blocks[1].graph_bytes);
   const double replicated = 4 * 2;  // x, ln_1, h, ln_2
   EXPECT_NEAR((part_bytes - whole_bytes / 8) / sbh, replicated * 7 / 8, 0.01);
+  // Of these the rows of norms are cut with sequence parallel, and what is gathered where it is gathered again: 2
+  // gathers more beside 4 and the 4 reduce-scatters.
+  const ModelTable rows = zoo("llama3-8b", {"mesh.tp=8"}),
+                   again = zoo("llama3-8b", {"mesh.tp=8", "strategy.keep_gathered=false"});
+  const auto kept = [&](const ModelTable& table) { return static_cast<double>(table.blocks[1].graph_bytes) / sbh; };
+  EXPECT_NEAR(kept(part) - kept(rows), 2 * 2 * 7.0 / 8, 0.01);
+  EXPECT_NEAR(kept(rows) - kept(again), 2 * 2 * 7.0 / 8, 0.01);
+  EXPECT_EQ(rows.blocks[1].output_bytes * 8, part.blocks[1].output_bytes);
+  const auto passes = [](const ModelTable& table) {
+    const InnerCollective& inner = table.blocks[1].inner[0];
+    return std::vector<int>{inner.forward, inner.backward, inner.recompute};
+  };
+  EXPECT_EQ(passes(part), (std::vector<int>{2, 2, 1}));
+  EXPECT_EQ(passes(rows), (std::vector<int>{4, 4, 3}));
+  EXPECT_EQ(passes(again), (std::vector<int>{4, 6, 2}));
+  EXPECT_FALSE(rows.blocks[1].inner[0].reduces);
+  // The final norm has a pass before the loss and one after it.
+  const auto parts = [](int sum, const BlockShape& block) { return sum + block.parts; };
+  for (const char* name : {"gpt2", "llama3-8b"}) {
+    const RunFile run =
+        parse_run_file((folder() / (std::string(name) + ".toml")).string(), std::vector<std::string>{"mesh.tp=2"});
+    const ModelTable table = model_table(run, 1);
+    EXPECT_EQ(std::accumulate(table.blocks.begin(), table.blocks.end(), 0, parts),
+              static_cast<int>(program_table(run, 1).blocks.size()) + 1)
+        << name;
+  }
   // Eight key heads of 128: each is on two of sixteen ranks.
   const ModelTable copied = zoo("llama3-8b", {"mesh.tp=16"});
   const int64_t keys = 2 * 8 * 128 * 4096;
