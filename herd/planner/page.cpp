@@ -70,7 +70,7 @@ draw::Section suggestions(const Plan& plan) {
     html += draw::html_table(suggestion_rows(plan)) +
             "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
   } else if (plan.rewrites.fitting.empty()) {
-    html += "<p>Nothing that was tried makes it fit: more ranks, or a larger budget.</p>\n";
+    html += "<p>" + draw::escape(nothing_fits(plan)) + "</p>\n";
   }
   return {"What would make it fit", html};
 }

@@ -3,35 +3,20 @@
 #include "herd/base/error.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/recompute.h"
+#include "herd/strategies/techniques.h"
 #include "herd/strategies/zero1.h"
 #include "herd/strategies/zero3.h"
 
 namespace herd::planner {
-namespace {
 
-void refuse_unknown(const spec::RunFile& run, const spec::Layout& layout) {
-  const auto& strategy = run.strategy;
-  const auto refuse = [](const std::string& what, const std::string& fix) {
-    throw Error(Code::kBadConfig, "no equation here covers " + what + "\n  fix: " + fix);
-  };
-  if (strategy.offload == "window") refuse("strategy.offload = \"window\"", "strategy.offload = \"states\"");
-  if (strategy.compression != "none")
-    refuse("strategy.compression = \"" + strategy.compression + "\"", "strategy.compression = \"none\"");
-  if (layout.ep > 1) refuse("mesh.ep = " + std::to_string(layout.ep) + ": no model here has experts", "mesh.ep = 1");
-  if (has_known_order(run, layout)) return;
-  if (layout.pp > 1)
-    refuse("strategy.pipeline = \"" + strategy.pipeline + "\": they know the orders of one stage a rank",
-           "strategy.pipeline = \"1f1b\"");
-  refuse("strategy.interleave_micro_batches = " + std::to_string(strategy.interleave_micro_batches) +
-             ": they know micro-batches one after the other",
-         "strategy.interleave_micro_batches = 1");
-}
-
-}  // namespace
-
-bool has_known_order(const spec::RunFile& run, const spec::Layout& layout) {
-  if (run.strategy.interleave_micro_batches > 1 && layout.tp > 1) return false;
-  return layout.pp == 1 || (layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty());
+std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout) {
+  // Equations know what these would take, though no rewrite is there for them.
+  static const std::vector<spec::SupportedValues> without_rows = {{"mesh.cp", {}}, {"strategy.offload", {"nvme"}}};
+  if (auto setting = strategies::without_equations(run, without_rows)) return setting;
+  const bool one_stage_a_rank = layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty();
+  if (layout.pp == 1 || one_stage_a_rank) return std::nullopt;
+  return spec::Unsupported{"strategy.pipeline = \"" + run.strategy.pipeline + "\"",
+                           "strategy.pipeline = \"1f1b\", an order of one stage a rank"};
 }
 
 PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& cut, const Cluster& cluster)
@@ -45,7 +30,8 @@ PartitionedModel::PartitionedModel(const spec::RunFile& of, const spec::Layout& 
       segment(static_cast<size_t>(
           strategies::recompute_interval(of.strategy.recompute, static_cast<int>(model.blocks.size()) - 2))),
       stage_of_blocks_(spec::stage_of_blocks(model, cut.pp)) {
-  refuse_unknown(run, layout);
+  if (const auto beyond = beyond_equations(run, layout))
+    throw Error(Code::kBadConfig, "no equation covers " + beyond->setting + "\n  fix: " + beyond->fix);
 }
 
 std::set<int> PartitionedModel::groups_of(const BlockInterval& blocks) const {

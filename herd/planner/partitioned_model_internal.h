@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <vector>
@@ -16,6 +17,7 @@
 #include "herd/spec/model_table.h"
 #include "herd/spec/run_file.h"
 #include "herd/spec/stage_cut.h"
+#include "herd/spec/supported.h"
 
 namespace herd::planner {
 
@@ -28,13 +30,14 @@ struct Visits {
   std::set<int> kept_whole = {};    // groups that ZeRO-3 keeps whole
 };
 
-// Tells whether equations know the order of the run's pipeline, if it has one.
-bool has_known_order(const spec::RunFile& run, const spec::Layout& layout);
+// Returns the first setting whose effect equations do not know, with what they know in its place: what a row of the
+// table of techniques says, and orders of a pipeline other than those of one stage a rank.
+std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout);
 
 // Borrows the run and the layout.
 class PartitionedModel {
  public:
-  // Throws kBadConfig for what no equation covers.
+  // Throws kBadConfig for what is beyond equations.
   PartitionedModel(const spec::RunFile& run, const spec::Layout& layout, const Cluster& cluster);
 
   BlockInterval blocks_of(int stage) const { return spec::blocks_of_stage(stage_of_blocks_, stage); }

@@ -64,7 +64,7 @@ std::string plan_text(const Plan& plan) {
   out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
   if (plan.fits()) return out;
   if (plan.rewrites.fitting.empty() && plan.suggestions.empty())
-    out += "\nnothing that was tried makes it fit: ask for more --ranks or a larger budget\n";
+    out += "\n" + nothing_fits(plan) + "\n";
   else
     out += "\nwhat would make it fit, cheapest first:\n";
   if (!plan.rewrites.fitting.empty()) out += draw::text_table(rewrite_rows(plan));

@@ -130,10 +130,10 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) 
     if (!strategies::without_technique(run)) {
       if (auto longer = extrapolate(run, ranks, cluster)) return std::move(*longer);
     }
-    if (!has_known_order(run, layout)) {
-      throw Error(Code::kBadConfig,
-                  why + ", and no equation covers its order\n  fix: fewer micro-batches, or " +
-                      (layout.pp > 1 ? "strategy.pipeline = \"1f1b\"" : "strategy.interleave_micro_batches = 1"));
+    if (const auto beyond = beyond_equations(run, layout)) {
+      throw Error(Code::kBadConfig, why + ", and no equation covers " + beyond->setting + "\n  fix: " +
+                                        (strategies::without_technique(run) ? "" : "fewer micro-batches, or ") +
+                                        beyond->fix);
     }
     CollectiveCostModel::LineCache memory;
     Prediction out = predict_by_equations(run, ranks, cluster, memory);

@@ -57,8 +57,7 @@ bool Budget::holds(const Prediction& prediction) const {
 }
 
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction) {
-  const bool has_equations = has_known_order(run, prediction.layout) && run.strategy.compression == "none";
-  if (!prediction.simulated || !has_equations) return 1;
+  if (!prediction.simulated || beyond_equations(run, prediction.layout)) return 1;
   CollectiveCostModel::LineCache memory;
   return prediction.step_us / predict_by_equations(run, ranks, cluster, memory).step_us;
 }

@@ -2,6 +2,7 @@
 #include <cstdio>
 
 #include "herd/base/units.h"
+#include "herd/planner/partitioned_model_internal.h"
 #include "herd/planner/tables_internal.h"
 #include "herd/spec/compute.h"
 
@@ -156,6 +157,13 @@ std::string rewrite_remark(const Plan& plan) {
            format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(one.result_change);
   }
   return out;
+}
+
+std::string nothing_fits(const Plan& plan) {
+  std::string out = "nothing that was tried makes it fit";
+  if (const auto beyond = beyond_equations(plan.run, plan.prediction.layout))
+    out += "; no equation covers " + beyond->setting + ", so no other layout that has it was tried";
+  return out + ": ask for more --ranks or a larger budget";
 }
 
 draw::Table suggestion_rows(const Plan& plan) {

@@ -20,5 +20,7 @@ draw::Table rewrite_rows(const Plan& plan);
 // Says what the rows rest on, or what comes nearest; empty without programs.
 std::string rewrite_remark(const Plan& plan);
 draw::Table suggestion_rows(const Plan& plan);
+// Says that nothing fits, and what was not tried; REQUIRES neither rewrites that fit nor suggestions.
+std::string nothing_fits(const Plan& plan);
 
 }  // namespace herd::planner

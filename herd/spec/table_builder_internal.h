@@ -62,10 +62,10 @@ class TableBuilder {
   int64_t saved_scores() const;                        // T x T matrices that an attention's graph keeps
   // What attention with so many T x T matrices holds beyond the block's whole graph; it may be negative.
   int64_t attention_scratch(int64_t matrices) const;
-  int64_t product_bytes(int64_t inputs, int64_t outputs) const;  // fp32 copies that an fp16 product makes; else 0
-  int64_t first_half_of_loss(int64_t vocab) const;               // scratch of the loss without gradients of weights
-  int64_t second_half_scratch(int64_t rows, int64_t columns) const;     // scratch of making a matrix's gradient afterwards
-  int64_t gradient_piece(int64_t rows, int64_t columns) const;   // piece of a matrix's gradient that is not yet fp32
+  int64_t product_bytes(int64_t inputs, int64_t outputs) const;      // fp32 copies that an fp16 product makes; else 0
+  int64_t first_half_of_loss(int64_t vocab) const;                   // scratch of the loss without gradients of weights
+  int64_t second_half_scratch(int64_t rows, int64_t columns) const;  // scratch of making a matrix's gradient afterwards
+  int64_t gradient_piece(int64_t rows, int64_t columns) const;  // piece of a matrix's gradient that is not yet fp32
   // Returns the collectives inside a block whose cut parts read `inputs` tensors and make `sums` of them. `style` is
   // null for all blocks but layers.
   std::vector<InnerCollective> inner(int inputs, int sums, const LayerStyle* style) const;

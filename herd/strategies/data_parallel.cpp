@@ -72,6 +72,7 @@ Technique data_parallel_row() {
                 proof.summed_axis = shard_axis(step.run, step.layout);
               },
           .supports = {{"mesh.dp", {}}, {"strategy.bucket", {}}},
+          .in_equations = true,
           .adapt = [](spec::RunFile& run) { run.mesh.dp = 0; }};
 }
 

@@ -67,6 +67,7 @@ Technique host_states_row() {
             return std::make_unique<HostStates>(step.model.compute == DType::kF32);
           },
           .supports = {{"strategy.offload", {"states"}}},
+          .in_equations = true,
           .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const Ranks&) {
                               return values_if(run.strategy.offload == "none", "states");
                             }}}};

@@ -208,6 +208,7 @@ Technique pipeline_parallel_row() {
           },
           .establishes = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
           .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
+          .in_equations = true,
           .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const Ranks& ranks) {
                               std::vector<spec::KeyValue> sizes;
                               const int64_t most = std::min<int64_t>({ranks.total, run.model.layers, kMostStages});

@@ -5,6 +5,7 @@ namespace herd::strategies {
 Technique precision_row() {
   return {.name = "precision",
           .supports = {{"strategy.precision", {}}, {"strategy.gradient_precision", {}}},
+          .in_equations = true,
           .alternatives = {{.key = "strategy.precision",
                             .result_change = "numbers are rounded to 16 bit",
                             .values = [](const spec::RunFile& run, const Ranks&) {

@@ -124,6 +124,7 @@ Technique recompute_row() {
             return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
           },
           .supports = {{"strategy.recompute", {}}},
+          .in_equations = true,
           .alternatives = {
               {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const Ranks&) {
                  std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};

@@ -92,8 +92,11 @@ void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) 
 }
 
 program::SlotRules slot_rules(const spec::RunFile& run) {
-  const int64_t ahead = run.strategy.prefetch == spec::kAuto ? 1 : run.strategy.prefetch;
-  return {.gather_buffers = static_cast<int>(ahead) + 1};
+  program::SlotRules rules;
+  for (const Technique& row : techniques()) {
+    if (row.pools != nullptr) row.pools(run, rules);
+  }
+  return rules;
 }
 
 std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {

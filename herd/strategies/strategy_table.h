@@ -20,7 +20,8 @@ struct Row {
   program::Proof establishes;  // holds after this row and those before it
 };
 
-// Returns how many buffers pools have. A prefetch that is "auto" counts as 1; planner/rewrites.h resolves it before.
+// Returns how many buffers pools have, as rows say. A number that is "auto" counts as AutoNumber::value_otherwise;
+// planner/rewrites.h resolves it before.
 program::SlotRules slot_rules(const spec::RunFile& run);
 
 // Returns the rows that this run asks for, in the order of techniques(); the last also holds what rows after it

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "herd/program/slots.h"
 #include "herd/program/verify_program.h"
 #include "herd/spec/layout.h"
 #include "herd/spec/model_table.h"
@@ -74,8 +75,15 @@ struct Technique {
   // Lists the values of keys of [mesh] and [strategy] that this row supports. Default values need no row.
   std::vector<spec::SupportedValues> supports = {};
 
+  // Tells whether the planner's equations know what the values that this row supports do to memory, time and traffic.
+  // Equations refuse values that they do not know.
+  bool in_equations = false;
+
   std::vector<Alternatives> alternatives = {};  // values that a search may try
   std::vector<AutoNumber> auto_numbers = {};    // keys whose numbers may be "auto"
+
+  // Sets how many buffers the pools of this row's values have.
+  void (*pools)(const spec::RunFile& run, program::SlotRules& rules) = nullptr;
 
   // Corrects keys of this row in a run whose layout a search has changed, so that the row allows the run.
   void (*adapt)(spec::RunFile& run) = nullptr;

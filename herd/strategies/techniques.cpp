@@ -24,7 +24,7 @@ namespace herd::strategies {
 namespace {
 
 // What the plain step has already.
-Technique plain_row() { return {.name = "plain step", .supports = {{"strategy.auto", {}}}}; }
+Technique plain_row() { return {.name = "plain step", .supports = {{"strategy.auto", {}}}, .in_equations = true}; }
 
 std::vector<Technique>& table() {
   static std::vector<Technique> rows = {
@@ -51,6 +51,33 @@ std::vector<Technique>& table() {
   return rows;
 }
 
+template <class Takes>
+std::vector<spec::SupportedValues> supported_by(const Takes& takes) {
+  std::vector<spec::SupportedValues> out;
+  for (const Technique& row : techniques()) {
+    if (takes(row)) out.insert(out.end(), row.supports.begin(), row.supports.end());
+  }
+  return out;
+}
+
+// Returns the first setting of [mesh] or [strategy] that is neither a default nor listed.
+std::optional<spec::Unsupported> unlisted(const spec::RunFile& run, const std::vector<spec::SupportedValues>& listed) {
+  for (const spec::Key& key : spec::run_keys()) {
+    if (key.section != "mesh" && key.section != "strategy") continue;
+    const std::string name = key.full_name();
+    spec::SupportedValues all{name, {value_of(key, spec::RunFile{})}};
+    bool any = false;
+    for (const spec::SupportedValues& one : listed) {
+      if (one.key != name) continue;
+      any = any || one.values.empty();
+      all.values.insert(all.values.end(), one.values.begin(), one.values.end());
+    }
+    if (any) continue;
+    if (auto refused = unsupported(run, all)) return refused;
+  }
+  return std::nullopt;
+}
+
 auto row_named(std::string_view name) { return std::ranges::find(table(), name, &Technique::name); }
 
 }  // namespace
@@ -72,22 +99,14 @@ AddedTechnique::AddedTechnique(Technique row, std::string_view after) : name_(ro
 AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }
 
 std::optional<spec::Unsupported> without_technique(const spec::RunFile& run) {
-  for (const spec::Key& key : spec::run_keys()) {
-    if (key.section != "mesh" && key.section != "strategy") continue;
-    const std::string name = key.full_name();
-    spec::SupportedValues supported{name, {value_of(key, spec::RunFile{})}};
-    bool any = false;
-    for (const Technique& row : techniques()) {
-      for (const spec::SupportedValues& brought : row.supports) {
-        if (brought.key != name) continue;
-        any = any || brought.values.empty();
-        supported.values.insert(supported.values.end(), brought.values.begin(), brought.values.end());
-      }
-    }
-    if (any) continue;
-    if (auto refused = unsupported(run, supported)) return refused;
-  }
-  return std::nullopt;
+  return unlisted(run, supported_by([](const Technique&) { return true; }));
+}
+
+std::optional<spec::Unsupported> without_equations(const spec::RunFile& run,
+                                                   const std::vector<spec::SupportedValues>& besides) {
+  std::vector<spec::SupportedValues> known = supported_by([](const Technique& row) { return row.in_equations; });
+  known.insert(known.end(), besides.begin(), besides.end());
+  return unlisted(run, known);
 }
 
 std::string not_supported(const spec::RunFile& run) {

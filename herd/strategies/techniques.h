@@ -29,6 +29,11 @@ class AddedTechnique {
 // Returns the first setting of [mesh] or [strategy] that no row supports, for which no program can be built.
 std::optional<spec::Unsupported> without_technique(const spec::RunFile& run);
 
+// Returns the first one that no row in equations (Technique::in_equations) supports and that `besides` does not list:
+// the values that equations know although no row supports them.
+std::optional<spec::Unsupported> without_equations(const spec::RunFile& run,
+                                                   const std::vector<spec::SupportedValues>& besides);
+
 // Returns "mesh.cp = 2 is not in this version" with a fix on a second line; empty where herd train takes the run.
 std::string not_supported(const spec::RunFile& run);
 

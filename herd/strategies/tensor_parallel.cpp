@@ -210,6 +210,7 @@ Technique tensor_parallel_row() {
           },
           .establishes = [](const StepContext& step, program::Proof& proof) { proof.blocks_split = step.split; },
           .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},
+          .in_equations = true,
           .alternatives = {{.key = "mesh.tp", .values = tensor_ranks},
                            {.key = "strategy.keep_gathered",
                             .automatic = true,

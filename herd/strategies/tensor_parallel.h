@@ -7,10 +7,10 @@
 //   its sums are reduce-scattered. These are 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes each.
 //   The graph of a cut block keeps its gathered input, T*h*e bytes. Or only the shard stays, 1/t of that, and backward
 //   reads the input gathered again: 2 gathers more.
-//   After a recompute it is 1 gather less. Backward of a segment's last cut block reads what the recompute has gathered.
-//   The ranks of the axis compute the loss of a cut vocabulary together.
-//   Some gradients of weights stay partial sums, which shared_groups.h sums. These are whole weights of blocks that
-//   work on shards of rows, and keys and values that several ranks hold, each for its own query heads.
+//   After a recompute it is 1 gather less. Backward of a segment's last cut block reads what the recompute has
+//   gathered. The ranks of the axis compute the loss of a cut vocabulary together. Some gradients of weights stay
+//   partial sums, which shared_groups.h sums. These are whole weights of blocks that work on shards of rows, and keys
+//   and values that several ranks hold, each for its own query heads.
 // Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.
 // Threads: pure.
 #pragma once

@@ -102,6 +102,7 @@ Technique zero1_row() {
           .establishes = [](const StepContext& step,
                             program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },
           .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
+          .in_equations = true,
           .alternatives = {zero_alternative<1>()}};
 }
 

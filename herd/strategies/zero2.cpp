@@ -76,6 +76,7 @@ Technique zero2_row() {
             return std::make_unique<Zero2>(shard_axis(step.run, step.layout));
           },
           .supports = {{"strategy.zero", {2}}},
+          .in_equations = true,
           .alternatives = {zero_alternative<2>()}};
 }
 

@@ -17,7 +17,8 @@ using program::ValueKind;
 
 namespace {
 
-constexpr int64_t kMostAhead = 8;  // passes that gathers are tried to run ahead
+constexpr int64_t kMostAhead = 8;   // passes that gathers are tried to run ahead
+constexpr int64_t kUsualAhead = 1;  // where the number is left open
 
 bool gathers_weights(const spec::RunFile& run, const spec::Layout& layout) { return zero_stage(run, layout) == 3; }
 
@@ -108,16 +109,22 @@ Technique zero3_row() {
             return std::make_unique<Zero3>(shard_axis(step.run, step.layout), groups_kept_whole(step.run), step.layers);
           },
           .supports = {{"strategy.zero", {3}}, {"strategy.prefetch", {}}, {"strategy.keep_whole", {}}},
+          .in_equations = true,
           .alternatives = {zero_alternative<3>()},
-          .auto_numbers = {
-              {.key = "strategy.prefetch",
-               .applies = gathers_weights,
-               .value_otherwise = 1,
-               .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
-              {.key = "strategy.keep_whole",
-               .applies = gathers_weights,
-               .max_value = [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
-               .no_memory_without_budget = true}}};
+          .auto_numbers = {{.key = "strategy.prefetch",
+                            .applies = gathers_weights,
+                            .value_otherwise = kUsualAhead,
+                            .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
+                           {.key = "strategy.keep_whole",
+                            .applies = gathers_weights,
+                            .max_value =
+                                [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
+                            .no_memory_without_budget = true}},
+          .pools =
+              [](const spec::RunFile& run, program::SlotRules& rules) {
+                const int64_t ahead = run.strategy.prefetch == spec::kAuto ? kUsualAhead : run.strategy.prefetch;
+                rules.gather_buffers = static_cast<int>(ahead) + 1;  // one for the pass that runs
+              }};
 }
 
 }  // namespace herd::strategies

@@ -37,6 +37,17 @@ TEST(PlanText, HasTheTableTheVerdictAndTheWayOut) {
   EXPECT_THAT(plan_text(plan_of("gpt-162m", 1, 0)), HasSubstr("no budget is stated"));
 }
 
+// Equations know no compression, so they can't say that no other layout fits.
+TEST(PlanText, SaysThatLayoutsWereNotTried_WhereNoEquationCoversTheRun) {
+  const int64_t budget = int64_t{1} << 20;
+  const Plan plain = plan_of("gpt-162m", 2, budget),
+             compressed = plan_of("gpt-162m", 2, budget, {"strategy.compression=bf16"});
+  EXPECT_THAT(plan_text(plain), HasSubstr("nothing that was tried makes it fit: ask for more --ranks"));
+  for (const std::string& text : {plan_text(compressed), plan_page(compressed)})
+    EXPECT_THAT(text, HasSubstr(", so no other layout that has it was tried: ask for more --ranks"));
+  EXPECT_THAT(plan_text(compressed), HasSubstr("no equation covers strategy.compression = \"bf16\", so"));
+}
+
 TEST(PlanText, SaysHowLongTheWholeTrainingTakes) {
   Plan plan = plan_of("gpt-162m", 1, 0);
   plan.tokens = 1e9;

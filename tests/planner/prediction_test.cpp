@@ -420,6 +420,26 @@ TEST(Predict, NeverExtrapolatesToLessMemoryThanAShorterStepTakes) {
   }
 }
 
+// A figure without a technique that the run asks for would be a wrong one. Rows say what equations know.
+TEST(Equations, RefuseWhatNoRowSaysTheyKnow) {
+  EXPECT_ERROR(equations(known("gpt2", {"strategy.compression=bf16"}), 2), Code::kBadConfig,
+               "no equation covers strategy.compression = \"bf16\"\n  fix: strategy.compression = \"none\"");
+  EXPECT_ERROR(equations(known("gpt2", {"strategy.offload=window"}), 1), Code::kBadConfig,
+               "fix: strategy.offload = \"none\" or \"states\" or \"nvme\"");
+  EXPECT_ERROR(equations(known("gpt2", {"mesh.tp=2", "strategy.interleave_micro_batches=2"}), 2), Code::kBadConfig,
+               "no equation covers strategy.interleave_micro_batches = 2\n");
+  EXPECT_ERROR(equations(known("gpt2", {"mesh.ep=2"}), 2), Code::kBadConfig, "no equation covers mesh.ep = 2\n");
+  const spec::RunFile made_up = known("gpt2", {"strategy.compression=topk"});
+  strategies::Technique row{.name = "made up", .supports = {{"strategy.compression", {"topk"}}}};
+  {
+    const strategies::AddedTechnique unknown(row, "compression");
+    EXPECT_ERROR(equations(made_up, 1), Code::kBadConfig, "no equation covers strategy.compression = \"topk\"");
+  }
+  row.in_equations = true;
+  const strategies::AddedTechnique in_equations(row, "compression");
+  EXPECT_EQ(equations(made_up, 1).device_bound, equations(known("gpt2"), 1).device_bound);
+}
+
 TEST(Predict, SaysWhyItUsesEquations) {
   const std::vector<std::string> bubbles = {"mesh.cp=2", "train.batch=8"};
   const Prediction p = predict(known("gpt2", bubbles), 4, devices());

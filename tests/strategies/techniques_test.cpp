@@ -4,6 +4,7 @@
 
 #include "herd/base/error.h"
 #include "herd/spec/build_model_table.h"
+#include "herd/strategies/strategy_table.h"
 #include "tests/support/expect_error.h"
 
 namespace herd::strategies {
@@ -56,6 +57,21 @@ TEST(Techniques, EstablishTheSame_WhetherAskedOrNot) {
               proof.copies_summed);
   EXPECT_TRUE(proof.clipped);
   EXPECT_FALSE(proof.blocks_split);
+}
+
+TEST(Techniques, SizeThePoolsOfTheirBuffers) {
+  spec::RunFile run;
+  EXPECT_EQ(slot_rules(run).gather_buffers, 2) << "one pass ahead where the number is open";
+  run.strategy.prefetch = 3;
+  EXPECT_EQ(slot_rules(run).gather_buffers, 4);
+  const int gradient_buffers = slot_rules(run).gradient_buffers;
+  const AddedTechnique own(
+      {.name = "made up",
+       .pools = [](const spec::RunFile& of,
+                   program::SlotRules& rules) { rules.gradient_buffers += static_cast<int>(of.mesh.fsdp); }},
+      "zero3");
+  EXPECT_EQ(slot_rules(run).gradient_buffers, gradient_buffers + 1);
+  EXPECT_EQ(slot_rules(run).gather_buffers, 4);
 }
 
 TEST(Techniques, AreAddedByName_AsLongAsTheyAreHeld) {
