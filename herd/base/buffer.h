@@ -1,6 +1,7 @@
 // Defines Buffer, the typed memory that a collective reads or writes. herd_core knows no other type of memory.
-// A type T takes part by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd. Argument-dependent lookup
-// finds it through the tag, so herd_core never sees T. The overload of at::Tensor is in herd/bridge/tensor_buffer.h.
+// A type T becomes usable in collectives by an overload  Buffer to_buffer(T&, BufferTag)  in namespace herd.
+// Argument-dependent lookup finds it through the tag, so herd_core never sees T. The overload of at::Tensor is in
+// herd/bridge/tensor_buffer.h.
 // Threads: plain data, pure functions.
 #pragma once
 
@@ -81,7 +82,7 @@ template <typename T>
 concept Writable =
     !ElementRange<T> ||
     !std::is_const_v<typename decltype(std::span(std::declval<std::remove_reference_t<T>&>()))::element_type>;
-// An asynchronous operation may use anything but a temporary that takes its elements along when the call is over.
+// An asynchronous operation may use anything but a temporary that owns its elements, since they die with the call.
 template <typename T>
 concept Lasting = !ElementRange<T> || std::is_lvalue_reference_v<T> || std::ranges::borrowed_range<T>;
 template <typename T>

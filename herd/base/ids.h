@@ -5,7 +5,7 @@
 
 namespace herd {
 
-using Rank = int;  // 0 .. size-1 within a group; a peer's rank is in the same group as self's
+using Rank = int;  // 0 .. size-1, counted within the group that is meant; the world is the group of all ranks
 
 inline constexpr Rank kAnySource = -1;  // to receive from whoever sends first
 

@@ -14,7 +14,7 @@ void set_log_rank(int rank);         // begins every line with "[rank R]"; -1 be
 // Passes lines, with their line feeds, to `output` in place of stderr; nullptr goes back to stderr. `output` must not
 // log.
 void set_log_output(std::function<void(const std::string&)> output);
-void set_log_file(const std::string& path);  // writes lines to this file, too
+void set_log_file(const std::string& path);  // appends lines to this file, too; throws where it can't be opened
 bool log_enabled(LogLevel level);            // tells whether lines of this level are written
 
 void log_debug(const std::string& text);

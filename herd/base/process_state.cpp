@@ -8,17 +8,17 @@
 
 namespace herd {
 
-char process_letter(int pid) {
+char process_state_letter(int pid) {
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
   std::string line;
   std::getline(file, line);
-  const size_t end = line.rfind(')');
+  const size_t end = line.rfind(')');  // the name before the letter stands in parentheses, and may hold some itself
   return end == std::string::npos || end + 2 >= line.size() ? '?' : line[end + 2];
 }
 
 bool is_running(int pid) {
   const bool known = ::kill(pid, 0) == 0 || errno == EPERM;
-  const char letter = known ? process_letter(pid) : 'X';
+  const char letter = known ? process_state_letter(pid) : 'X';  // X: it has ended
   return letter != 'Z' && letter != 'X';
 }
 

@@ -3,12 +3,12 @@
 
 namespace herd {
 
-// Returns the letter of proc(5) for a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' where there
-// is no such process.
-char process_letter(int pid);
+// Returns the letter of proc(5) for a process: R, S, T (stopped), Z (ended, not yet waited for), ...; '?' where /proc
+// does not show the process.
+char process_state_letter(int pid);
 
-// Tells whether the process has not ended; a stopped one runs. A zombie has ended, though nobody has waited for it, as
-// in a container whose first process waits for nobody.
+// Tells whether the process still exists and has not ended. A stopped process (T) counts as running. A zombie (Z),
+// which no parent has reaped, does not. A process that exists but that /proc hides (hidepid) counts as running.
 bool is_running(int pid);
 
 }  // namespace herd

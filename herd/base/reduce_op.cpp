@@ -32,7 +32,7 @@ std::string_view reduce_op_name(ReduceOp op) {
 
 ReduceOp parse_reduce_op(std::string_view name) {
   std::string names;
-  for (ReduceOp op : kAllReduceOps) {
+  for (ReduceOp op : kReduceOps) {
     if (reduce_op_name(op) == name) return op;
     names += (names.empty() ? "" : ", ") + std::string(reduce_op_name(op));
   }
@@ -61,7 +61,7 @@ bool supports(ReduceOp op, DType dtype) {
 void check_supported(ReduceOp op, DType dtype) {
   if (supports(op, dtype)) return;
   std::string valid;
-  for (ReduceOp other : kAllReduceOps) {
+  for (ReduceOp other : kReduceOps) {
     if (supports(other, dtype)) valid += (valid.empty() ? "" : ", ") + std::string(reduce_op_name(other));
   }
   throw Error(Code::kBadConfig, "reduce op \"" + std::string(reduce_op_name(op)) + "\" is not defined for " +

@@ -15,9 +15,10 @@ namespace herd {
 
 enum class ReduceOp : uint8_t { kSum, kProduct, kMin, kMax, kAverage, kAnd, kOr, kXor, kPremultipliedSum };
 
-inline constexpr ReduceOp kAllReduceOps[] = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin,
-                                             ReduceOp::kMax, ReduceOp::kAverage, ReduceOp::kAnd,
-                                             ReduceOp::kOr,  ReduceOp::kXor,     ReduceOp::kPremultipliedSum};
+// Holds every ReduceOp, in the order of the enum.
+inline constexpr ReduceOp kReduceOps[] = {ReduceOp::kSum, ReduceOp::kProduct, ReduceOp::kMin,
+                                          ReduceOp::kMax, ReduceOp::kAverage, ReduceOp::kAnd,
+                                          ReduceOp::kOr,  ReduceOp::kXor,     ReduceOp::kPremultipliedSum};
 
 // Returns "sum", "product", "min", "max", "average", "and", "or", "xor" or "premultiplied_sum".
 std::string_view reduce_op_name(ReduceOp op);

@@ -21,7 +21,7 @@ class Store {
   // Waits until the key exists and returns its value. Throws kTimeout with the key; kPeerLost or kAborted if the job
   // failed meanwhile.
   virtual std::string get(const std::string& key, SteadyTime deadline) = 0;
-  // Adds to an integer, which is 0 where the key does not exist, and returns the sum.
+  // Adds to an integer, which the store keeps as decimal text (0 where the key does not exist), and returns the sum.
   virtual int64_t add(const std::string& key, int64_t delta) = 0;
   // Does nothing where the key does not exist.
   virtual void erase(const std::string& key) = 0;

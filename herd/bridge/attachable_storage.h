@@ -9,8 +9,8 @@
 //   weights.attach(elsewhere);    // the same bytes at another place: backward gives the same bits
 //
 // It swaps the DataPtr and the byte count of its one StorageImpl. Views must be made by `.detach()` of views of flat().
-// They then share its version counter, so a write through torch between forward and backward is noticed. Writes past
-// torch (a fused optimizer step, a collective) are announced with mark_written().
+// They then share its version counter, so a write through torch between forward and backward is noticed. Writes that
+// bypass torch (a fused optimizer step, a collective) are announced with mark_written().
 // Throws kBadConfig when the memory doesn't fit. Threads: one at a time; attach and detach only while no operation runs
 // on the tensor.
 #pragma once
@@ -30,7 +30,7 @@ class AttachableStorage {
   bool attached() const { return attached_; }
 
   // Lets the tensor read and write `memory`, which is contiguous and has its dtype, device and number of elements. It
-  // is kept alive until the next detach.
+  // is kept alive until the next detach. Replaces what was attached before, if anything.
   void attach(const at::Tensor& memory);
   // Does the same with raw memory of the tensor's size. `keep_alive` holds it; where it is empty, the caller holds the
   // memory until detach().

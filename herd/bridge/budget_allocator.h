@@ -1,13 +1,13 @@
 // Enforces the device budget on CPU: it counts every tensor that torch allocates. An allocation that goes over the
 // budget throws kOverBudget with the table of what is live.
 //
-// Counted bytes are those asked for; what herd allocates past torch (flat weights in symmetric memory) is counted by a
-// CountedMemory. Big blocks (>= 256 KiB) that are freed are kept and used again. Returning them to the system and
-// faulting them in anew would cost a training step more than its norms do. A step asks for the same sizes as the step
-// before. A kept block serves a request that fills at least 8/9 of it. Kept and live big blocks together never exceed
-// the peak of what was asked for plus that ninth. So reuse raises the peak of resident memory by no more. The ninth
-// lets what one phase of a step needs stay over the others. Torch has one CPU allocator per process, so this is one per
-// process too. Until install() nothing is counted. Threads: any.
+// Counted bytes are those asked for. A CountedMemory counts what herd allocates past torch (flat weights in symmetric
+// memory). Blocks of 256 KiB and more that are freed are kept and used again. Faulting their pages in anew would cost a
+// training step more than all of its LayerNorms. A kept block serves a request of at least 8/9 of its bytes. Kept and
+// live big blocks together hold at most 9/8 of the peak of bytes asked for in big blocks. The slack of an eighth lets
+// blocks that one phase of a step needs stay through the other phases.
+// Torch has one CPU allocator per process, so this is one per process too. Until install() nothing is counted.
+// Threads: any.
 #pragma once
 
 #include <array>
@@ -56,7 +56,7 @@ struct DeviceMemory {
   static void reset_peak();
   static int64_t cached_bytes();  // returns the bytes of freed blocks that are kept for use again
   static void empty_cache();      // gives kept blocks back to the system
-  static std::string table();     // writes a line for each label, and the sum against the budget
+  static std::string table();     // returns the live bytes against the budget, then a line for each label
 };
 
 }  // namespace herd

@@ -30,7 +30,7 @@ void join_float(const at::Tensor& high, const at::Tensor& low, const at::Tensor&
                       exact.numel());
 }
 
-void upper_half(const at::Tensor& exact, const at::Tensor& high) {
+void round_to_upper_half(const at::Tensor& exact, const at::Tensor& high) {
   constexpr int64_t kPiece = 1 << 13;
   uint16_t low[kPiece];
   HERD_CHECK_EQ(exact.numel(), high.numel());

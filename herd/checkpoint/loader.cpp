@@ -73,7 +73,7 @@ void fill(CheckpointReader& reader, NamedTensor& tensor) {
   const auto saved = scalar_type_of(reader.manifest().tensors.at(tensor.name).dtype);
   const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
   const at::Tensor flat = dense ? tensor.value.view(-1) : at::empty({count}, tensor.value.options().device(at::kCPU));
-  if (type_of(tensor) == saved && !tensor.low.defined()) {
+  if (type_of(tensor) == saved && !tensor.low_halves.defined()) {
     read(reader, tensor.name, tensor.slice, flat);
   } else {
     TensorSlice slice = tensor.slice;
@@ -83,8 +83,9 @@ void fill(CheckpointReader& reader, NamedTensor& tensor) {
       slice.elements.end = slice.elements.begin + size;
       const at::Tensor piece = at::empty({size}, saved);
       read(reader, tensor.name, slice, piece);
-      if (tensor.low.defined())
-        split_float(piece.to(at::kFloat), flat.narrow(0, begin, size), tensor.low.view(-1).narrow(0, begin, size));
+      if (tensor.low_halves.defined())
+        split_float(piece.to(at::kFloat), flat.narrow(0, begin, size),
+                    tensor.low_halves.view(-1).narrow(0, begin, size));
       else
         flat.narrow(0, begin, size).copy_(piece);
     }
@@ -96,16 +97,16 @@ void fill(CheckpointReader& reader, NamedTensor& tensor) {
 
 NamedTensor whole_tensor(std::string name, at::Tensor value, at::Tensor low) {
   const std::vector<int64_t> shape = value.sizes().vec();
-  return {std::move(name), std::move(value), whole_tensor(shape), shape, std::move(low)};
+  return {std::move(name), std::move(value), whole_slice(shape), shape, std::move(low)};
 }
 
 NamedTensor flat_shard(std::string name, at::Tensor value, std::vector<int64_t> shape, int64_t begin, at::Tensor low) {
-  auto slice = element_range(shape, begin, begin + value.numel());
+  auto slice = slice_of_elements(shape, begin, begin + value.numel());
   return {std::move(name), std::move(value), std::move(slice), std::move(shape), std::move(low)};
 }
 
 at::ScalarType type_of(const NamedTensor& tensor) {
-  return tensor.low.defined() ? at::kFloat : tensor.value.scalar_type();
+  return tensor.low_halves.defined() ? at::kFloat : tensor.value.scalar_type();
 }
 
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors, const std::set<std::string>& all_names) {

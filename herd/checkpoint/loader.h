@@ -16,8 +16,8 @@ namespace herd {
 
 // Fills the tensors in place. `all_names` are the names that all ranks together load; empty = those of `tensors`.
 // Throws kBadConfig, before any tensor is touched, if a tensor is missing in the checkpoint. Throws it, too, if the
-// checkpoint holds tensors that nobody loads (each named), or if a global shape or a kind of numbers differs. Throws
-// kCorruptFile as CheckpointReader.
+// checkpoint holds tensors that nobody loads (each named), or if a global shape differs. A floating tensor that is
+// stored as integers, or the reverse, is refused alike. Throws kCorruptFile where CheckpointReader does.
 void load_tensors(CheckpointReader& reader, std::vector<NamedTensor>& tensors,
                   const std::set<std::string>& all_names = {});
 

@@ -17,9 +17,9 @@ struct NamedTensor {
   at::Tensor value;  // contiguous; its elements are `slice`, row-major
   TensorSlice slice;
   std::vector<int64_t> shape;  // of the global tensor
-  // Undefined as a rule. Where it is defined, the tensor is one of fp32: `value`, bf16, holds the upper halves and
-  // this, int16, the lower ones (bridge/split_float.h).
-  at::Tensor low = {};
+  // Defined only for a split fp32 tensor: then `value` (bf16) holds the upper halves and this (int16) the lower ones
+  // (bridge/split_float.h).
+  at::Tensor low_halves = {};
 };
 
 // Names a tensor of which this rank has all.

@@ -21,8 +21,9 @@ class CheckpointPeers {
   virtual std::string broadcast_from_root(const std::string& text) = 0;
   // Returns every rank's text on rank 0, in rank order, and nothing elsewhere.
   virtual std::vector<std::string> gather_to_root(const std::string& text) = 0;
-  // Ends the calls above on all ranks; no later call succeeds. Any thread.
-  virtual void abandon(const std::string&) {}
+  // Ends the calls above on all ranks, where peers can be reached at any time; no later call succeeds. The default does
+  // nothing: calls of StorePeers end with their timeout. Any thread.
+  virtual void abandon(const std::string& reason) { static_cast<void>(reason); }
 };
 
 // Serves a rank that writes its checkpoints alone.

@@ -80,8 +80,8 @@ struct CheckpointSaver::Snapshot {
 
   static void copy(const NamedTensor& tensor, std::byte* to, size_t bytes) {
     const at::Tensor value = tensor.value.detach().to(at::kCPU).contiguous();
-    if (tensor.low.defined())
-      join_float(value, tensor.low, at::from_blob(to, value.sizes(), at::kFloat));
+    if (tensor.low_halves.defined())
+      join_float(value, tensor.low_halves, at::from_blob(to, value.sizes(), at::kFloat));
     else if (bytes > 0)
       std::memcpy(to, value.const_data_ptr(), bytes);
   }
@@ -103,12 +103,12 @@ struct CheckpointSaver::Snapshot {
   }
 };
 
-CheckpointSaver::CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files)
-    : options_(std::move(options)), peers_(peers), files_(files), snapshot_(std::make_unique<Snapshot>()) {}
+CheckpointSaver::CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& file_system)
+    : options_(std::move(options)), peers_(peers), files_(file_system), snapshot_(std::make_unique<Snapshot>()) {}
 
 CheckpointSaver::~CheckpointSaver() {
   try {
-    join(Due::kDestruction);
+    join(WaitingFor::kDestruction);
   } catch (const std::exception& error) {
     log_error(std::string("a checkpoint was not saved: ") + error.what());
   }
@@ -116,7 +116,7 @@ CheckpointSaver::~CheckpointSaver() {
 
 void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>& tensors) {
   const auto begin = std::chrono::steady_clock::now();
-  join(Due::kNextSave);
+  join(WaitingFor::kNextSave);
   snapshot_->take(tensors);
   times_.blocked_ms += us_since(begin) / 1e3;
   writer_ = std::thread([this, state = std::move(state)] {
@@ -131,18 +131,18 @@ void CheckpointSaver::save(CheckpointState state, const std::vector<NamedTensor>
   });
 }
 
-void CheckpointSaver::wait() { join(Due::kEnd); }
+void CheckpointSaver::wait() { join(WaitingFor::kEnd); }
 
-void CheckpointSaver::join(Due due) {
+void CheckpointSaver::join(WaitingFor due) {
   if (!writer_.joinable()) return;
   {
     const std::lock_guard hold(mutex_);
-    due_ = due;
-    attempts_left_ = options_.retries.most;
+    waiting_for_ = due;
+    attempts_left_ = options_.retries.max_attempts;
   }
   changed_.notify_all();
   writer_.join();
-  due_ = Due::kNothing;
+  waiting_for_ = WaitingFor::kNothing;
   failed_ = false;
   const std::exception_ptr failure = std::exchange(failure_, nullptr);
   if (std::exchange(given_up_, false)) return;
@@ -158,7 +158,7 @@ int64_t CheckpointSaver::snapshot_bytes() const { return static_cast<int64_t>(sn
 void CheckpointSaver::write(const CheckpointState& state) {
   {
     const std::lock_guard hold(mutex_);
-    if (due_ == Due::kNothing) attempts_left_ = options_.retries.most;
+    if (waiting_for_ == WaitingFor::kNothing) attempts_left_ = options_.retries.max_attempts;
   }
   while (true) {
     const std::string failure = try_write(state);
@@ -168,9 +168,10 @@ void CheckpointSaver::write(const CheckpointState& state) {
     given_up_ = next == kGiveUp;
     throw_failure(failure);
   }
-  if (said_ != Clock::time_point()) log_info("saved again: the checkpoint of step " + std::to_string(state.step));
+  if (last_warning_ != Clock::time_point())
+    log_info("saved again: the checkpoint of step " + std::to_string(state.step));
   pause_ = {};
-  said_ = {};
+  last_warning_ = {};
 }
 
 // After a pause that ends as soon as somebody waits: what the ranks do.
@@ -179,17 +180,17 @@ std::string CheckpointSaver::after_failure(const CheckpointState& state, const s
   const bool stands = has_older();
   const std::string goes_on = stands ? ", training goes on with an older checkpoint" : "";
   std::unique_lock hold(mutex_);
-  if (due_ == Due::kDestruction) return kEnd;
-  if (!(stands && due_ == Due::kNextSave)) {
-    const bool must = !stands || due_ == Due::kEnd;
+  if (waiting_for_ == WaitingFor::kDestruction) return kEnd;
+  if (!(stands && waiting_for_ == WaitingFor::kNextSave)) {
+    const bool must = !stands || waiting_for_ == WaitingFor::kEnd;
     if (must && --attempts_left_ <= 0) return kEnd;
     pause_ = pause_.count() == 0 ? options_.retries.first_pause : std::min(2 * pause_, options_.retries.longest_pause);
     say_failure(state.step, failure,
                 "it is tried again in " + format_us(1e3 * static_cast<double>(pause_.count())) + goes_on);
-    if (changed_.wait_for(hold, pause_, [this, seen = due_] { return due_ != seen; })) pause_ = {};
-    if (due_ == Due::kDestruction) return kEnd;
+    if (changed_.wait_for(hold, pause_, [this, seen = waiting_for_] { return waiting_for_ != seen; })) pause_ = {};
+    if (waiting_for_ == WaitingFor::kDestruction) return kEnd;
   }
-  if (!stands || due_ != Due::kNextSave) return kAgain;
+  if (!stands || waiting_for_ != WaitingFor::kNextSave) return kAgain;
   say_failure(state.step, failure, "the next save takes its place" + goes_on);
   return kGiveUp;
 }
@@ -206,8 +207,8 @@ bool CheckpointSaver::has_older() const {
 void CheckpointSaver::say_failure(int64_t step, const std::string& failure, const std::string& what_follows) {
   constexpr std::chrono::seconds kBetween{10};
   const auto now = Clock::now();
-  if (said_ != Clock::time_point() && now - said_ < kBetween) return;
-  said_ = now;
+  if (last_warning_ != Clock::time_point() && now - last_warning_ < kBetween) return;
+  last_warning_ = now;
   log_warning("the checkpoint of step " + std::to_string(step) + " is not saved: " + content_of(failure) + "\n  " +
               what_follows);
 }
@@ -260,8 +261,8 @@ void CheckpointSaver::commit(const std::filesystem::path& folder, const Checkpoi
   manifest.config = state.config;
   manifest.notes = state.notes;
   if (!options_.run.empty()) manifest.notes[kRunNote] = options_.run;
-  if (state.files) {
-    for (const auto& [name, bytes] : *state.files) write_file_atomically(folder / name, bytes, files_);
+  if (state.extra_files) {
+    for (const auto& [name, bytes] : *state.extra_files) write_file_atomically(folder / name, bytes, files_);
   }
   commit_checkpoint(folder, std::move(manifest), manifests, files_);
   for (const auto& path : keep_newest(options_.root, {options_.keep, options_.run, folder}, files_)) {

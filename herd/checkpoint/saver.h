@@ -4,7 +4,8 @@
 // their guarantees: herd/storage/checkpoint_writer.h. A failure of any rank fails the save on all of them.
 // Where the system refuses to write (kStorage), the save is tried again from its copy, with a warning and after pauses:
 //   while an older checkpoint of the run stands   until it succeeds, or the next save() takes its place
-//   while none does, or once wait() was called    Retries::most attempts in all, or that many more
+//   while none does                               at most Retries::max_attempts attempts in all
+//   once wait() was called                        at most Retries::max_attempts more
 // Then, and after any other failure, wait() and the next save() throw, and failed() is true, on all ranks. The kStorage
 // error names the file, the bytes needed and free, and the rank. Earlier checkpoints stay. The copy takes as many bytes
 // of host memory as the tensors and is kept from save to save. Threads: one caller; failed() from any.
@@ -36,13 +37,13 @@ struct CheckpointState {
   // What bits depend on: algorithms, topology, threads.
   std::map<std::string, std::string> notes = {};
   // Small files, name -> bytes, that rank 0 puts beside the shards, such as a tokenizer.
-  std::shared_ptr<const std::map<std::string, std::string>> files = {};
+  std::shared_ptr<const std::map<std::string, std::string>> extra_files = {};
 };
 
 class CheckpointSaver {
  public:
   struct Retries {
-    int most = 4;                                                        // attempts at a save that must succeed
+    int max_attempts = 4;                                                // attempts at a save that must succeed
     std::chrono::milliseconds first_pause{1000}, longest_pause{60'000};  // each is twice the one before
   };
   struct Options {
@@ -52,8 +53,8 @@ class CheckpointSaver {
     std::string run = {};  // id, which each checkpoint notes; `keep` deletes none that notes another
     Retries retries = {};
   };
-  // Borrows `peers` and `files`.
-  CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& files = FileSystem::system());
+  // Borrows `peers` and `file_system`.
+  CheckpointSaver(Options options, CheckpointPeers& peers, FileSystem& file_system = FileSystem::system());
   ~CheckpointSaver();  // waits, but for no further attempt; a failure that nobody has seen is logged
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
@@ -78,8 +79,8 @@ class CheckpointSaver {
 
  private:
   struct Snapshot;
-  enum class Due { kNothing, kNextSave, kEnd, kDestruction };  // what waits for the save in flight
-  void join(Due due);
+  enum class WaitingFor { kNothing, kNextSave, kEnd, kDestruction };  // what waits for the save in flight
+  void join(WaitingFor due);
   void write(const CheckpointState& state);
   std::string try_write(const CheckpointState& state);
   std::string after_failure(const CheckpointState& state, const std::string& failure);
@@ -99,11 +100,11 @@ class CheckpointSaver {
 
   std::mutex mutex_;  // of the next three
   std::condition_variable changed_;
-  Due due_ = Due::kNothing;
+  WaitingFor waiting_for_ = WaitingFor::kNothing;
   int attempts_left_ = 0;
-  // Of rank 0's thread that writes, of the failures since a save succeeded:
-  std::chrono::milliseconds pause_{0};  // before the last attempt
-  std::chrono::steady_clock::time_point said_;
+  // Only the writer thread uses these two; a save that succeeds sets them back.
+  std::chrono::milliseconds pause_{0};                  // pause before the last attempt
+  std::chrono::steady_clock::time_point last_warning_;  // time of the last warning of a failure
   Times times_;
   double writing_ms_ = 0;
   std::filesystem::path last_saved_, written_;

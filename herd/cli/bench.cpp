@@ -96,8 +96,8 @@ struct Beside {
 void measure_beside(MemoryBound* bound, CoreDistance& distance, Beside& beside) {
   beside.core_ns.push_back(distance.round_trip_ns());
   if (bound == nullptr) return;
-  beside.streamed.push_back(bound->once(kernels::StoreKind::kStream));
-  beside.cached.push_back(bound->once(kernels::StoreKind::kCached));
+  beside.streamed.push_back(bound->once(kernels::WriteKind::kStream));
+  beside.cached.push_back(bound->once(kernels::WriteKind::kCached));
 }
 
 double bound_of(const Beside& beside) {
@@ -321,7 +321,7 @@ void add_bench_command(CLI::App& app) {
       command->add_option("--dtype", options->dtype, "fp32, fp64, fp16, bf16, int8, uint8, int32, int64, bool")
           ->capture_default_str();
   std::string redops;
-  for (const ReduceOp op : kAllReduceOps) redops += (redops.empty() ? "" : ", ") + std::string(reduce_op_name(op));
+  for (const ReduceOp op : kReduceOps) redops += (redops.empty() ? "" : ", ") + std::string(reduce_op_name(op));
   CLI::Option* redop = command->add_option("--redop", options->redop, redops + "; default: sum (bool: max)");
   CLI::Option* algorithm =
       command->add_option("--algorithm", options->algorithm, "see herd explain; chosen where it is not given");

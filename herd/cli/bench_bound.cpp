@@ -32,7 +32,7 @@ MemoryBound::MemoryBound(Communicator& comm, BenchShape shape) : comm_(comm) {
   for (int i = 0; i < shape.outputs; ++i) outputs_.push_back(memory_.data() + (shape.inputs + i) * bytes_);
 }
 
-double MemoryBound::once(kernels::StoreKind store) {
+double MemoryBound::once(kernels::WriteKind store) {
   comm_.barrier();
   const auto begin = std::chrono::steady_clock::now();
   if (inputs_.size() == 1) {

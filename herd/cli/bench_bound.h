@@ -17,7 +17,7 @@ class MemoryBound {
  public:
   MemoryBound(Communicator& comm, BenchShape shape);
   // Returns the microseconds of the slowest rank for a message of one byte.
-  double once(kernels::StoreKind store);
+  double once(kernels::WriteKind store);
 
  private:
   Communicator& comm_;

@@ -36,7 +36,7 @@ std::string listed(const std::vector<std::string>& companions) {
 
 convert::Companions tokenizer_of_data(const convert::WeightSource& source, convert::Format to) {
   const auto& run = source.run();
-  if (source.facts().notes.contains("tokenizer")) return {};  // which is not herd's
+  if (source.manifest().notes.contains("tokenizer")) return {};  // which is not herd's
   std::filesystem::path path = source.path() / convert::kSentencePiece;
   if (!std::filesystem::exists(path) && run.data.kind == "tokens")
     path = std::filesystem::path(run.data.path) / convert::kSentencePiece;
@@ -58,7 +58,9 @@ std::string convert_checkpoint(convert::ConvertOptions options) {
   {
     ProgressLine line("convert", true);
     options.progress = [&](int64_t done, int64_t all) { line.update(done, all); };
-    options.more = [&](const convert::WeightSource& source) { return tokenizer_of_data(source, options.to); };
+    options.extra_companions = [&](const convert::WeightSource& source) {
+      return tokenizer_of_data(source, options.to);
+    };
     result = convert::convert(options);
   }
   const auto& m = result.run.model;

@@ -12,7 +12,7 @@ namespace {
 constexpr double kInfinite = std::numeric_limits<double>::infinity();
 
 std::vector<float> read_tensor(CheckpointReader& reader, const std::string& name, const CheckpointTensor& tensor) {
-  const TensorSlice whole = whole_tensor(tensor.shape);
+  const TensorSlice whole = whole_slice(tensor.shape);
   std::vector<float> values(static_cast<size_t>(whole.elements.size()));
   reader.read(name, whole, std::as_writable_bytes(std::span(values)));
   return values;

@@ -53,7 +53,7 @@ std::string as_json(const CollectiveRequest& request, const Topology& topology, 
                   {"bytes_by_distance", c.bytes_by_distance},
                   {"busiest", c.busiest}});
     }
-    if (request.segment_bytes > 0 && c.algorithm.segments) one["segment_bytes"] = request.segment_bytes;
+    if (request.segment_bytes > 0 && c.algorithm.has_segments) one["segment_bytes"] = request.segment_bytes;
     if (!c.why_not.empty()) one["why_not"] = c.why_not;
     if (measured.contains(c.algorithm.name)) one["measured_us"] = measured.at(c.algorithm.name);
     object["candidates"].push_back(std::move(one));
@@ -130,7 +130,7 @@ std::string all_workers_text(const CollectiveRequest& request, const Topology& t
   const double rate = wire ? host.uplink.bytes_per_us : host.memory_bytes_per_us / 2;
   draw::Table table{{{"all workers together"}, {"sent", true}, {"equation"}, {"time", true}, {"herd's algorithm"}}, {}};
   for (const AggregateTrafficRow& row : aggregate_traffic(request.num_ranks, request.bytes(), rate)) {
-    table.rows.push_back({std::string(row.pattern), format_bytes(row.total_bytes), std::string(row.total),
+    table.rows.push_back({std::string(row.pattern), format_bytes(row.total_bytes), std::string(row.total_equation),
                           format_us(row.us),
                           std::string(row.algorithm.empty() ? "herd::param_server" : row.algorithm)});
   }

@@ -69,18 +69,18 @@ planner::Plan make_plan(const PlanOptions& options) {
   plan.budget = budget_of(options, plan.run, cluster);
   planner::ResolvedRun resolved = planner::resolve(plan.run, plan.ranks, cluster, plan.budget);
   plan.run = std::move(resolved.run);
-  plan.choice = std::move(resolved.choice);
+  plan.automatic_choice = std::move(resolved.summary);
   plan.prediction = planner::predict(plan.run, plan.ranks, cluster);
   plan.tokens = options.tokens;
   plan.days = options.days;
   plan.flops = options.flops;
   if (!plan.fits()) {
-    plan.rewrites = planner::rewrites_that_fit(plan.run, plan.ranks, cluster, plan.budget);
+    plan.variants = planner::variants_that_fit(plan.run, plan.ranks, cluster, plan.budget);
     plan.suggestions =
         planner::suggest_changes(plan.run, plan.ranks, cluster,
                                  {.budget = plan.budget,
                                   .time_scale = planner::time_scale(plan.run, plan.ranks, cluster, plan.prediction),
-                                  .other_techniques = plan.rewrites.built > 0,
+                                  .skip_automatic_keys = plan.variants.built > 0,
                                   .more_ranks = options.ranks == 0});
   }
   return plan;

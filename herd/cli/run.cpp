@@ -75,7 +75,7 @@ int run_run(const RunOptions& options) {
                              .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = options.log_dir,
-                             .most_ranks = options.most_ranks,
+                             .max_ranks_per_node = options.most_ranks,
                              .grace_s = options.grace_s,
                              .topology = options.topology,
                              .threads_per_rank = options.threads});

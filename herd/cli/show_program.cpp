@@ -45,12 +45,12 @@ planner::Cluster server_of(int ranks) {
 
 Shown training_step(const ShowProgramOptions& options) {
   const spec::RunFile stated = read_run_file(options.file, options.overrides);
-  strategies::resolve(stated, options.ranks);
+  strategies::trainable_layout(stated, options.ranks);
   Shown out{.cluster = server_of(options.ranks)};
   out.run =
       planner::resolve(stated, options.ranks, out.cluster, {stated.memory.device_budget, stated.memory.host_budget})
           .run;
-  out.layout = strategies::resolve(out.run, options.ranks);
+  out.layout = strategies::trainable_layout(out.run, options.ranks);
   out.model = spec::program_table(out.run, out.layout.micro_batch);
   check_rank(options.rank, options.ranks);
   out.programs = strategies::compile_and_verify(out.run, out.model, out.layout);
@@ -67,7 +67,7 @@ Shown generation_pass(const ShowProgramOptions& options) {
   const int ranks = static_cast<int>(stated.mesh.tp);
   Shown out{.run = strategies::generation_run(stated), .cluster = server_of(ranks)};
   out.run.mesh.tp = ranks;
-  out.layout = strategies::resolve(out.run, ranks);
+  out.layout = strategies::trainable_layout(out.run, ranks);
   check_rank(options.rank, ranks);
   out.model = spec::generation_table(out.run, 1, prompt ? out.run.model.context : 1);
   for (const auto& both : strategies::compile_generation(out.run, out.layout, out.run.model.context))

@@ -31,8 +31,8 @@ TokenFolder write_folder(const TokenizeOptions& options, const std::function<voi
     if (!options.dtype.empty()) raw = parse_id_type(options.dtype);
     return write_id_folder({.files = options.files,
                             .out = options.out,
-                            .vocabulary = options.vocabulary,
-                            .raw = raw,
+                            .vocabulary_size = options.vocabulary,
+                            .raw_type = raw,
                             .end_of_text = options.end_of_text,
                             .validation = options.validation,
                             .progress = progress});

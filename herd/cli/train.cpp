@@ -87,7 +87,8 @@ int run_train(const TrainOptions& options) {
   const int all_ranks = launch::ranks_of_job(ranks, options.num_nodes);
   check_before_start(run, all_ranks);
   const std::string topology = run.comm.topology != "auto" ? run.comm.topology : "";
-  planner::check_gradient_algorithm(run, strategies::resolve(run, all_ranks), known_machines(topology, ranks, options));
+  planner::check_gradient_algorithm(run, strategies::trainable_layout(run, all_ranks),
+                                    known_machines(topology, ranks, options));
   std::vector<std::string> command = {trainer, "train", options.file};
   command.insert(command.end(), options.overrides.begin(), options.overrides.end());
   if (run.model.weights != "none") {  // the ranks do not look for the weights again: they might find newer ones
@@ -106,7 +107,7 @@ int run_train(const TrainOptions& options) {
                              .token = job_token(options.token_file),
                              .max_restarts = options.max_restarts,
                              .log_dir = logs,
-                             .most_ranks = options.most_ranks,
+                             .max_ranks_per_node = options.most_ranks,
                              .grace_s = options.grace_s,
                              .threads_per_rank = static_cast<int>(run.train.threads)});
 }

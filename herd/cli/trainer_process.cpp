@@ -48,13 +48,13 @@ std::string by_equations(const spec::RunFile& run, int ranks, const planner::Clu
                          const planner::Budget& budget) {
   std::string out;
   for (const planner::Suggestion& suggestion :
-       planner::suggest_changes(run, ranks, machine, {.budget = budget, .other_techniques = true})) {
+       planner::suggest_changes(run, ranks, machine, {.budget = budget, .skip_automatic_keys = true})) {
     out += out.empty() ? "\nwhat would fit by equations, cheapest first:" : "";
     out += "\n ";
     for (const std::string& change : suggestion.changes) out += " " + change;
     out += ": " + format_bytes(suggestion.prediction.device_bound) + ", a step of " +
            format_us(suggestion.prediction.step_us) + " predicted" +
-           (suggestion.not_built.empty() ? "" : " (not in this version)");
+           (suggestion.unsupported.empty() ? "" : " (not in this version)");
   }
   return out;
 }
@@ -62,20 +62,20 @@ std::string by_equations(const spec::RunFile& run, int ranks, const planner::Clu
 }  // namespace
 
 void check_before_start(const spec::RunFile& run, int ranks) {
-  strategies::resolve(run, ranks);
+  strategies::trainable_layout(run, ranks);
   const planner::Cluster machine = planner::small_server(launch::usable_cores());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   const planner::ResolvedRun resolved =
       planner::resolve(run, ranks, machine, budget);  // the trainer may choose otherwise
-  const spec::Layout layout = strategies::resolve(resolved.run, ranks);
+  const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
   try {
     strategies::programs_of_run(resolved.run, spec::program_table(resolved.run, layout.micro_batch), layout,
                                 strategies::ranks_of_stages(layout));
   } catch (const Error& error) {
     if (error.code() != Code::kOverBudget) throw;
-    const planner::Rewrites rewrites = planner::rewrites_that_fit(run, ranks, machine, budget);
-    throw Error(error.code(), error.message() + advice(rewrites, budget) +
-                                  (rewrites.fitting.empty() ? by_equations(run, ranks, machine, budget) : "") +
+    const planner::Variants variants = planner::variants_that_fit(run, ranks, machine, budget);
+    throw Error(error.code(), error.message() + advice(variants, budget) +
+                                  (variants.fitting.empty() ? by_equations(run, ranks, machine, budget) : "") +
                                   "\n  herd plan says more");
   }
   if (run.data.kind != "tokens") return;

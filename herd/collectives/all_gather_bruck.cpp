@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_gather_bruck(const CollectiveRequest& request) {
   Builder b = builder_for(request, "bruck");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const int n = b.num_ranks();
   const Range mine = b.part(b.self());
   const Slice all = b.scratch(b.elements());  // the parts of ranks self, self+1, .. (mod n)

@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule all_gather_chain(const CollectiveRequest& request) {
   Builder b = builder_for(request, "chain");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank self = b.self(), last = b.num_ranks() - 1;
   b.copy(b.input(b.part(self)), {b.output(b.part(self))});
   for (int step = 0; step < last; ++step) {

@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule all_gather_circulant(const CollectiveRequest& request) {
   Builder b = builder_for(request, "circulant");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   b.copy(b.input(b.part(b.self())), {b.output(b.part(b.self()))});
   circulant_all_gather(b);
   return b.finish();

@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule all_gather_on_grid(const CollectiveRequest& request, const AxisStyle& style) {
   Builder b = builder_for(request, style.name);
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Grid grid(request);
   const Range mine = b.part(b.self());
   b.copy(b.input(mine), {b.output(mine)});

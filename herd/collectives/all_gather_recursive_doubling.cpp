@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule all_gather_recursive_doubling(const CollectiveRequest& request) {
   Builder b = builder_for(request, "recursive_doubling");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const FoldedPlaces places(b.num_ranks());
   const Rank self = b.self();
   const Range mine = b.part(self);

@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule all_gather_ring(const CollectiveRequest& request) {
   Builder b = builder_for(request, "ring");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Range mine = b.part(b.self());
   b.copy(b.input(mine), {b.output(mine)});
   ring_all_gather(b);

@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_gather_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const int pieces = num_pieces(b.longest_part(), request.dtype);
   const int64_t longest = part_of(b.longest_part(), pieces, 0).size();
@@ -20,7 +20,7 @@ Schedule all_gather_staged(const CollectiveRequest& request) {
     std::vector<Slice> targets = {held(b.self()), b.output(piece(b.self()))};
     b.copy(b.input(piece(b.self())), targets);
     // Each signal also gives back the slot that was copied out one piece ago.
-    for (const Rank peer : peers) b.signal(peer, {held(b.self()), Builder::of(other, peer)});
+    for (const Rank peer : peers) b.signal(peer, {held(b.self()), Builder::on_rank(other, peer)});
     for (const Rank peer : peers) {
       b.wait(peer, {held(peer), other});
       b.copy(held(peer), {b.output(piece(peer))});

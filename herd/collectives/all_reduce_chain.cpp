@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_reduce_chain(const CollectiveRequest& request) {
   Builder b = builder_for(request, "chain");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank self = b.self(), last = b.num_ranks() - 1, middle = b.num_ranks() / 2;
   TreeNode node;
   if (self != middle) node.parent = self < middle ? self + 1 : self - 1;

@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_reduce_circulant(const CollectiveRequest& request) {
   Builder b = builder_for(request, "circulant");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   circulant_reduce_scatter(b, CirculantSums::kOutput);
   circulant_all_gather(b);
   return b.finish();

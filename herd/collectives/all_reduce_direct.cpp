@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_reduce_direct_pull(const CollectiveRequest& request) {
   Builder b = builder_for(request, "direct_pull");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const Range mine = b.part(b.self());
   for (const Rank peer : peers) b.signal(peer, {b.input(b.part(peer))});
@@ -25,7 +25,7 @@ Schedule all_reduce_direct_pull(const CollectiveRequest& request) {
 
 Schedule all_reduce_direct_push(const CollectiveRequest& request) {
   Builder b = builder_for(request, "direct_push");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const Range mine = b.part(b.self());
   std::vector<Slice> targets = {b.output(mine)};

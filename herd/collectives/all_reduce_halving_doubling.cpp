@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule all_reduce_halving_doubling(const CollectiveRequest& request) {
   Builder b = builder_for(request, "halving_doubling");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const FoldedPlaces places(b.num_ranks());
   const Range all{0, b.elements()};
   const KeptAt output = [&b](Range range) { return b.output(range); };

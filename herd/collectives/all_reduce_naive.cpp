@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_reduce_naive(const CollectiveRequest& request) {
   Builder b = builder_for(request, "naive");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Range all{0, b.elements()};
   std::vector<Slice> contributions(static_cast<size_t>(b.num_ranks()), b.input(all));
   for (const Rank peer : peers_of(b)) b.send(peer, b.input(all));

@@ -21,10 +21,10 @@ class GridAllReduce {
       : request_(request), style_(style), grid_(request), b_(builder_for(request, style.name)) {}
 
   Schedule build() {
-    if (build_alone(b_)) return b_.finish();
+    if (build_if_alone(b_)) return b_.finish();
     const Range all{0, b_.elements()};
     const int last = grid_.num_axes() - 1;
-    if (style_.whole_all_reduces) {
+    if (style_.reduces_whole_message_per_axis) {
       for (int axis = 0; axis <= last; ++axis) add(axis, Collective::kAllReduce, all, axis == 0, axis == last);
       return b_.finish();
     }
@@ -43,7 +43,7 @@ class GridAllReduce {
     const int last = grid_.num_axes() - 1, axis = stage <= last ? stage : 2 * last - stage;
     Range window = part;
     for (int before = 0; before < axis; ++before) {
-      window = part_of(window, grid_.dim(before), grid_.coordinate(b_.self(), before));
+      window = part_of(window, grid_.size(before), grid_.coordinate(b_.self(), before));
     }
     const Collective collective = stage < last    ? Collective::kReduceScatter
                                   : stage == last ? Collective::kAllReduce
@@ -77,7 +77,7 @@ Schedule all_reduce_on_grid(const CollectiveRequest& request, const AxisStyle& s
 Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request) {
   const AxisStyle style{"hierarchical_tree", true, "circulant"};
   Builder b = builder_for(request, style.name);
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Range all{0, b.elements()};
   std::vector<Rank> host, leaders;
   for (const auto& ranks : ranks_by_host(request)) {

@@ -18,11 +18,11 @@ void one_shot(Builder& b) {
   const Slice stage = b.stage(b.elements());
   std::vector<Slice> sources;
   for (Rank rank = 0; rank < b.num_ranks(); ++rank) {
-    sources.push_back(rank == b.self() ? b.input(all) : Builder::of(stage, rank));
+    sources.push_back(rank == b.self() ? b.input(all) : Builder::on_rank(stage, rank));
   }
   b.copy(b.input(all), {stage});
   for (const Rank peer : peers_of(b)) b.signal(peer, {stage});
-  for (const Rank peer : peers_of(b)) b.wait(peer, {Builder::of(stage, peer)});
+  for (const Rank peer : peers_of(b)) b.wait(peer, {Builder::on_rank(stage, peer)});
   b.reduce(std::move(sources), {b.output(all)}, Sum::kComplete);
 }
 
@@ -50,8 +50,10 @@ class Pipeline {
     const Slice& slot = in_[k % kDepth];
     return {owner, Space::kStage, slot.begin + range.begin - piece(k).begin, slot.begin + range.end - piece(k).begin};
   }
-  Slice sum(int k, Rank owner) const { return Builder::of(first(sums_[k % kDepth], slice(k, owner).size()), owner); }
-  Slice sum_slot(int k, Rank owner) const { return Builder::of(sums_[k % kDepth], owner); }
+  Slice sum(int k, Rank owner) const {
+    return Builder::on_rank(first(sums_[k % kDepth], slice(k, owner).size()), owner);
+  }
+  Slice sum_slot(int k, Rank owner) const { return Builder::on_rank(sums_[k % kDepth], owner); }
 
   void copy_in(int k) {
     const Range mine = slice(k, b_.self());
@@ -70,7 +72,7 @@ class Pipeline {
     }
     for (const Rank peer : peers_) b_.wait(peer, {staged(k, mine, peer), sum_slot(k, b_.self())});
     b_.reduce(std::move(sources), {b_.output(mine), sum(k, b_.self())}, Sum::kComplete);
-    for (const Rank peer : peers_) b_.signal(peer, {sum(k, b_.self()), Builder::of(in_[k % kDepth], peer)});
+    for (const Rank peer : peers_) b_.signal(peer, {sum(k, b_.self()), Builder::on_rank(in_[k % kDepth], peer)});
   }
 
   void copy_out(int k) {
@@ -91,7 +93,7 @@ class Pipeline {
 
 Schedule all_reduce_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   if (request.bytes() <= kOneShotBytes) {
     one_shot(b);
   } else {

@@ -31,7 +31,7 @@ TreeNode in_order_tree(Rank rank, int n) {
   return node;
 }
 
-TreeNode other_tree(Rank rank, int n) {
+TreeNode mirrored_tree(Rank rank, int n) {
   const auto there = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r - 1 + n) % n; };
   const auto back = [n](Rank r) { return n % 2 == 0 ? n - 1 - r : (r + 1) % n; };
   TreeNode node = in_order_tree(there(rank), n);
@@ -42,7 +42,7 @@ TreeNode other_tree(Rank rank, int n) {
 
 Schedule all_reduce_binomial_tree(const CollectiveRequest& request) {
   Builder b = builder_for(request, "binomial_tree");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const BinomialTree tree(b.num_ranks(), 0);
   TreeNode node{b.self() == 0 ? -1 : tree.parent(b.self()), tree.children(b.self())};
   tree_pipeline(b, {node}, num_segments(request), depth(b.num_ranks()));
@@ -51,8 +51,8 @@ Schedule all_reduce_binomial_tree(const CollectiveRequest& request) {
 
 Schedule all_reduce_double_tree(const CollectiveRequest& request) {
   Builder b = builder_for(request, "double_tree");
-  if (build_alone(b)) return b.finish();
-  const std::vector<TreeNode> trees = {in_order_tree(b.self(), b.num_ranks()), other_tree(b.self(), b.num_ranks())};
+  if (build_if_alone(b)) return b.finish();
+  const std::vector<TreeNode> trees = {in_order_tree(b.self(), b.num_ranks()), mirrored_tree(b.self(), b.num_ranks())};
   tree_pipeline(b, trees, num_segments(request), depth(b.num_ranks()));
   return b.finish();
 }

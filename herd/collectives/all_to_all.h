@@ -1,9 +1,10 @@
-// All-to-all: rank r gets what every rank f has for it, in rank order. Each of n ranks has S bytes of input: a block of
-// S/n bytes for each rank, or what counts say.
+// All-to-all: rank r gets what every rank has for it, in rank order. Each of n ranks has S bytes of input: a block of
+// S/n bytes for each rank, or of the sizes in request.counts.
 //   pairwise     n-1 steps; in step i a rank sends its block to the rank i after it and receives one from the rank i
 //                before it: (n-1)/n * S bytes sent.  Any transport.  Scratch: S in place, else none.
-//   bruck        ceil(log2 n) rounds; in round k the blocks whose way has bit k set move 2^k ranks on, packed into one
-//                message: up to S/2 * ceil(log2 n) bytes sent. For short blocks.  Any transport.  Scratch: twice that.
+//   bruck        ceil(log2 n) rounds; in round k the blocks whose remaining distance has bit k set move 2^k ranks on,
+//                packed into one message: up to S/2 * ceil(log2 n) bytes sent. For short blocks.  Any transport.
+//                Scratch: twice the bytes sent.
 //   direct_pull  symmetric memory: copies each block out of its owner's input. Two signals per peer (ready, copied);
 //                (n-1)/n * S bytes read from peers. Not in place.
 //   staged       ordinary memory on one host: pieces of all blocks through two stage slots, one signal per peer and

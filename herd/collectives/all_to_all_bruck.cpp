@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule all_to_all_bruck(const CollectiveRequest& request) {
   Builder b = builder_for(request, "bruck");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const int n = b.num_ranks();
   const Rank self = b.self();
   // Block i has i ranks to go. Before round k this rank holds the one that came from i mod 2^k ranks before it.

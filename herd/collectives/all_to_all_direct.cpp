@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule all_to_all_direct_pull(const CollectiveRequest& request) {
   Builder b = builder_for(request, "direct_pull");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank self = b.self();
   const std::vector<Rank> peers = peers_of(b);
   for (const Rank peer : peers) b.signal(peer, {b.sent(self, peer)});

@@ -11,11 +11,11 @@ class HierarchicalExchange {
       : request_(request), grid_(request), b_(builder_for(request, kHierarchical.name)) {}
 
   Schedule build() {
-    if (build_alone(b_)) return b_.finish();
-    m_ = grid_.dim(0);
+    if (build_if_alone(b_)) return b_.finish();
+    m_ = grid_.size(0);
     h_ = b_.num_ranks() / m_;
-    l_ = grid_.place_of(b_.self()) % m_;
-    host_ = grid_.place_of(b_.self()) / m_;
+    l_ = grid_.cell_of(b_.self()) % m_;
+    host_ = grid_.cell_of(b_.self()) / m_;
     inside_host();
     between_hosts();
     return b_.finish();
@@ -70,7 +70,7 @@ class HierarchicalExchange {
     }
     std::vector<Rank> ranks;
     for (int host = 0; host < h_; ++host) ranks.push_back(rank_at(l_, host));
-    if (grid_.places_are_ranks()) {  // what comes from a host is contiguous in the output
+    if (grid_.cells_are_ranks()) {  // what comes from a host is contiguous in the output
       add(std::move(line), {ranks, Window(arrived_), Window(b_.output({0, b_.layout().num_received(b_.self())}))});
       return;
     }

@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule all_to_all_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const Rank self = b.self();
   const int n = b.num_ranks();
@@ -26,7 +26,7 @@ Schedule all_to_all_staged(const CollectiveRequest& request) {
     };
     for (const Rank peer : peers) b.copy(piece(b.sent(self, peer)), {held(self, peer)});
     // Each signal also gives back the slot that was copied out one piece ago.
-    for (const Rank peer : peers) b.signal(peer, {held(self, peer), Builder::of(other, peer)});
+    for (const Rank peer : peers) b.signal(peer, {held(self, peer), Builder::on_rank(other, peer)});
     for (const Rank peer : peers) {
       b.wait(peer, {held(peer, self), other});
       b.copy(held(peer, self), {piece(b.received(peer, self))});

@@ -29,7 +29,7 @@ CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid,
   CollectiveRequest line;
   line.collective = collective;
   line.self = grid.coordinate(whole.self, axis);
-  line.num_ranks = grid.dim(axis);
+  line.num_ranks = grid.size(axis);
   line.dtype = whole.dtype;
   line.segment_bytes = whole.segment_bytes;
   line.same_host = style.shared_memory && grid.is_inside_hosts(whole, axis);
@@ -40,20 +40,20 @@ CollectiveRequest axis_request(const CollectiveRequest& whole, const Grid& grid,
 }
 
 Schedule axis_schedule(const CollectiveRequest& line, const AxisStyle& style) {
-  return build_schedule(line.same_host ? shared_memory_algorithm(line) : style.between, line);
+  return build_schedule(line.same_host ? shared_memory_algorithm(line) : style.between_hosts_algorithm, line);
 }
 
 std::vector<std::vector<Rank>> ranks_of_line(const Grid& grid, Rank rank, int axis) {
-  const int below = grid.place_of(rank) % grid.stride(axis);
-  std::vector<std::vector<Rank>> ranks(static_cast<size_t>(grid.dim(axis)));
-  const std::function<void(int, int, std::vector<Rank>&)> above = [&](int next, int place, std::vector<Rank>& found) {
+  const int below = grid.cell_of(rank) % grid.stride(axis);
+  std::vector<std::vector<Rank>> ranks(static_cast<size_t>(grid.size(axis)));
+  const std::function<void(int, int, std::vector<Rank>&)> above = [&](int next, int cell, std::vector<Rank>& found) {
     if (next == grid.num_axes()) {
-      found.push_back(grid.rank_at(place));
+      found.push_back(grid.rank_at(cell));
       return;
     }
-    for (int c = 0; c < grid.dim(next); ++c) above(next + 1, place + c * grid.stride(next), found);
+    for (int c = 0; c < grid.size(next); ++c) above(next + 1, cell + c * grid.stride(next), found);
   };
-  for (int c = 0; c < grid.dim(axis); ++c) {
+  for (int c = 0; c < grid.size(axis); ++c) {
     above(axis + 1, below + c * grid.stride(axis), ranks[static_cast<size_t>(c)]);
   }
   return ranks;

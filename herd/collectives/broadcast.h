@@ -11,7 +11,8 @@
 //                ranks move bytes. Two signals between each two ranks (ready, done). All ranks together move
 //                (n-1) * S bytes in place, (n-1)/n * S more out of place.
 //   staged       ordinary memory on one host: pieces through two slots of root's stage. S bytes read from root per
-//                rank. Ranks check in at root first, so each one hears from every other.
+//                rank. Every rank signals root before the first piece, so a rank that never calls the broadcast keeps
+//                all others waiting.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, section 4.4 (binomial; scatter and
 // all-gather, after van de Geijn).   Threads: pure.
 #pragma once

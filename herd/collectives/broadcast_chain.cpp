@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule broadcast_chain(const CollectiveRequest& request) {
   Builder b = builder_for(request, "chain");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const int n = b.num_ranks();
   const int place = (b.self() - request.root + n) % n;
   const int segments = num_segments(request);

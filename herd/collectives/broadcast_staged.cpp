@@ -6,12 +6,12 @@ namespace herd {
 
 Schedule broadcast_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank root = request.root;
   const std::vector<Rank> peers = peers_of(b);
   const int pieces = num_pieces(request.elements, request.dtype);
   const int64_t longest = part_of(request.elements, pieces, 0).size();
-  const Slice slots[2] = {Builder::of(b.stage(longest), root), Builder::of(b.stage(longest), root)};
+  const Slice slots[2] = {Builder::on_rank(b.stage(longest), root), Builder::on_rank(b.stage(longest), root)};
   if (b.self() == root) {
     for (const Rank peer : peers) b.wait(peer, {slots[0], slots[1]});
   } else {

@@ -181,7 +181,7 @@ Costs own_costs(const AlgorithmInfo& algorithm, const CollectiveRequest& own, co
                 const std::vector<int>& host_of) {
   const Schedule s = build_schedule(algorithm.name, own);
   Costs steps{estimate_us(s, topology, host_of), static_cast<double>(bytes_sent(s)),
-              static_cast<double>(num_messages(s)), 0, bytes_by_distance(s, topology, host_of)};
+              static_cast<double>(num_messages_and_signals(s)), 0, bytes_by_distance(s, topology, host_of)};
   for (const Step& step : s.steps) {
     steps.rounds +=
         step.kind == StepKind::kWait || step.kind == StepKind::kReceive || step.kind == StepKind::kReceiveReduce;
@@ -212,7 +212,7 @@ Costs counts_of(const std::vector<Schedule>& all, const Topology& topology, cons
   if (options.count_rounds) costs.rounds = num_rounds(all);
   for (const Schedule& s : all) {
     costs.bytes = std::max(costs.bytes, static_cast<double>(bytes_sent(s)));
-    costs.messages = std::max(costs.messages, static_cast<double>(num_messages(s)));
+    costs.messages = std::max(costs.messages, static_cast<double>(num_messages_and_signals(s)));
     keep_most(costs.by_distance, bytes_by_distance(s, topology, host_of));
   }
   return costs;
@@ -298,7 +298,7 @@ std::string reason_of(const Choice& choice) {
 }
 
 void apply(const Tuning& tuning, const CollectiveRequest& request, Choice& choice) {
-  const std::optional<TunedSize> measured = tuned(tuning, request);
+  const std::optional<TunedSize> measured = find_tuned(tuning, request);
   if (!measured) return;
   for (const Candidate& candidate : choice.candidates) {
     if (candidate.algorithm.name != measured->algorithm) continue;
@@ -355,7 +355,7 @@ Choice choose(const CollectiveRequest& asked, const Topology& topology, ChooseOp
     if (left_out && candidate.why_not.empty()) candidate.why_not = "inside a host its memory serves better";
     if (candidate.why_not.empty() || (left_out && options.time_all && why_not(info, request).empty())) {
       CollectiveRequest own = request;
-      if (!info.segments) own.segment_bytes = 0;
+      if (!info.has_segments) own.segment_bytes = 0;
       predict(candidate, own, topology, options);
     }
     choice.candidates.push_back(std::move(candidate));

@@ -35,8 +35,9 @@ struct Choice {
 };
 
 struct ChooseOptions {
-  // Times all algorithms of messages inside of one host, too. Else all but the first of the table are left out there:
-  // shared memory serves better, and each costs time to simulate. They are never chosen there.
+  // Also times algorithms that send messages for groups inside one host. Without it only the first of them in the
+  // registry is timed there: shared memory serves better, and each costs time to simulate. The others are never chosen
+  // there.
   bool time_all = false;
   bool count_rounds = false;       // fills in Candidate::rounds, which doubles the time for long staged messages
   const Tuning* tuning = nullptr;  // measured choices that override the model; borrowed
@@ -46,11 +47,11 @@ struct ChooseOptions {
 inline constexpr int kMaxSimulatedRanks = 32;
 
 // Returns the request with the topology's hosts and grid filled in, for compositions. Where there are several hosts it
-// clears same_host; on one host it keeps it (without same_host ranks have messages alone).
+// clears same_host; on one host it keeps it (a request without same_host may use messages only).
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology);
 
-// Chooses the algorithm for a request. Throws kBadConfig if the topology has other ranks than the request, or the
-// numbers make no sense. request.self, hosts and grid are ignored: build the schedule from placed_on(request,
+// Chooses the algorithm for a request. Throws kBadConfig if the topology has other ranks than the request, or as
+// builder_for() (request.h). request.self, hosts and grid are ignored: build the schedule from placed_on(request,
 // topology). request.segment_bytes counts for the algorithms that have segments. Of two that are equally fast the first
 // in the registry wins.
 Choice choose(const CollectiveRequest& request, const Topology& topology, ChooseOptions options = {});

@@ -1,5 +1,5 @@
-// Builds the two halves of the circulant algorithm, for any number of ranks n. Skips s go from n to 1 by
-// s = ceil(s' / 2); block i of rank r is part r+i (mod n).
+// Builds the two halves of the circulant algorithm, for any number of ranks n. Each skip is half of the one before,
+// rounded up: s = ceil(s' / 2), from s' = n down to s = 1. Block i of rank r is part r+i (mod n).
 //   reduce-scatter  round (s', s): sends blocks [s, s') to rank r+s, adds what arrives to blocks [0, s'-s)
 //   all-gather      the same rounds backwards, directions turned
 //   Each: ceil(log2 n) rounds, exactly (n-1)/n * S bytes sent per rank; a round is two messages where its blocks pass
@@ -11,9 +11,10 @@
 
 namespace herd {
 
+// Says where partial sums are kept.
 enum class CirculantSums : uint8_t {
   kOutput,   // the output has room for every part (all-reduce; reduce-scatter in place)
-  kScratch,  // partial sums of half the message
+  kScratch,  // scratch of half the message holds them
 };
 
 // Leaves the sum of part self, complete, at output(part(self)). REQUIRES num_ranks > 1.

@@ -54,10 +54,10 @@ class Mapper {
     std::vector<Slice> pieces;
     const auto& runs = window->runs();
     auto run = std::upper_bound(runs.begin(), runs.end(), slice.begin,
-                                [](int64_t at, const Window::Run& r) { return at < r.from + r.size; });
+                                [](int64_t at, const Window::Run& r) { return at < r.sub_begin + r.size; });
     int64_t at = slice.begin;
     for (; run != runs.end() && at < slice.end; ++run) {
-      const int64_t end = std::min(slice.end, run->from + run->size), shift = run->at - run->from;
+      const int64_t end = std::min(slice.end, run->sub_begin + run->size), shift = run->begin - run->sub_begin;
       pieces.push_back({rank, window->space(), at + shift, end + shift});
       at = end;
     }
@@ -126,12 +126,12 @@ void Window::append(Range at, bool apart) {
   if (at.size() == 0) return;
   if (!runs_.empty()) {
     Run& last = runs_.back();
-    if (!apart && last.at + last.size == at.begin) {
+    if (!apart && last.begin + last.size == at.begin) {
       last.size += at.size();
       return;
     }
   }
-  runs_.push_back({runs_.empty() ? 0 : runs_.back().from + runs_.back().size, at.begin, at.size()});
+  runs_.push_back({runs_.empty() ? 0 : runs_.back().sub_begin + runs_.back().size, at.begin, at.size()});
 }
 
 void add_schedule(Builder& builder, Schedule sub, const SubGroup& group) {

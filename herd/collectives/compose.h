@@ -8,21 +8,21 @@
 
 namespace herd {
 
-// A Window says where the elements of a space of a sub-schedule lie. All ranks of the sub-group that touch each other's
-// memory there have the same window.
+// A Window says where the elements of a space of a sub-schedule lie. All ranks of the sub-group that read or
+// write each other's memory there have the same window.
 class Window {
  public:
   struct Run {
-    int64_t from = 0;  // elements [from, from + size) of the sub-schedule's space
-    int64_t at = 0;    // lie here
+    int64_t sub_begin = 0;  // elements [sub_begin, sub_begin + size) of the sub-schedule's space
+    int64_t begin = 0;      // lie at [begin, begin + size) of the window's space
     int64_t size = 0;
   };
 
   Window() = default;
   explicit Window(Slice slice);  // the elements lie in one piece
   explicit Window(Space space) : space_(space) {}
-  // Appends the next elements. Runs that touch are one, unless they shall stay apart. Steps are cut where runs end, and
-  // both ends of a message must be cut alike.
+  // Appends the next elements. They join the run before where they touch it, unless `apart`. Steps are cut where runs
+  // end, and both ends of a message must be cut alike.
   void append(Range at, bool apart = false);
 
   Space space() const { return space_; }
@@ -36,7 +36,7 @@ class Window {
 struct SubGroup {
   std::vector<Rank> ranks;  // by their rank in the sub-schedule
   Window input, output;     // of the sub-schedule's kInput and kOutput
-  bool completes = true;    // its sums are those of the whole group, where it completes them
+  bool completes = true;    // false: sums that the sub-schedule completes are still partial in the whole group
 };
 
 // Adds the steps of `sub` to the builder, with scratch and stage memory of their own. A step whose slices lie in

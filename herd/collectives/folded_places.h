@@ -1,6 +1,6 @@
-// Defines the places of algorithms that want a power of two p <= n of them. Ranks 2i and 2i+1 share place i for
-// i < n - p: the odd one hands over to the even one and is idle. All others have a place of their own. Places stand in
-// the order of ranks, so neighbouring places hold neighbouring parts. Source: Thakur, Rabenseifner & Gropp 2005,
+// Maps n ranks to p places, p the largest power of two <= n. Ranks 2i and 2i+1 share place i for i < n - p: the odd one
+// hands over to the even one and is idle. All others have a place of their own. Places stand in the order of ranks, so
+// neighbouring places hold neighbouring parts. Source: Thakur, Rabenseifner & Gropp 2005,
 // doi:10.1177/1094342005051521, section 4.5.   Threads: plain data.
 #pragma once
 

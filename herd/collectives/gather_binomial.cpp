@@ -45,7 +45,7 @@ class Held {
 
 Schedule gather_binomial(const CollectiveRequest& request) {
   Builder b = builder_for(request, "binomial");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const BinomialTree tree(b.num_ranks(), request.root);
   const int place = tree.place_of(b.self());
   const Slice mine = b.input(b.part(b.self()));

@@ -6,7 +6,7 @@ namespace {
 
 void take_all(Builder& b, const StagedToRoot& staged) {
   b.copy(b.input(b.part(b.self())), {b.output(b.part(b.self()))});
-  for (int k = 0; k < staged.count(); ++k) {
+  for (int k = 0; k < staged.num_pieces(); ++k) {
     std::vector<Slice> taken;  // makes each answer follow what all peers gave, also where that is nothing
     for (const Rank peer : peers_of(b)) {
       taken.push_back(staged.slot(k, peer));
@@ -21,7 +21,7 @@ void take_all(Builder& b, const StagedToRoot& staged) {
 
 Schedule gather_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   StagedToRoot staged(b, request.dtype, b.longest_part(), [&](Rank owner) { return b.part(owner); });
   if (b.self() == request.root) {
     take_all(b, staged);

@@ -19,56 +19,56 @@ std::vector<std::vector<Rank>> ranks_by_host(const CollectiveRequest& request) {
   return hosts;
 }
 
-Grid::Grid(const CollectiveRequest& request) : dims_(request.grid) {
+Grid::Grid(const CollectiveRequest& request) : sizes_(request.grid) {
   const auto wrong = [](const std::string& rule) { throw Error(Code::kBadConfig, rule); };
   const std::string wanted = std::to_string(request.num_ranks);
-  int64_t places = 1;
-  for (const int dim : dims_) places *= dim;
-  if (!dims_.empty() && places != request.num_ranks) {
-    wrong("a grid's axes multiply to the ranks, but these make " + std::to_string(places) + ", not " + wanted);
+  int64_t cells = 1;
+  for (const int axis_size : sizes_) cells *= axis_size;
+  if (!sizes_.empty() && cells != request.num_ranks) {
+    wrong("a grid's axes multiply to the ranks, but these make " + std::to_string(cells) + ", not " + wanted);
   }
   if (!request.hosts.empty() && static_cast<int>(request.hosts.size()) != request.num_ranks) {
     wrong("every rank has a host, but " + std::to_string(request.hosts.size()) + " are given for " + wanted + " ranks");
   }
   if (request.hosts.empty()) return;
   const auto hosts = ranks_by_host(request);
-  if (dims_.empty()) {
+  if (sizes_.empty()) {
     const size_t each = hosts[0].size();
     if (hosts.size() < 2 || each < 2) return;
     if (!std::all_of(hosts.begin(), hosts.end(), [&](const auto& ranks) { return ranks.size() == each; })) return;
-    dims_ = {static_cast<int>(each), static_cast<int>(hosts.size())};
+    sizes_ = {static_cast<int>(each), static_cast<int>(hosts.size())};
   }
   for (const auto& ranks : hosts) rank_at_.insert(rank_at_.end(), ranks.begin(), ranks.end());
   if (std::is_sorted(rank_at_.begin(), rank_at_.end())) {
     rank_at_.clear();
     return;
   }
-  place_of_.resize(rank_at_.size());
-  for (size_t place = 0; place < rank_at_.size(); ++place) {
-    place_of_[static_cast<size_t>(rank_at_[place])] = static_cast<int>(place);
+  cell_of_.resize(rank_at_.size());
+  for (size_t cell = 0; cell < rank_at_.size(); ++cell) {
+    cell_of_[static_cast<size_t>(rank_at_[cell])] = static_cast<int>(cell);
   }
 }
 
 int Grid::stride(int axis) const {
   int stride = 1;
-  for (int below = 0; below < axis; ++below) stride *= dim(below);
+  for (int below = 0; below < axis; ++below) stride *= size(below);
   return stride;
 }
 
 std::vector<Rank> Grid::line(Rank rank, int axis) const {
-  const int step = stride(axis), first = place_of(rank) - coordinate(rank, axis) * step;
+  const int step = stride(axis), first = cell_of(rank) - coordinate(rank, axis) * step;
   std::vector<Rank> ranks;
-  for (int c = 0; c < dim(axis); ++c) ranks.push_back(rank_at(first + c * step));
+  for (int c = 0; c < size(axis); ++c) ranks.push_back(rank_at(first + c * step));
   return ranks;
 }
 
 bool Grid::is_inside_hosts(const CollectiveRequest& request, int axis) const {
   if (request.same_host) return true;
   if (request.hosts.empty()) return false;
-  const int step = stride(axis), size = dim(axis);
-  for (int place = 0; place < request.num_ranks; ++place) {
-    const int first = place - place / step % size * step;
-    if (request.hosts[static_cast<size_t>(rank_at(place))] != request.hosts[static_cast<size_t>(rank_at(first))]) {
+  const int step = stride(axis), axis_size = size(axis);
+  for (int cell = 0; cell < request.num_ranks; ++cell) {
+    const int first = cell - cell / step % axis_size * step;
+    if (request.hosts[static_cast<size_t>(rank_at(cell))] != request.hosts[static_cast<size_t>(rank_at(first))]) {
       return false;
     }
   }

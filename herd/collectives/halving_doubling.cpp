@@ -2,7 +2,7 @@
 
 namespace herd {
 
-void halving(Builder& b, const FoldedPlaces& places, const KeptAt& partial, const KeptAt& last) {
+void halving(Builder& b, const FoldedPlaces& places, const KeptAt& partial, const KeptAt& result) {
   const Range all{0, b.elements()};
   if (places.is_idle(b.self())) {
     b.send(b.self() - 1, b.input(all));
@@ -19,7 +19,7 @@ void halving(Builder& b, const FoldedPlaces& places, const KeptAt& partial, cons
     const Range keep = places.parts_of(b, begin, begin + distance), give = places.parts_of(b, other, other + distance);
     const Rank peer = places.rank_at(place ^ distance);
     b.send(peer, held(give));
-    b.receive_reduce(peer, distance == 1 ? last(keep) : partial(keep), held(keep),
+    b.receive_reduce(peer, distance == 1 ? result(keep) : partial(keep), held(keep),
                      distance == 1 ? Sum::kComplete : Sum::kPartial);
     held = partial;
   }

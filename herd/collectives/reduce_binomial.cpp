@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule reduce_binomial(const CollectiveRequest& request) {
   Builder b = builder_for(request, "binomial");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const unsigned n = b.num_ranks();
   const unsigned place = (b.self() - request.root + n) % n;  // 0 at root
   const auto rank_at = [&](unsigned at) { return static_cast<Rank>((at + request.root) % n); };

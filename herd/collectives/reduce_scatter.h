@@ -1,9 +1,10 @@
 // Reduce-scatter: rank r gets part r of the sum of all inputs (n ranks, S bytes of input; an output has S/n).
 //   ring         n-1 steps; (n-1)/n * S bytes sent per rank.  Any transport.  Scratch: two parts, none in place.
 //                Order: part c is summed over ranks c+1, c+2, .., c (mod n).
-//   halving      log2 n rounds for powers of two, (n-1)/n * S bytes sent; otherwise 2 steps more and up to S + S/n
-//                bytes more of an idle rank and its partner (folded_places.h).  Any transport.  Scratch: S/2 (S with an
-//                idle partner), none in place.  Order: along the halving.
+//   halving      log2 n rounds for powers of two, (n-1)/n * S bytes sent; otherwise 2 steps more, in
+//                which an idle rank and its partner (folded_places.h) send up to S + S/n bytes more.  Any transport.
+//                Scratch: S/2 (S with an idle partner), none in place.  Order: an idle rank's input is added to its
+//                partner's first, then partial sums of partners, the farthest partner first.
 //   pairwise     n-1 steps; in step i a rank sends the part of the rank i after it: (n-1)/n * S bytes.  Any transport.
 //                No scratch.  Order: part r is summed over ranks r, r-1, r-2, .. (mod n).
 //   circulant    ceil(log2 n) rounds, (n-1)/n * S bytes sent.  Any transport.  Scratch: S/2, none in place.

@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule reduce_scatter_chain(const CollectiveRequest& request) {
   Builder b = builder_for(request, "chain");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank self = b.self(), last = b.num_ranks() - 1;
   const Slice scratch = request.in_place ? Slice{} : b.scratch(b.elements());
   const auto partial = [&](Range range) {

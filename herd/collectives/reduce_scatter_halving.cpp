@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule reduce_scatter_halving(const CollectiveRequest& request) {
   Builder b = builder_for(request, "halving");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const FoldedPlaces places(b.num_ranks());
   const Rank self = b.self();
   if (places.is_idle(self)) {

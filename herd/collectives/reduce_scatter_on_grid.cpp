@@ -9,7 +9,7 @@ class GridReduceScatter {
       : request_(request), style_(style), grid_(request), b_(builder_for(request, style.name)) {}
 
   Schedule build() {
-    if (build_alone(b_)) return b_.finish();
+    if (build_if_alone(b_)) return b_.finish();
     int axis = 0;
     if (!request_.in_place) leave_input(axis);
     for (; axis < grid_.num_axes(); ++axis) add(axis);
@@ -51,8 +51,8 @@ class GridReduceScatter {
     if (!line.request.same_host) {
       kept_ = b_.scratch(b_.elements());
       for (const Window::Run& run : line.window.runs()) {
-        const int64_t begin = kept_.begin + run.from;
-        b_.copy(b_.input({run.at, run.at + run.size}), {{b_.self(), Space::kScratch, begin, begin + run.size}});
+        const int64_t begin = kept_.begin + run.sub_begin;
+        b_.copy(b_.input({run.begin, run.begin + run.size}), {{b_.self(), Space::kScratch, begin, begin + run.size}});
       }
       return;
     }

@@ -4,7 +4,7 @@ namespace herd {
 
 Schedule reduce_scatter_pairwise(const CollectiveRequest& request) {
   Builder b = builder_for(request, "pairwise");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Range mine = b.part(b.self());
   Slice held = b.input(mine);
   for (int distance = 1; distance < b.num_ranks(); ++distance) {

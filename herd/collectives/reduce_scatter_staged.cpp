@@ -6,7 +6,7 @@ namespace herd {
 
 Schedule reduce_scatter_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const std::vector<Rank> peers = peers_of(b);
   const int n = b.num_ranks();
   const int pieces = num_pieces(n * b.longest_part(), request.dtype);
@@ -21,7 +21,7 @@ Schedule reduce_scatter_staged(const CollectiveRequest& request) {
     };
     for (const Rank peer : peers) b.copy(b.input(piece(peer)), {held(peer, b.self())});
     // Each signal also gives back the slot that was reduced one piece ago.
-    for (const Rank peer : peers) b.signal(peer, {held(peer, b.self()), Builder::of(other, peer)});
+    for (const Rank peer : peers) b.signal(peer, {held(peer, b.self()), Builder::on_rank(other, peer)});
     const Range mine = piece(b.self());
     std::vector<Slice> sources;
     for (Rank rank = 0; rank < n; ++rank) {

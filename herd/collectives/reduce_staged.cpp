@@ -5,7 +5,7 @@ namespace herd {
 namespace {
 
 void reduce_all(Builder& b, const StagedToRoot& staged) {
-  for (int k = 0; k < staged.count(); ++k) {
+  for (int k = 0; k < staged.num_pieces(); ++k) {
     const Range piece = staged.piece(k, b.self());
     std::vector<Slice> sources;
     for (Rank rank = 0; rank < b.num_ranks(); ++rank) {
@@ -21,7 +21,7 @@ void reduce_all(Builder& b, const StagedToRoot& staged) {
 
 Schedule reduce_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   StagedToRoot staged(b, request.dtype, b.elements(), [&](Rank) { return Range{0, b.elements()}; });
   if (b.self() == request.root) {
     reduce_all(b, staged);

@@ -216,7 +216,7 @@ std::string_view canonical_name(Collective collective, std::string_view algorith
 std::string names_with_segments(Collective collective) {
   std::string names;
   for (const AlgorithmInfo& info : algorithms(collective)) {
-    if (info.segments) names += (names.empty() ? "" : ", ") + std::string(info.name);
+    if (info.has_segments) names += (names.empty() ? "" : ", ") + std::string(info.name);
   }
   return names.empty() ? "none" : names;
 }
@@ -225,7 +225,7 @@ bool has_segments(Collective collective, std::string_view algorithm) {
   const auto all = algorithms(collective);
   algorithm = canonical_name(collective, algorithm);
   return std::any_of(all.begin(), all.end(),
-                     [&](const AlgorithmInfo& info) { return info.name == algorithm && info.segments; });
+                     [&](const AlgorithmInfo& info) { return info.name == algorithm && info.has_segments; });
 }
 
 std::string why_not(const AlgorithmInfo& algorithm, const CollectiveRequest& request) {
@@ -253,7 +253,7 @@ Schedule build_schedule(std::string_view algorithm, const CollectiveRequest& req
                                         std::string(algorithm) + "\" " + reason +
                                         "\n  fix: another algorithm (herd explain lists them), or none: herd chooses");
     }
-    if (request.segment_bytes > 0 && !entry.info.segments) {
+    if (request.segment_bytes > 0 && !entry.info.has_segments) {
       throw Error(Code::kBadConfig,
                   std::string(collective_name(request.collective)) + " by \"" + std::string(algorithm) +
                       "\" has no segments, but " + std::to_string(request.segment_bytes) +

@@ -1,4 +1,5 @@
-// Lists every algorithm by name. A new one takes its file, and one line of the table in registry.cpp.   Threads: pure.
+// Lists every algorithm by name. A new one needs a file of its own and a line of the table in registry.cpp.
+// Threads: pure.
 #pragma once
 
 #include <string>
@@ -21,10 +22,10 @@ struct AlgorithmInfo {
   std::string_view name;
   Needs needs;
   std::string_view description;  // in one line
-  // Counts the messages of a pipeline that follow each other from the first rank to the last, for one segment. Null
-  // where a rank's own messages are as many.
+  // Returns how many messages carry one segment from the first rank of a pipeline to the last, one after the other.
+  // Null where no path is longer than the messages of one rank.
   int (*depth)(int num_ranks) = nullptr;
-  bool segments = false;  // it cuts messages as segments.h does and obeys request.segment_bytes
+  bool has_segments = false;  // true: it cuts messages as segments.h does and obeys request.segment_bytes
 };
 
 // Returns the algorithms of a collective in the order of the table.

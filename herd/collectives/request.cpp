@@ -37,7 +37,7 @@ CollectiveRequest resized(CollectiveRequest request, int64_t elements) {
   return request;
 }
 
-bool build_alone(Builder& b) {
+bool build_if_alone(Builder& b) {
   if (b.elements() == 0) return true;
   if (b.num_ranks() > 1) return false;
   const Range all{0, b.elements()};

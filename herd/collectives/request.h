@@ -29,7 +29,8 @@ struct CollectiveRequest {
   int64_t bytes() const { return elements * size_of(dtype); }
 };
 
-// Returns a builder for the request, named after the algorithm. Throws kBadConfig if the numbers make no sense.
+// Returns a builder for the request, named after the algorithm. Throws kBadConfig for a negative size, and for a rank,
+// root or counts that do not fit num_ranks and `elements`.
 Builder builder_for(const CollectiveRequest& request, std::string_view algorithm);
 
 // Returns the request for another message size, with counts in the same proportions.
@@ -37,6 +38,6 @@ CollectiveRequest resized(CollectiveRequest request, int64_t elements);
 
 // Writes the whole schedule where no peer is needed: nothing for an empty message, the copy of the input for one rank.
 // Returns false, and writes nothing, where ranks have to meet.
-bool build_alone(Builder& builder);
+bool build_if_alone(Builder& builder);
 
 }  // namespace herd

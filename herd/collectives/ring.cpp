@@ -2,20 +2,22 @@
 
 namespace herd {
 
-void ring_reduce_scatter(Builder& b, Partial partial) {
+void ring_reduce_scatter(Builder& b, RingSums sums) {
   const int n = b.num_ranks();
   const Rank next = b.neighbor(1), previous = b.neighbor(-1);
   const int64_t longest = b.longest_part();
   Slice slots[2];
-  if (partial == Partial::kScratch) {
+  if (sums == RingSums::kScratch) {
+    // With two ranks the only sum is complete at once, so no slot is needed.
     for (Slice& slot : slots) slot = n > 2 ? b.scratch(longest) : Slice{};
   }
   Slice held = b.input(b.part(previous));
   for (int step = 0; step < n - 1; ++step) {
+    // The part of rank self - 2 - step comes in, and gets this rank's input added.
     const Range part = b.part(b.neighbor(-2 - step));
     const bool last = step == n - 2;
     b.send(next, held);
-    if (last || partial == Partial::kOutput) {
+    if (last || sums == RingSums::kOutput) {
       held = b.output(part);
     } else {
       held = slots[step % 2];

@@ -8,14 +8,14 @@
 
 namespace herd {
 
-// Says where a partial sum waits for its next hop.
-enum class Partial : uint8_t {
+// Says where partial sums are kept until their next hop.
+enum class RingSums : uint8_t {
   kOutput,   // the output has room for every part (all-reduce; reduce-scatter in place)
-  kScratch,  // two slots of one part each
+  kScratch,  // two scratch slots of one part each hold them
 };
 
 // Leaves the sum of part self, complete, at output(part(self)). REQUIRES num_ranks > 1.
-void ring_reduce_scatter(Builder& builder, Partial partial);
+void ring_reduce_scatter(Builder& builder, RingSums sums);
 
 // Fills every part of the output from its owner's output(part(owner)). REQUIRES num_ranks > 1.
 void ring_all_gather(Builder& builder);

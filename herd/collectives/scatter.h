@@ -5,8 +5,8 @@
 //                ranks.
 //   direct_pull  symmetric memory: every rank copies its part out of root's input. Two signals between root and each
 //                rank (ready, copied); S/n bytes read by each.
-//   staged       ordinary memory on one host: pieces of all parts through two slots of root's stage; S/n bytes read by
-//                each rank. Ranks check in at root first, so each one hears from every other.
+//   staged       ordinary memory on one host: pieces of all parts through two slots of root's stage (staging.h); S/n
+//                bytes read by each rank. Ranks check in at root first, so each one hears from every other.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521 (binomial).   Threads: pure.
 #pragma once
 

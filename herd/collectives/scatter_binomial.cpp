@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule scatter_binomial(const CollectiveRequest& request) {
   Builder b = builder_for(request, "binomial");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const BinomialTree tree(b.num_ranks(), request.root);
   const int place = tree.place_of(b.self());
   const Range mine = b.part(b.self());

@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule scatter_direct_pull(const CollectiveRequest& request) {
   Builder b = builder_for(request, "direct_pull");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank root = request.root;
   const Range mine = b.part(b.self());
   if (b.self() != root) {

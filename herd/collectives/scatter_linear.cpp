@@ -5,7 +5,7 @@ namespace herd {
 
 Schedule scatter_linear(const CollectiveRequest& request) {
   Builder b = builder_for(request, "linear");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Range mine = b.part(b.self());
   if (b.self() != request.root) {
     b.receive(request.root, b.output(mine));

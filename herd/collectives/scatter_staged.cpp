@@ -6,13 +6,13 @@ namespace herd {
 
 Schedule scatter_staged(const CollectiveRequest& request) {
   Builder b = builder_for(request, "staged");
-  if (build_alone(b)) return b.finish();
+  if (build_if_alone(b)) return b.finish();
   const Rank root = request.root;
   const std::vector<Rank> peers = peers_of(b);
   const int n = b.num_ranks();
   const int pieces = num_pieces(b.longest_part() * n, request.dtype);
   const int64_t longest = part_of(b.longest_part(), pieces, 0).size();
-  const Slice slots[2] = {Builder::of(b.stage(n * longest), root), Builder::of(b.stage(n * longest), root)};
+  const Slice slots[2] = {Builder::on_rank(b.stage(n * longest), root), Builder::on_rank(b.stage(n * longest), root)};
   if (b.self() == root) {
     for (const Rank peer : peers) b.wait(peer, {slots[0], slots[1]});
     b.copy(b.input(b.part(root)), {b.output(b.part(root))});

@@ -12,9 +12,9 @@ struct TreeNode {
   std::vector<Rank> children = {};
 };
 
-// Adds the steps of this rank, whose node in the tree of each equal share of the message is trees[share]. Each
-// segment's sum goes up, in the order own + children, and comes down `lag` segments later. So none waits for a whole
-// way there and back. REQUIRES the same number of trees, segments and lag on all ranks.
+// Adds the steps of this rank. trees[i] is its node in the tree that carries the i-th equal share of the message. Each
+// segment's sum goes up, in the order own + children, and comes down `lag` segments later. So segments overlap: none
+// waits until the one before it is back. REQUIRES the same number of trees, segments and lag on all ranks.
 void tree_pipeline(Builder& builder, const std::vector<TreeNode>& trees, int segments, int lag);
 
 }  // namespace herd

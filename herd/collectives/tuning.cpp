@@ -103,7 +103,7 @@ std::string to_text(const RankPlacement& placement) {
   return std::to_string(placement.hosts) + "x" + std::to_string(placement.ranks) + (cyclic ? "-cyclic" : "");
 }
 
-std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& request) {
+std::optional<TunedSize> find_tuned(const Tuning& tuning, const CollectiveRequest& request) {
   constexpr double kNear = 4;
   const std::optional<RankPlacement> placement = placement_of(request);
   if (!placement || !request.counts.empty()) return std::nullopt;

@@ -1,5 +1,5 @@
 // Defines measured choices that override the model. They say which algorithm was fastest at some sizes, for a
-// collective, a placement of ranks, a kind of memory and of hosts. `herd bench --tune FILE` measures and writes them;
+// collective, a placement of ranks and a kind of memory. `herd bench --tune FILE` measures and writes them;
 // their grammar is in docs/formats/tuning.md. parse_tuning(to_text(t)) == t.   Threads: plain data, pure functions.
 #pragma once
 
@@ -39,14 +39,14 @@ struct TunedSize {
 
 struct Tuning {
   std::vector<TunedSize> sizes = {};
-  std::string machine = {};  // rank 0's machine when it was measured, in one line; empty: it counts on every machine
+  std::string machine = {};  // rank 0's machine when it was measured, in one line; empty: it holds for every machine
   bool operator==(const Tuning&) const = default;
 };
 
-// Returns the fastest algorithm of the nearest measured size, by the ratio of sizes; of two as near the smaller one.
-// Returns nothing for uneven parts, where no size of the same collective, placement and memory was measured, or the
-// nearest is more than 4 times off.
-std::optional<TunedSize> tuned(const Tuning& tuning, const CollectiveRequest& request);
+// Returns the fastest algorithm of the nearest measured size, by the ratio of sizes; of two equally near, the
+// smaller. Returns nothing for uneven parts, where no size of the same collective, placement and memory was measured,
+// or the nearest is more than 4 times off.
+std::optional<TunedSize> find_tuned(const Tuning& tuning, const CollectiveRequest& request);
 
 std::string to_text(const Tuning& tuning);
 Tuning parse_tuning(std::string_view text);   // throws kCorruptFile with line and rule

@@ -81,7 +81,7 @@ std::shared_ptr<Context> make_context(std::shared_ptr<transport::Transport> tran
 
 // A peer that was through here first may have failed the group since. That is for the first operation to say.
 bool failed_by_peer(GroupState& group) {
-  const transport::FailureBoard& board = group.channel().failure();
+  const transport::FailureBoard& board = group.channel().failure_board();
   return board.ready() && board.rank != group.job_rank(group.rank());
 }
 
@@ -256,7 +256,7 @@ Communicator Communicator::shrink(std::string_view name, OpOptions options) {
   }
 }
 
-uint64_t Communicator::bytes_sent() const { return state_->context->engine->bytes_sent(); }
+uint64_t Communicator::bytes_moved() const { return state_->context->engine->bytes_moved(); }
 
 std::vector<AlgorithmUse> Communicator::algorithms_used() const {
   return state_->group == nullptr ? std::vector<AlgorithmUse>() : state_->group->algorithms_used();
@@ -408,7 +408,7 @@ void Communicator::run_copy(const Buffer& x, const SymmetricMemory& memory, Rank
                                       std::to_string(rank()) + "\n  fix: send and receive");
   }
   std::memmove(memory.state_->memory->of(to) + offset, x.ptr, static_cast<size_t>(x.bytes()));
-  if (to != rank()) group.engine().count_sent(static_cast<uint64_t>(x.bytes()));
+  if (to != rank()) group.engine().count_moved(static_cast<uint64_t>(x.bytes()));
 }
 
 Work Communicator::start_receive(const Buffer& x, Rank from, int tag, const OpOptions& o) {

@@ -5,9 +5,10 @@
 //   comm.all_reduce(grad, {.op = herd::ReduceOp::kSum});      // in place
 //   herd::Work work = comm.all_reduce_async(grad);            // ... work.wait();
 //
-// Every rank of the group calls the same operations in the same order. All others name a rank that does not within the
-// deadline (Code::kTimeout, or kBadConfig where the fingerprints differ). Operations of one group complete in issue
-// order, groups progress independently, and send/receive never queue behind collectives.
+// Every rank of the group calls the same operations in the same order. If a rank does not, the others' operation fails
+// within the deadline with an error that names it (Code::kTimeout, or kBadConfig where the fingerprints differ).
+// Operations of one group complete in issue order, groups progress independently, and send/receive never queue behind
+// collectives.
 // A world and all groups split off it fail together. An operation that fails ends every group of its ranks, and of
 // those that share a group with them, with the same words. Errors name ranks of the job, whatever the group.
 // Results have the same bits on every rank and in every run, for the same ranks and algorithm.
@@ -38,7 +39,8 @@ struct OpOptions {
   std::string_view name = {};             // reports show it, and fingerprints contain it
   std::chrono::milliseconds deadline{0};  // counts from the local issue; 0 = the group's default (60 s)
   std::string_view algorithm = {};        // empty = the group chooses; see `herd explain`
-  int64_t segment_bytes = 0;  // size of segments in pipelined algorithms, the same on all ranks; 0 = by the message
+  // Size of segments in pipelined algorithms, the same on all ranks; 0 = chosen from the size of the message.
+  int64_t segment_bytes = 0;
   // Gives the elements of each rank's part where they are uneven (the "v" forms of gather, all_gather, scatter,
   // reduce_scatter), the same on all ranks. For all_to_all, [f * size + t] is what rank f sends to rank t: see
   // exchange_counts().
@@ -125,12 +127,14 @@ class Communicator {
   // Makes a group of the ranks that pass the same color >= 0, ordered by (key, rank). A rank with color < 0 takes part
   // and gets a communicator of size 0. Collective.
   Communicator split(int color, int key, std::string_view name = "group");
+  // Allocates `bytes` on each rank, the same number on all. Collective, in the order of operations. Throws kBadConfig
+  // for bytes < 0.
   SymmetricMemory allocate_symmetric(int64_t bytes, OpOptions options = {});
-  // Returns the bytes that this rank has moved in all groups of its process's communicator. It counts the payload of
-  // its messages, and what it read from and wrote to its peers' memory. So the sender counts a message, and whoever
-  // touches a peer's memory counts that: the reader where ranks pull, the writer where they push. The count grows piece
-  // by piece, and includes failed operations. Threads: any.
-  uint64_t bytes_sent() const;
+  // Returns the bytes that this rank has moved in all groups of its world. It counts the payload of its messages, and
+  // what it read from and wrote to its peers' memory. So the sender counts a message, and whoever touches a peer's
+  // memory counts that: the reader where ranks pull, the writer where they push. The count grows piece by piece, and
+  // includes failed operations. Threads: any.
+  uint64_t bytes_moved() const;
   // Returns the algorithms that this group ran, ordered by collective, bytes and algorithm. Threads: the group's
   // calling thread.
   std::vector<AlgorithmUse> algorithms_used() const;
@@ -154,9 +158,9 @@ class Communicator {
   Communicator shrink(std::string_view name = "survivors", OpOptions options = {});
 
   // Collectives: the first form returns when it is done, the _async form at once. herd/schedule/schedule.h defines
-  // buffers and parts. A single buffer means in place. With two, a rank's part may lie at its own place in the whole,
-  // and all_to_all may have one buffer for input and output. They throw kBadConfig with the rule where buffers do not
-  // fit. A range of const elements where an operation writes, and a temporary vector in an _async form, do not compile.
+  // buffers and parts. A single buffer means in place. Two buffers may share memory where one is the rank's own part of
+  // the other, and in all_to_all where they are the same. They throw kBadConfig with the rule where buffers do not fit.
+  // A range of const elements where an operation writes, and a temporary vector in an _async form, do not compile.
   template <Writable T>
   void all_reduce(T&& x, OpOptions o = {}) {
     issue_all_reduce(to_buffer(x, BufferTag{}), o, Wait::kHere);
@@ -215,7 +219,7 @@ class Communicator {
   [[nodiscard]] Work scatter_async(In&& in, Out&& out, Rank root, OpOptions o = {}) {
     return issue_scatter(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), root, o, Wait::kLater);
   }
-  // Every rank gives a block to each rank, in rank order, and gets one from each.
+  // Every rank gives a part to each rank, in rank order, and gets one from each.
   template <typename In, Writable Out>
   void all_to_all(In&& in, Out&& out, OpOptions o = {}) {
     issue_all_to_all(to_buffer(in, BufferTag{}), to_buffer(out, BufferTag{}), o, Wait::kHere);
@@ -226,7 +230,7 @@ class Communicator {
   }
   // Returns OpOptions::counts for all_to_all; sends[t] is what this rank sends to rank t, in elements. Collective.
   std::vector<int64_t> exchange_counts(std::span<const int64_t> sends, OpOptions o = {});
-  void barrier(OpOptions o = {});
+  void barrier(OpOptions o = {});  // returns when every rank of the group has called it
 
   // Each list of buffers of one dtype is one operation. Buffers that follow each other in memory cost nothing extra,
   // others are copied into one message and out of it. Operations on parts cut each buffer of the list into equal parts.

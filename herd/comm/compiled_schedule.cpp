@@ -86,13 +86,13 @@ void CompiledSchedule::add_step(const Step& step, std::vector<uint32_t>& signals
     const bool stages = std::any_of(step.targets.begin(), step.targets.end(), on_stage);
     const bool to_output = std::all_of(step.targets.begin(), step.targets.end(), on_output);
     // A reduction that writes to peers has read there what it overwrites.
-    const bool to_peers = step.kind == StepKind::kCopy && kernels::takes_over() &&
+    const bool to_peers = step.kind == StepKind::kCopy && kernels::has_take_over_stores() &&
                           std::any_of(step.targets.begin(), step.targets.end(),
                                       [&](const Slice& target) { return target.rank != schedule_.self; });
     if (to_output && schedule_.elements * element_bytes() >= kStreamBytes) {
-      out.store = kernels::StoreKind::kStream;
+      out.store = kernels::WriteKind::kStream;
     } else if ((stages || to_peers) && bytes >= kTakeOverBytes) {
-      out.store = kernels::StoreKind::kTakeOver;
+      out.store = kernels::WriteKind::kTakeOver;
     }
   }
   if (step.kind == StepKind::kSignal || step.kind == StepKind::kWait) {

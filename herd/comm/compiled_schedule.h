@@ -20,7 +20,7 @@ struct Operand {
 struct CompiledStep {
   StepKind kind;
   bool completes;
-  kernels::StoreKind store;
+  kernels::WriteKind store;
   uint16_t num_targets, num_sources;
   Rank peer;
   uint32_t ordinal;   // kSignal, kWait: number of the signal to or from this peer, from 1

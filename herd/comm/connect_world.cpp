@@ -58,7 +58,7 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
   options.rank = environment.rank;
   options.host_of = std::move(host_of);
   options.secret = launch::job_secret(store);
-  options.job = environment.job_id + "/" + std::to_string(environment.restart);
+  options.job = environment.job_id + "/" + std::to_string(environment.num_restarts);
   const std::string wire = agree_on_wire(environment, *exchange, deadline);
   options.kind = wire == kTcp ? transport::WireKind::kTcp : transport::WireKind::kUcx;
   // A device for RDMA has a name of its own, unlike the interface through which the rendezvous is reached.
@@ -69,7 +69,7 @@ std::unique_ptr<transport::Transport> connect_hosts(const launch::Environment& e
     if (ranks.size() == 1) return alone();
     const auto self = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), environment.rank) - ranks.begin());
     const std::string mesh = prefix + "mesh/" + std::to_string(host) + "/";
-    auto sockets = transport::connect_mesh(store, mesh, self, static_cast<int>(ranks.size()), until, ranks);
+    auto sockets = transport::connect_all_pairs(store, mesh, self, static_cast<int>(ranks.size()), until, ranks);
     return std::make_unique<transport::ProcessCourier>(self, std::move(sockets), until, ranks);
   };
   return std::make_unique<transport::ClusterTransport>(std::move(options), std::move(exchange), deadline);
@@ -96,7 +96,7 @@ std::string wire_here(const launch::Environment& environment) {
 std::shared_ptr<transport::Transport> connect_world(const launch::Environment& environment, Store& store,
                                                     SteadyTime deadline) {
   if (environment.size == 1) return std::make_shared<transport::LocalTransport>(alone(), deadline);
-  const std::string prefix = "transport/" + std::to_string(environment.restart) + "/";
+  const std::string prefix = "transport/" + std::to_string(environment.num_restarts) + "/";
   std::vector<Rank> everyone(static_cast<size_t>(environment.size));
   std::iota(everyone.begin(), everyone.end(), 0);
   auto exchange = transport::store_exchange(store, prefix);
@@ -108,7 +108,7 @@ std::shared_ptr<transport::Transport> connect_world(const launch::Environment& e
         exchange->all_gather("host", everyone, environment.rank, transport::host_identity(), deadline));
   }
   if (std::all_of(hosts.begin(), hosts.end(), [](int host) { return host == 0; })) {
-    auto sockets = transport::connect_mesh(store, prefix + "mesh/", environment.rank, environment.size, deadline);
+    auto sockets = transport::connect_all_pairs(store, prefix + "mesh/", environment.rank, environment.size, deadline);
     auto courier = std::make_unique<transport::ProcessCourier>(environment.rank, std::move(sockets), deadline);
     return std::make_shared<transport::LocalTransport>(std::move(courier), deadline);
   }

@@ -129,7 +129,7 @@ std::string describe(const OperationRecord& record) {
   if (collective != Collective::kBarrier) {
     text += std::string(dtype_name(static_cast<DType>(record.dtype))) + " x " + std::to_string(record.count) + ", ";
   }
-  if (record.has_op != 0) text += std::string(reduce_op_name(static_cast<ReduceOp>(record.op))) + ", ";
+  if (record.has_reduce_op != 0) text += std::string(reduce_op_name(static_cast<ReduceOp>(record.reduce_op))) + ", ";
   if (has_root(collective)) {
     text += "root " + std::to_string(record.root) + ", ";
   }

@@ -36,7 +36,7 @@ Mesh make_host_meshes(const std::vector<int>& host_of) {
     for (size_t rank = 0; rank < host_of.size(); ++rank) {
       if (host_of[rank] == host) ranks.push_back(rank);
     }
-    const Mesh mesh = transport::make_mesh(static_cast<int>(ranks.size()));
+    const Mesh mesh = transport::make_socket_pairs(static_cast<int>(ranks.size()));
     for (size_t i = 0; i < ranks.size(); ++i) {
       for (size_t j = 0; j < ranks.size(); ++j) all[ranks[i]][ranks[j]] = mesh[i][j];
     }
@@ -77,7 +77,7 @@ std::shared_ptr<transport::Transport> join(Rank rank, const Meshes& meshes, cons
 std::string run_rank(Rank rank, const Meshes& meshes, const std::function<void(Communicator&)>& body,
                      const WorldOptions& options) {
   try {
-    if (options.before) options.before(rank);
+    if (options.run_first) options.run_first(rank);
     Communicator world(join(rank, meshes, options));
     body(world);
     return "";
@@ -96,7 +96,7 @@ WorldOptions one_rank_per_host(int num_ranks, transport::WireKind wire) {
 }
 
 ForkWorld::ForkWorld(int num_ranks, std::function<void(Communicator&)> body, const WorldOptions& options) {
-  Meshes meshes = {transport::make_mesh(num_ranks), {}};
+  Meshes meshes = {transport::make_socket_pairs(num_ranks), {}};
   if (!options.host_of.empty()) meshes.hosts = make_host_meshes(options.host_of);
   const int parent = getpid();
   for (Rank rank = 0; rank < num_ranks; ++rank) {

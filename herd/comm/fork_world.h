@@ -21,7 +21,7 @@ struct WorldOptions {
   std::vector<int> host_of = {};  // by rank, numbered from 0 in the order of their first ranks; empty: one host
   transport::WireKind wire = transport::WireKind::kTcp;  // joins the hosts
   std::string interfaces = "lo";                         // network interfaces that the wire uses
-  std::function<void(Rank)> before = {};  // runs in each rank's process before anything else; forked ranks only
+  std::function<void(Rank)> run_first = {};              // runs in each rank's process before anything else
 };
 // Returns options that give every rank a host of its own.
 WorldOptions one_rank_per_host(int num_ranks, transport::WireKind wire = transport::WireKind::kTcp);

@@ -102,8 +102,8 @@ void GroupState::prepare(PendingOp& pending, CollectiveCall& call) {
   record.count = call.request.elements;
   record.collective = static_cast<uint8_t>(call.request.collective);
   record.dtype = static_cast<uint8_t>(call.request.dtype);
-  record.op = static_cast<uint8_t>(call.op);
-  record.has_op = call.reduces;
+  record.reduce_op = static_cast<uint8_t>(call.op);
+  record.has_reduce_op = call.reduces;
   record.root = call.request.root < 0 ? -1 : job_rank(call.request.root);
   record.line = call.where.line();
   copy_text(record.algorithm, cached.compiled.schedule().algorithm);
@@ -141,7 +141,7 @@ void GroupState::submit_transfer(PendingOp& pending) {
 
 bool GroupState::poll() {
   if (failure_) return false;
-  if (channel_->failure().ready()) {
+  if (channel_->failure_board().ready()) {
     settings_.domain->check_peers();
     return true;
   }
@@ -209,7 +209,7 @@ bool GroupState::try_begin(PendingOp& pending) {
   board.records[sequence % transport::kRecords].write(pending.record);
   board.started.store(sequence, std::memory_order_release);
   pending.call.stage_copy = copy;
-  pending.call.header.finished = sequence - 1;
+  pending.call.header.last_finished = sequence - 1;
   pending.begun = true;
   executor_.begin(pending.call);
   if (settings_.show_status && sequence % kStatusStride == 1) show_status(SteadyTime{});
@@ -227,14 +227,14 @@ void GroupState::finish_current() {
     if (peer != rank() && channel_->board(peer).awaits_finish.load(std::memory_order_seq_cst) != 0)
       channel_->wake_peer(peer);
   }
-  count_sent();
+  count_moved();
   engine_->completed(pending);
 }
 
 // Counts the bytes moved since the last call, also those of operations still in flight.
-void GroupState::count_sent() {
+void GroupState::count_moved() {
   const uint64_t moved = channel_->bytes_sent() + executor_.bytes_in_peers_memory();
-  engine_->count_sent(moved - counted_bytes_);
+  engine_->count_moved(moved - counted_bytes_);
   counted_bytes_ = moved;
 }
 
@@ -265,7 +265,7 @@ bool GroupState::complete_transfers() {
       continue;
     }
     transfers_.erase(transfers_.begin() + static_cast<std::ptrdiff_t>(i));
-    count_sent();
+    count_moved();
     engine_->completed(pending);
     moved = true;
   }

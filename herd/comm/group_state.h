@@ -74,7 +74,7 @@ class GroupState {
   bool advance_current();
   bool try_begin(PendingOp& pending);
   void finish_current();
-  void count_sent();
+  void count_moved();
   bool complete_transfers();  // ends the sends and receives whose messages are done
   bool match_any_source();    // gives receives from any source the first rank that has a message for them
   void fail_with(const std::exception& error);

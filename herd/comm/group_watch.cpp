@@ -57,7 +57,7 @@ SteadyTime GroupState::check_health() {
 }
 
 std::optional<Failure> GroupState::peer_failure() {
-  const transport::FailureBoard& board = channel_->failure();
+  const transport::FailureBoard& board = channel_->failure_board();
   const auto told = [&] { return Failure{board.rank, board.code, board.text}; };
   if (board.ready()) return told();
   // A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
@@ -159,7 +159,7 @@ void GroupState::publish_position() {
 void GroupState::fail(Code code, const std::string& text) { settings_.domain->fail({job_rank(rank()), code, text}); }
 
 Failure GroupState::publish_failure(const Failure& cause) {
-  transport::FailureBoard& board = channel_->failure();
+  transport::FailureBoard& board = channel_->failure_board();
   board.post(rank(), cause.finder, cause.code, cause.text);
   channel_->wake_peers();
   // Another rank may be writing its reason, and may have died over it.
@@ -182,7 +182,7 @@ void GroupState::fail_pending(const Failure& cause) {
 
 void GroupState::end_pending() {
   channel_->drop_messages();
-  count_sent();
+  count_moved();
   std::vector<PendingOp*> tasks = std::move(transfers_);
   transfers_.clear();
   for (PendingOp* pending = current_; pending != nullptr; pending = pending->next) tasks.push_back(pending);
@@ -204,7 +204,7 @@ void GroupState::compare_at_close() {
       if (first == 0) continue;
       const std::string text = closing_report(*this, peer, first);
       log_error(text);
-      channel_->failure().post(rank(), job_rank(rank()), Code::kBadConfig, text);
+      channel_->failure_board().post(rank(), job_rank(rank()), Code::kBadConfig, text);
       return channel_->wake_peers();
     }
   } catch (const std::exception& error) {

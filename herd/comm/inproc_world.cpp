@@ -38,7 +38,7 @@ class MeetingPlace {
                       " ranks, numbered 0, 1, .. as they first occur\n  fix: {0, 0, 1, 1} for two hosts "
                       "of two ranks");
     }
-    lines_ = std::make_shared<transport::ThreadLines>(num_ranks);
+    queues_ = std::make_shared<transport::ThreadWireQueues>(num_ranks);
     for (int host = 0; host <= *std::max_element(host_of.begin(), host_of.end()); ++host) {
       const auto ranks = std::count(host_of.begin(), host_of.end(), host);
       hosts_.push_back(std::make_shared<ThreadHub>(static_cast<int>(ranks)));
@@ -55,7 +55,7 @@ class MeetingPlace {
     options.host_of = host_of_;
     options.secret = std::string(32, 's');
     options.open_wire = [&](const transport::WireOptions&) {
-      return std::make_unique<transport::ThreadWire>(lines_, rank);
+      return std::make_unique<transport::ThreadWire>(queues_, rank);
     };
     options.courier = [&](const std::vector<Rank>& ranks, SteadyTime) {
       const auto index = static_cast<Rank>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin());
@@ -69,7 +69,7 @@ class MeetingPlace {
  private:
   std::shared_ptr<ThreadHub> world_;
   std::vector<std::shared_ptr<ThreadHub>> hosts_;
-  std::shared_ptr<transport::ThreadLines> lines_;
+  std::shared_ptr<transport::ThreadWireQueues> queues_;
   const std::vector<int>& host_of_;
 };
 

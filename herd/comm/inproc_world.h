@@ -15,7 +15,7 @@ namespace herd::comm {
 // hosts map none of each other's memory and send each other frames, as in a job on several hosts.
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of = {});
 
-// Makes a world of this rank alone, whatever the environment says: for what runs as a Program without peers.
+// Makes a world of this rank alone, whatever the environment says: for a Program that runs on one rank.
 Communicator world_of_one();
 
 }  // namespace herd::comm

@@ -39,8 +39,8 @@ class ProgressEngine {
   }
   void forget(GroupState& group);      // removes it from the groups that have operations in flight
   void completed(PendingOp& pending);  // ends the operation and wakes its waiters; REQUIRES the lock
-  void count_sent(uint64_t bytes) { bytes_sent_.fetch_add(bytes, std::memory_order_relaxed); }
-  uint64_t bytes_sent() const { return bytes_sent_.load(std::memory_order_relaxed); }
+  void count_moved(uint64_t bytes) { bytes_moved_.fetch_add(bytes, std::memory_order_relaxed); }
+  uint64_t bytes_moved() const { return bytes_moved_.load(std::memory_order_relaxed); }
   transport::Transport& transport() { return *transport_; }
 
  private:
@@ -62,7 +62,7 @@ class ProgressEngine {
   std::shared_ptr<transport::Transport> transport_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  std::atomic<uint64_t> bytes_sent_{0};
+  std::atomic<uint64_t> bytes_moved_{0};
   std::atomic<int> entering_{0};     // threads that want the lock
   std::vector<GroupState*> active_;  // groups with operations in flight
   int waiting_ = 0;                  // threads that wait for changed_

@@ -130,7 +130,7 @@ bool ScheduleExecutor::header_matches(Rank peer) {
     mismatched_peer_ = peer;
     return false;
   }
-  last_known_finished_[static_cast<size_t>(peer)] = header.finished;
+  last_known_finished_[static_cast<size_t>(peer)] = header.last_finished;
   matched = 1;
   return true;
 }
@@ -179,7 +179,7 @@ ScheduleExecutor::Turn ScheduleExecutor::transfer(size_t lane_index, const Compi
       transfer.reduce.dtype = call_.program->schedule().dtype;
       transfer.reduce.op = call_.op;
       transfer.reduce.scale = scale_of(step);
-      message.arrival = &transfer.reduce;
+      message.sink = &transfer.reduce;
     }
     lane.posted = true;
     step.kind == StepKind::kSend ? channel_.post_send(message) : channel_.post_receive(message);

@@ -65,7 +65,7 @@ class ScheduleExecutor {
     bool posted = false;
     int64_t elements_done = 0;
   };
-  struct ReceiveReduce final : transport::Arrival {
+  struct ReceiveReduce final : transport::ArrivalSink {
     void take(std::byte* target, const std::byte* arrived, int64_t offset, int64_t bytes) override;
     const std::byte* local = nullptr;
     int64_t element_bytes = 1;

@@ -17,7 +17,7 @@ void fill_transfer(PendingOp& pending, GroupState& group, PendingOpKind kind, co
   pending.dtype = x.dtype;
   pending.timeout = options.deadline.count() > 0 ? options.deadline : group.settings().deadline;
   pending.message.peer = peer;
-  pending.message.lane = transport::Lane::kPointToPoint;
+  pending.message.traffic = transport::Traffic::kPointToPoint;
   pending.message.data = static_cast<std::byte*>(x.ptr);
   pending.message.granule = size_of(x.dtype);
   pending.message.envelope = {static_cast<uint64_t>(static_cast<int64_t>(tag)), static_cast<uint64_t>(x.bytes()),

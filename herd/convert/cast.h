@@ -11,11 +11,13 @@ namespace herd::convert {
 
 bool is_weight_type(DType dtype);  // tells whether it is fp32, bf16 or fp16
 
-// Writes `from`, which holds elements of `dtype`, to `to`. REQUIRES is_weight_type(dtype) and one number of elements.
+// Writes `from`, which holds elements of `dtype`, to `to`. REQUIRES is_weight_type(dtype) and
+// from.size() == to.size() * size_of(dtype).
 void to_float(DType dtype, std::span<const std::byte> from, std::span<float> to);
 
-// Writes `from` to `to` as elements of `dtype`. Returns the index of the first finite element that the type cannot hold
-// (it would become infinite), or -1 where there is none.
+// Writes all of `from` to `to` as elements of `dtype`. Returns the index of the first finite element that the type
+// cannot hold (it becomes infinite), or -1 where there is none. REQUIRES is_weight_type(dtype) and
+// to.size() == from.size() * size_of(dtype).
 int64_t from_float(std::span<const float> from, DType dtype, std::span<std::byte> to);
 
 }  // namespace herd::convert

@@ -16,7 +16,7 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
   std::vector<ShardPiece> pieces;
   int64_t done = 0, all = 0;
   for (const Weight& weight : source.weights()) {
-    pieces.push_back({weight.name, dtype, weight.shape, whole_tensor(weight.shape)});
+    pieces.push_back({weight.name, dtype, weight.shape, whole_slice(weight.shape)});
     all += pieces.back().bytes();
   }
   ShardWriter shard(folder, 0, std::move(pieces), files);
@@ -28,8 +28,8 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
     });
   }
   const Manifest part = shard.commit();
-  Manifest manifest = source.facts();
-  manifest.notes[kHoldsNote] = kHoldsWeights;
+  Manifest manifest = source.manifest();
+  manifest.notes[kContentNote] = kWeightsOnly;
   commit_checkpoint(folder, std::move(manifest), {part}, files);
 }
 
@@ -37,9 +37,9 @@ void write_checkpoint(const std::filesystem::path& folder, WeightSource& source,
 Companions companions_of(const WeightSource& source, const ConvertOptions& options) {
   Companions companions = read_companions(source.path());
   if (const auto config = companions.find(kGenerationConfig); config != companions.end())
-    config->second = with_text_ends(config->second, text_ends_of(source.facts().notes, text_ends_of_herd()),
+    config->second = with_text_ends(config->second, text_ends_of(source.manifest().notes, default_text_ends()),
                                     (source.path() / kGenerationConfig).string());
-  if (options.more) companions.merge(options.more(source));
+  if (options.extra_companions) companions.merge(options.extra_companions(source));
   return companions;
 }
 

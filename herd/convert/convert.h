@@ -1,8 +1,9 @@
-// Converts weights from one format and precision to another, as a stream. It reads a herd checkpoint or a folder of
-// Hugging Face's transformers, and writes either. It leaves optimizer states out. The folder appears whole or not at
-// all, and is durable. It copies the tokenizer and the generation config of the source (companions.h), since a model
-// knows no other ids. Throws as open_weights() and AtomicFolder; kBadConfig for a weight that the precision can't hold,
-// and for a model that the format can't state. Threads: any, on different folders.
+// Converts weights from one format and precision to another, piece by piece and never whole in memory. It reads a herd
+// checkpoint or a folder of Hugging Face's transformers, and writes either. It leaves optimizer states out. The folder
+// appears whole or not at all, and is durable. It copies the tokenizer and the generation config of the source
+// (companions.h), since a model only works with the token ids that it was trained on. Throws as open_weights() and
+// AtomicFolder; kBadConfig for a weight that the precision can't hold, and for a model that the format can't state.
+// Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +16,8 @@
 
 namespace herd::convert {
 
-// A checkpoint that holds weights alone, so that no run resumes from it, has the note "holds" -> "weights".
-inline constexpr char kHoldsNote[] = "holds", kHoldsWeights[] = "weights";
+// A checkpoint that holds weights alone has the note kContentNote with the value kWeightsOnly. No run resumes from it.
+inline constexpr char kContentNote[] = "holds", kWeightsOnly[] = "weights";
 
 enum class Format { kHerd, kGpt2, kLlama };
 
@@ -25,8 +26,8 @@ struct ConvertOptions {
   Format to = Format::kHerd;
   DType dtype = DType::kF32;  // fp32, bf16 or fp16
   Replace replace = Replace::kNever;
-  // Returns further companions, which the source's folder does not hold, such as the tokenizer of its data.
-  std::function<Companions(const WeightSource&)> more = {};
+  // Returns companions that the source's folder does not hold, such as the tokenizer of its data.
+  std::function<Companions(const WeightSource&)> extra_companions = {};
   Progress progress = {};
 };
 

@@ -110,7 +110,7 @@ TransformersConfig parse_gpt2_config(std::string_view text, const std::string& f
 
 namespace {
 
-std::vector<TheirTensor> gpt2_tensors(const Weight& weight, const spec::RunFile::Model&) {
+std::vector<StoredTensor> gpt2_tensors(const Weight& weight, const spec::RunFile::Model&) {
   const Gpt2Name theirs = gpt2_name(weight.name);
   std::vector<int64_t> shape = weight.shape;
   if (theirs.transposed) std::reverse(shape.begin(), shape.end());
@@ -127,12 +127,12 @@ const TransformersFormat& gpt2_format() {
   static const TransformersFormat format{.type = "gpt2",
                                          .model = "GPT-2",
                                          .prefix = "transformer.",
-                                         .prefix_if_tied = false,  // as the published files
+                                         .prefix_when_tied = false,  // as the published files
                                          .embedding = "wte.weight",
                                          .head = "lm_head.weight",
                                          .tensors = gpt2_tensors,
                                          .is_derived = is_causal_mask,
-                                         .require = require_gpt2,
+                                         .check_model = require_gpt2,
                                          .format_config = format_gpt2_config,
                                          .parse_config = parse_gpt2_config};
   return format;

@@ -24,8 +24,8 @@ struct Gpt2Name {
 // Returns the name of a parameter of a "gpt" model.
 Gpt2Name gpt2_name(std::string_view herd_name);
 
-// Throws kBadConfig with the key where the format cannot state the model. It states no other kind, no RMSNorm, no fewer
-// key and value heads than heads, and no heads that are not width / heads wide.
+// Throws kBadConfig with the key where the format cannot state the model. It can state kind = "gpt" with LayerNorm, as
+// many key and value heads as heads, and heads that are width / heads wide.
 void require_gpt2(const spec::RunFile::Model& model);
 
 // Returns the text of config.json; `dtype` is the name that torch has for the type: "float32".
@@ -35,6 +35,6 @@ std::string format_gpt2_config(const TransformersConfig& config, std::string_vie
 // transformers does: a number, null for none, or a list of which any ends a text. They may lie beyond the vocabulary,
 // where they never come.
 TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file);
-const TransformersFormat& gpt2_format();
+const TransformersFormat& gpt2_format();  // returns the functions above as a format (transformers_format.h)
 
 }  // namespace herd::convert

@@ -89,7 +89,7 @@ void require_llama(const spec::RunFile::Model& model) {
 
 }  // namespace
 
-std::vector<TheirTensor> llama_tensors(const Weight& weight, const spec::RunFile::Model& model) {
+std::vector<StoredTensor> llama_tensors(const Weight& weight, const spec::RunFile::Model& model) {
   std::string name = weight.name, layer;
   if (name.starts_with("h.")) {
     const size_t dot = name.find('.', 2);
@@ -100,7 +100,7 @@ std::vector<TheirTensor> llama_tensors(const Weight& weight, const spec::RunFile
   const int64_t kv_heads = model.kv_heads == 0 ? model.heads : model.kv_heads;
   const int64_t head = weight.rows() / (model.heads + 2 * kv_heads);
   const auto part = [&](const char* which, int64_t heads) {
-    return TheirTensor{layer + "self_attn." + which + "_proj.weight", {heads * head, weight.columns()}};
+    return StoredTensor{layer + "self_attn." + which + "_proj.weight", {heads * head, weight.columns()}};
   };
   return {part("q", model.heads), part("k", kv_heads), part("v", kv_heads)};
 }
@@ -160,12 +160,12 @@ const TransformersFormat& llama_format() {
   static const TransformersFormat format{.type = "llama",
                                          .model = "Llama",
                                          .prefix = "model.",
-                                         .prefix_if_tied = true,
+                                         .prefix_when_tied = true,
                                          .embedding = "embed_tokens.weight",
                                          .head = "lm_head.weight",
                                          .tensors = llama_tensors,
                                          .is_derived = is_frequencies,
-                                         .require = require_llama,
+                                         .check_model = require_llama,
                                          .format_config = format_llama_config,
                                          .parse_config = parse_llama_config};
   return format;

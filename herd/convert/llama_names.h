@@ -1,6 +1,6 @@
 // Maps Llama between herd and Hugging Face's transformers: names and config.json. The model is herd's kind = "llama".
-// The equations are the same, and rotary positions turn the same halves of a head. So the logits are the same and no
-// weight is permuted.
+// The equations are the same, and rotary positions turn the same pairs of elements of a head, i and i + d/2 of d. So
+// the logits are the same and no weight is permuted.
 //   herd                 Hugging Face ("model." before all but lm_head)
 //   wte.weight           embed_tokens.weight
 //   h.N.ln_1.weight      layers.N.input_layernorm.weight
@@ -17,15 +17,14 @@
 namespace herd::convert {
 
 // Returns the tensors of transformers whose rows, one below the other, are those of the weight.
-std::vector<TheirTensor> llama_tensors(const Weight& weight, const spec::RunFile::Model& model);
+std::vector<StoredTensor> llama_tensors(const Weight& weight, const spec::RunFile::Model& model);
 
 // Returns the text of config.json; `dtype` is the name that torch has for the type: "float32".
 std::string format_llama_config(const TransformersConfig& config, std::string_view dtype);
 // Reads config.json. Positions are stated by rope_theta and rope_scaling, or by rope_parameters as newer versions write
-// them.
-// Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the member, its value
-// and what herd has, for a model that computes something else: hidden_act, attention_bias, mlp_bias, sliding_window,
-// other kinds of positions.
+// them. Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the member, its
+// value and what herd has, for a model that computes something else: hidden_act, attention_bias, mlp_bias,
+// sliding_window, other kinds of positions.
 TransformersConfig parse_llama_config(std::string_view text, const std::string& file);
 
 const TransformersFormat& llama_format();

@@ -15,8 +15,8 @@
 namespace herd::convert {
 namespace {
 
-constexpr int64_t kBuffer = int64_t{4} << 20;  // bytes
-constexpr int kMostRanks = 99999;              // that five digits number
+constexpr int64_t kBufferBytes = int64_t{4} << 20;
+constexpr int kMostRanks = 99999;  // shard files are numbered with five digits
 
 spec::RunFile run_of(const Manifest& manifest) {
   if (manifest.config.empty()) {
@@ -42,22 +42,23 @@ std::set<std::string> suffixes_of(const Manifest& manifest, const std::set<std::
 }
 
 void add_whole(const std::string& name, const CheckpointTensor& tensor, std::vector<ShardPiece>& out) {
-  out.push_back({name, tensor.dtype, tensor.shape, whole_tensor(tensor.shape)});
+  out.push_back({name, tensor.dtype, tensor.shape, whole_slice(tensor.shape)});
 }
 
-// Rank by rank, the elements of each of a group's tensors that lie in the rank's part of it.
+// Adds to each rank's list what its part of the group holds of each tensor.
 void add_group(const Manifest& manifest, const spec::ParameterGroupShape& group, const std::string& suffix,
-               int64_t shard, std::vector<std::vector<ShardPiece>>& out) {
+               int64_t elements_per_rank, std::vector<std::vector<ShardPiece>>& out) {
   int64_t offset = 0;
   for (const auto& parameter : group.parameters) {
     const auto found = manifest.tensors.find(parameter.name + suffix);
     const int64_t elements = parameter.elements(), first = offset;
     offset += elements;
     if (found == manifest.tensors.end()) continue;
-    for (int64_t rank = first / shard; rank * shard < first + elements; ++rank) {
-      const int64_t begin = std::max(rank * shard, first), end = std::min((rank + 1) * shard, first + elements);
+    for (int64_t rank = first / elements_per_rank; rank * elements_per_rank < first + elements; ++rank) {
+      const int64_t begin = std::max(rank * elements_per_rank, first);
+      const int64_t end = std::min((rank + 1) * elements_per_rank, first + elements);
       out[static_cast<size_t>(rank)].push_back({found->first, found->second.dtype, found->second.shape,
-                                                element_range(found->second.shape, begin - first, end - first)});
+                                                slice_of_elements(found->second.shape, begin - first, end - first)});
     }
   }
 }
@@ -67,7 +68,7 @@ void copy_pieces(CheckpointReader& reader, const std::vector<ShardPiece>& pieces
   std::vector<std::byte> buffer;
   for (const size_t index : shard.order()) {
     const ShardPiece& piece = pieces[index];
-    const int64_t width = size_of(piece.dtype), step = kBuffer / width;
+    const int64_t width = size_of(piece.dtype), step = kBufferBytes / width;
     const IndexRange all = piece.slice.elements;
     for (int64_t begin = all.begin; begin < all.end; begin += step) {
       TensorSlice part = piece.slice;
@@ -94,7 +95,7 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
   }
   const spec::RunFile run = run_of(manifest);
   const spec::ModelTable table = spec::model_table(run, 1);
-  const int64_t element = run.strategy.precision == "fp32" ? 4 : 2;  // of the weights that training cuts
+  const int64_t element_bytes = run.strategy.precision == "fp32" ? 4 : 2;  // of the weights that ZeRO cuts
   std::set<std::string> weights;
   for (const auto& group : table.groups) {
     for (const auto& parameter : group.parameters) weights.insert(parameter.name);
@@ -102,7 +103,8 @@ std::vector<std::vector<ShardPiece>> shards_of(const Manifest& manifest, int ran
   const std::set<std::string> suffixes = suffixes_of(manifest, weights);
   for (const std::string& suffix : suffixes) {
     for (const auto& group : table.groups)
-      add_group(manifest, group, suffix, spec::shard_bytes(group.elements() * element, ranks) / element, shards);
+      add_group(manifest, group, suffix, spec::shard_bytes(group.elements() * element_bytes, ranks) / element_bytes,
+                shards);
   }
   for (const auto& [name, tensor] : manifest.tensors) {
     const size_t dot = name.rfind('.');

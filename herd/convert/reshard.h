@@ -1,8 +1,8 @@
-// Rewrites a checkpoint in the shards that another number of ranks would have saved, as a stream. Every tensor keeps
+// Rewrites a checkpoint in the shards that another number of ranks would have saved, piece by piece. Every tensor keeps
 // all its bits, optimizer states included, and step, run file and notes stay. Training does not need it, since any
 // layout loads any other. It gives each rank a file of what that rank reads, or makes one file of all. Throws as
-// CheckpointReader and AtomicFolder; kBadConfig for ranks that there can't be, and for several where the checkpoint has
-// no run file. Threads: any, on different folders.
+// CheckpointReader and AtomicFolder; kBadConfig for a number of ranks outside [1, 99999], and for more than one rank
+// where the checkpoint has no run file. Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>

@@ -38,9 +38,9 @@ std::vector<int64_t> ids_of(const char* name, std::string_view text) {
 
 bool TextEnds::is_end(int64_t id) const { return std::find(end.begin(), end.end(), id) != end.end(); }
 
-TextEnds text_ends_of_herd() { return {1, {2}}; }
+TextEnds default_text_ends() { return {1, {2}}; }
 
-void note(const TextEnds& ends, Notes& notes) {
+void write_text_ends(const TextEnds& ends, Notes& notes) {
   notes[kBegin] = ends.begin ? std::to_string(*ends.begin) : kNone;
   notes[kEnd] = text_of(ends.end);
 }

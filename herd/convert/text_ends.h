@@ -18,11 +18,11 @@ struct TextEnds {
   bool operator==(const TextEnds&) const = default;
 };
 
-TextEnds text_ends_of_herd();  // returns 1 and 2, those of the tokenizers that herd tokenize makes
+TextEnds default_text_ends();  // returns 1 and 2, those of the tokenizers that herd tokenize makes
 
 using Notes = std::map<std::string, std::string>;
 // Writes the two notes.
-void note(const TextEnds& ends, Notes& notes);
+void write_text_ends(const TextEnds& ends, Notes& notes);
 // Reads the two notes; `otherwise` stands for one that is missing. Throws kCorruptFile with a note that holds no ids.
 TextEnds text_ends_of(const Notes& notes, const TextEnds& otherwise);
 

@@ -29,7 +29,7 @@ void refuse_pointer(const fs::path& path) {
 
 }  // namespace
 
-std::string names_in(const fs::path& folder) {
+std::string list_names_for_message(const fs::path& folder) {
   constexpr size_t kShown = 12;
   std::set<std::string> names;
   for (const fs::path& path : entries_of(folder)) names.insert(path.filename().string());
@@ -51,7 +51,7 @@ void TransformersFiles::open(const fs::path& folder, std::string_view prefix) {
     files_.push_back(std::make_unique<SafetensorsFile>(path));
   }
   if (files_.empty()) {
-    throw Error(Code::kBadConfig, folder.string() + " has no *.safetensors, but " + names_in(folder) +
+    throw Error(Code::kBadConfig, folder.string() + " has no *.safetensors, but " + list_names_for_message(folder) +
                                       ", and other formats of weights are not read"
                                       "\n  fix: in Python, AutoModelForCausalLM.from_pretrained(\"" +
                                       folder.string() + "\").save_pretrained(FOLDER, safe_serialization=True)");

@@ -54,9 +54,9 @@ class TransformersWeights final : public WeightSource {
       config.ends = parse_generation_config(read_text(generation_path), generation_path.string());
     run_.model = config.model;
     run_ = spec::parse_run_text(spec::to_toml(run_), config_path.string());  // fills in, and checks the rules
-    facts_.config = spec::to_toml(run_);
-    facts_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
-    note(config.ends, facts_.notes);
+    manifest_.config = spec::to_toml(run_);
+    manifest_.notes = {{"tokenizer", "of the Hugging Face folder that the weights came from"}};
+    write_text_ends(config.ends, manifest_.notes);
     files_.open(folder, format_->prefix);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) claim(weight);
@@ -65,7 +65,7 @@ class TransformersWeights final : public WeightSource {
 
   void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) override {
     int64_t first = 0;  // of the rows that the tensor has
-    for (const TheirTensor& theirs : format_->tensors(weight, run_.model)) {
+    for (const StoredTensor& theirs : format_->tensors(weight, run_.model)) {
       const int64_t count = theirs.shape.size() < 2 ? 1 : theirs.shape[0];
       const IndexRange own{std::max(rows.begin, first), std::min(rows.end, first + count)};
       if (own.begin < own.end)
@@ -89,10 +89,10 @@ class TransformersWeights final : public WeightSource {
   }
 
   void claim(Weight& weight) {
-    for (const TheirTensor& theirs : format_->tensors(weight, run_.model)) claim(weight, theirs);
+    for (const StoredTensor& theirs : format_->tensors(weight, run_.model)) claim(weight, theirs);
   }
 
-  void claim(Weight& weight, const TheirTensor& theirs) {
+  void claim(Weight& weight, const StoredTensor& theirs) {
     const Place& place = files_.at(theirs.name);
     const TensorEntry& entry = *place.entry;
     const std::vector<int64_t>& shape = theirs.shape;
@@ -196,11 +196,11 @@ std::unique_ptr<WeightSource> open_transformers_folder(const fs::path& folder) {
 void write_transformers_folder(const fs::path& folder, const TransformersFormat& format, WeightSource& source,
                                DType dtype, const Progress& progress, FileSystem& files) {
   const spec::RunFile::Model& model = source.run().model;
-  format.require(model);
-  const bool prefixed = !model.tie_embeddings || format.prefix_if_tied;
+  format.check_model(model);
+  const bool prefixed = !model.tie_embeddings || format.prefix_when_tied;
   std::vector<TensorEntry> entries;
   for (const Weight& weight : source.weights()) {
-    for (TheirTensor& theirs : format.tensors(weight, model)) {
+    for (StoredTensor& theirs : format.tensors(weight, model)) {
       if (prefixed && theirs.name != format.head) theirs.name.insert(0, format.prefix);
       entries.push_back({std::move(theirs.name), std::string(tensor_type_of(dtype)), std::move(theirs.shape)});
     }
@@ -215,7 +215,7 @@ void write_transformers_folder(const fs::path& folder, const TransformersFormat&
                   });
   }
   writer.commit();
-  const TransformersConfig config{model, text_ends_of(source.facts().notes, text_ends_of_herd())};
+  const TransformersConfig config{model, text_ends_of(source.manifest().notes, default_text_ends())};
   write_file_atomically(folder / kConfig, format.format_config(config, torch_name(dtype)), files);
 }
 

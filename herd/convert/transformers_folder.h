@@ -15,10 +15,10 @@
 
 namespace herd::convert {
 
-using Progress = std::function<void(int64_t done, int64_t all)>;  // bytes written
+using Progress = std::function<void(int64_t done, int64_t all)>;  // of all bytes, those that are written
 
-// Lists the names in a folder, sorted, at most 12, with commas between them.
-std::string names_in(const std::filesystem::path& folder);
+// Lists the names in a folder, sorted, with commas between them; at most 12, since error messages show them.
+std::string list_names_for_message(const std::filesystem::path& folder);
 
 // Tells whether the folder has a config.json and is no checkpoint of herd.
 bool is_transformers_folder(const std::filesystem::path& folder);

@@ -15,26 +15,26 @@ namespace herd::convert {
 
 struct TransformersConfig {
   spec::RunFile::Model model = {};
-  TextEnds ends = text_ends_of_herd();
+  TextEnds ends = default_text_ends();
 };
 
-struct TheirTensor {
+struct StoredTensor {
   std::string name;            // without prefix
   std::vector<int64_t> shape;  // as transformers stores it
   bool transposed = false;     // its dimensions are swapped; then it is the only tensor of its weight
 };
 
 struct TransformersFormat {
-  std::string_view type;    // model_type of config.json
-  std::string_view model;   // name of the model in messages
-  std::string_view prefix;  // names in files may begin with it; it is written before all names but the head's
-  bool prefix_if_tied;      // it is written for models whose head is the embedding, too
-  std::string_view embedding, head;
+  std::string_view type;             // model_type of config.json
+  std::string_view model;            // name of the model in messages
+  std::string_view prefix;           // names in files may begin with it; it is written before all names but the head's
+  bool prefix_when_tied;             // true: it is also written where the head is the embedding
+  std::string_view embedding, head;  // names of these two tensors, without prefix
   // Returns the tensors whose rows, one below the other, are those of a weight of herd.
-  std::vector<TheirTensor> (*tensors)(const Weight& weight, const spec::RunFile::Model& model);
+  std::vector<StoredTensor> (*tensors)(const Weight& weight, const spec::RunFile::Model& model);
   bool (*is_derived)(std::string_view name);  // tells whether the tensor follows from config.json
   // Throws kBadConfig with the key where the format cannot state the model.
-  void (*require)(const spec::RunFile::Model& model);
+  void (*check_model)(const spec::RunFile::Model& model);
   std::string (*format_config)(const TransformersConfig& config, std::string_view dtype);
   TransformersConfig (*parse_config)(std::string_view text, const std::string& file);
 };

@@ -14,15 +14,15 @@ namespace {
 class CheckpointWeights final : public WeightSource {
  public:
   explicit CheckpointWeights(const std::filesystem::path& folder) : WeightSource(folder), reader_(folder) {
-    facts_ = reader_.manifest();
-    facts_.tensors.clear();
-    facts_.files.clear();
+    manifest_ = reader_.manifest();
+    manifest_.tensors.clear();
+    manifest_.files.clear();
     const std::string file = (folder / kManifestName).string();
-    if (facts_.config.empty()) {
+    if (manifest_.config.empty()) {
       throw Error(Code::kBadConfig, file + " holds no run file, so which of its tensors are weights is not known" +
                                         "\n  fix: save it with CheckpointState::config");
     }
-    run_ = spec::parse_run_text(facts_.config, file);
+    run_ = spec::parse_run_text(manifest_.config, file);
     weights_ = weights_of(run_);
     for (Weight& weight : weights_) check(weight);
   }
@@ -79,7 +79,7 @@ std::filesystem::path snapshot_in(const std::filesystem::path& folder) {
 
 // Of a folder without manifest.json, checkpoints and config.json.
 [[noreturn]] void refuse_folder(const std::filesystem::path& folder) {
-  const std::string held = names_in(folder);
+  const std::string held = list_names_for_message(folder);
   if (const auto snapshot = snapshot_in(folder); !snapshot.empty()) {
     throw Error(Code::kBadConfig, folder.string() + " is a download cache (" + held + "), the model lies deeper" +
                                       "\n  fix: " + snapshot.string());

@@ -1,5 +1,5 @@
 // Reads the weights of a model as fp32, from a herd checkpoint or a folder of Hugging Face's transformers. Only the
-// block that is asked for is in memory; its file is mapped. Throws kBadConfig (a model or type that can't be
+// range that is asked for is in memory; its file is mapped. Throws kBadConfig (a model or type that can't be
 // converted), kCorruptFile and kStorage (as CheckpointReader and SafetensorsFile; a herd checkpoint's checksums are
 // compared before a byte is used). Threads: one at a time.
 #pragma once
@@ -17,10 +17,10 @@
 namespace herd::convert {
 
 struct Weight {
-  std::string name;            // of herd
-  std::vector<int64_t> shape;  // of herd; one or two dimensions
+  std::string name;            // herd's name of it
+  std::vector<int64_t> shape;  // in herd's model; one or two dims
   DType dtype = DType::kF32;   // as the file stores it
-  bool transposed = false;     // the file stores it with its dimensions swapped
+  bool transposed = false;     // the file stores it with its dims swapped
   int64_t rows() const { return shape.size() < 2 ? 1 : shape[0]; }
   int64_t columns() const { return shape.back(); }
 };
@@ -30,29 +30,29 @@ class WeightSource {
   virtual ~WeightSource() = default;
   const std::filesystem::path& path() const { return path_; }      // the folder that holds the files
   const spec::RunFile& run() const { return run_; }                // describes the model
-  const Manifest& facts() const { return facts_; }                 // has step, samples, run file and notes, no tensors
+  const Manifest& manifest() const { return manifest_; }           // has step, samples, run file and notes, no tensors
   const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
-  // Reads rows x columns of a weight as the file stores it; a vector is one row. REQUIRES out.size() == rows.size() *
-  // columns.size().
+  // Reads rows x columns of the weight's tensor in the file: where it is transposed, herd's columns are rows there. A
+  // vector is one row. REQUIRES out.size() == rows.size() * columns.size().
   virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
 
  protected:
   explicit WeightSource(std::filesystem::path path) : path_(std::move(path)) {}
   std::filesystem::path path_;
   spec::RunFile run_;
-  Manifest facts_;
+  Manifest manifest_;
   std::vector<Weight> weights_;
 };
 
 // Returns the folder that holds the weights which `path` names. `path` may be a checkpoint, or a folder with
 // config.json and *.safetensors. Of a folder of checkpoints, or of a run, it takes the newest whole one. Throws
-// kBadConfig naming what is there instead, and as resolve_checkpoint().
+// kBadConfig that names what is there instead, and as resolve_checkpoint().
 std::filesystem::path find_weights(const std::filesystem::path& path);
 // Opens find_weights(path) and checks every name, shape and type.
 std::unique_ptr<WeightSource> open_weights(const std::filesystem::path& path);
 
-// Calls visit() with consecutive elements of a weight in herd's layout, a block at a time: `elements` of the flattened
-// weight, which must lie in it.
+// Calls visit() with consecutive elements of a weight in herd's layout, a range at a time. `elements` counts in the
+// flattened weight, and must lie in it.
 void read_elements(WeightSource& source, const Weight& weight, IndexRange elements,
                    const std::function<void(std::span<const float>)>& visit);
 

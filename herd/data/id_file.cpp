@@ -48,7 +48,7 @@ int64_t load_id(const std::byte* at, const IdType& type) {
 void read_array(std::span<const std::byte> bytes, const IdType& type, const IdFileOptions& options,
                 const VisitIds& visit) {
   const auto count = static_cast<int64_t>(bytes.size()) / type.bytes;
-  const int64_t run = std::max<int64_t>(1, options.run_of ? options.run_of(count) : count);
+  const int64_t run = std::max<int64_t>(1, options.max_ids_per_visit ? options.max_ids_per_visit(count) : count);
   std::vector<int> ids;
   for (int64_t begin = 0; begin < count; begin += run) {
     const int64_t end = std::min(count, begin + run);

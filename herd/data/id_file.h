@@ -23,18 +23,18 @@ IdType parse_id_type(std::string_view name);  // reads "uint16", "uint32", "int3
 
 struct IdFileOptions {
   std::filesystem::path path;
-  std::optional<IdType> raw = {};  // the type of a raw file; none = there is no such file
+  std::optional<IdType> raw = {};  // type of the ids of a raw file; unset: only .npy and .jsonl are read
   int64_t vocabulary = 0;
-  // Returns how many ids of an array of `count` are visited together; none = all.
-  std::function<int64_t(int64_t count)> run_of = {};
+  // Returns how many ids of an array of `count` a visit gets at most; empty = all.
+  std::function<int64_t(int64_t count)> max_ids_per_visit = {};
 };
 
-using VisitIds = std::function<void(std::span<const int> ids, bool ends)>;
+using VisitIds = std::function<void(std::span<const int> ids, bool ends_document)>;
 
-// Calls visit() with the ids of one document, or of a run of it; `ends` says that it is the document's last. Empty
+// Calls visit() with the ids of one document, or of a part of it; `ends_document` says that it is the last part. Empty
 // documents are left out. Throws kBadConfig where the file is not there, of another kind than its name says or of a
 // type that is not read. Throws it with the position of an id that is not in [0, vocabulary). Throws kCorruptFile where
-// it is cut.
+// the file is truncated.
 void read_id_file(const IdFileOptions& options, const VisitIds& visit);
 // Does the same with a file's bytes in memory, whose kind its name says; for tests and fuzzing.
 void read_ids(const IdFileOptions& options, std::span<const std::byte> bytes, const VisitIds& visit);

@@ -15,18 +15,18 @@ void check_options(const IdFolderOptions& options) {
   if (options.files.empty()) {
     throw Error(Code::kBadConfig, "no files of ids named\n  fix: herd tokenize --ids FILES... --vocab N --out DIR");
   }
-  if (options.vocabulary < 1) {
+  if (options.vocabulary_size < 1) {
     throw Error(Code::kBadConfig,
                 "--ids needs the number of tokens that the ids are out of\n  fix: --vocab N, as many as the tokenizer "
                 "that wrote them has: 50257 of GPT-2");
   }
-  if (options.end_of_text && (*options.end_of_text < 0 || *options.end_of_text >= options.vocabulary)) {
+  if (options.end_of_text && (*options.end_of_text < 0 || *options.end_of_text >= options.vocabulary_size)) {
     throw Error(Code::kBadConfig, "--end-of-text " + std::to_string(*options.end_of_text) + " is not in [0, " +
-                                      std::to_string(options.vocabulary) +
+                                      std::to_string(options.vocabulary_size) +
                                       "), which --vocab states\n  fix: the id "
                                       "that the tokenizer ends a text with: 50256 of GPT-2");
   }
-  TokenFolderWriter::check(options.out, options.validation);
+  TokenFolderWriter::check_can_write(options.out, options.validation);
 }
 
 }  // namespace
@@ -39,13 +39,16 @@ TokenFolder write_id_folder(const IdFolderOptions& options) {
     if (std::filesystem::is_regular_file(file, not_there))
       all += static_cast<int64_t>(std::filesystem::file_size(file));
   }
-  const auto run_of = [&](int64_t count) {
+  const auto max_ids_per_visit = [&](int64_t count) {
     const auto share = static_cast<int64_t>(options.validation * static_cast<double>(count) / kValidationRuns);
     return options.validation > 0 ? std::clamp<int64_t>(share, 1, kLongestRunOfIds) : kLongestRunOfIds;
   };
-  TokenFolderWriter writer(options.out, options.vocabulary, options.validation);
+  TokenFolderWriter writer(options.out, options.vocabulary_size, options.validation);
   for (const auto& file : options.files) {
-    read_id_file({.path = file, .raw = options.raw, .vocabulary = options.vocabulary, .run_of = run_of},
+    read_id_file({.path = file,
+                  .raw = options.raw_type,
+                  .vocabulary = options.vocabulary_size,
+                  .max_ids_per_visit = max_ids_per_visit},
                  [&](std::span<const int> ids, bool ends) {
                    const Split split = writer.append(ids, static_cast<double>(ids.size()));
                    if (!ends || !options.end_of_text || ids.back() == *options.end_of_text) return;

@@ -1,4 +1,5 @@
-// Decides which window of the data the s-th sample of a run is. That is a pure function of seed and s, the same for any
+// Decides which window of the data the s-th sample of a run is. A window is one training sequence cut from the data
+// (sample_source.h). The decision is a pure function of seed and s, the same for any
 // number of ranks.
 //   epoch = s / windows;  window = permutation(seed, epoch)(s mod windows)
 // Each epoch visits every window once. The permutation is stored nowhere. It is a balanced Feistel network on the

@@ -1,5 +1,5 @@
-// Decodes tokens into text as they come, in whole characters. A character that no piece holds comes as up to four byte
-// tokens. Until the last of them the tokenizer has only replacement characters for it.
+// Decodes tokens into text as they come, in whole characters. A character that no token of the vocabulary holds comes
+// as up to four byte tokens. Until the last of them the tokenizer has only replacement characters for it.
 //
 //   TextStream text(tokenizer);
 //   for (int id : ids) print(text.add(id));

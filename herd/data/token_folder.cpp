@@ -90,7 +90,7 @@ class Encoder {
 
 TokenFolder write_token_folder(const TokenFolderOptions& options) {
   const auto files = open_files(options.files);
-  TokenFolderWriter::check(options.out, options.validation);
+  TokenFolderWriter::check_can_write(options.out, options.validation);
   int64_t all_bytes = 0;
   for (const auto& file : files) all_bytes += static_cast<int64_t>(file.bytes().size());
   const Tokenizer tokenizer =
@@ -114,7 +114,7 @@ TokenFolderFacts read_token_folder(const std::filesystem::path& folder) {
     throw Error(Code::kCorruptFile, (folder / kMetaFile).string() + " at byte 0: it must be JSON with format \"" +
                                         kTokenFolderFormat + "\" and version 1" + fix);
   }
-  TokenFolderFacts facts{.has_text = meta.value("text_bytes", int64_t{1}) > 0};
+  TokenFolderFacts facts{.has_tokenizer = meta.value("text_bytes", int64_t{1}) > 0};
   if (const auto end = meta.find("end_of_text"); end != meta.end() && end->is_number_integer())
     facts.end_of_text = end->get<int64_t>();
   return facts;

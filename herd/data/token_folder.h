@@ -3,9 +3,9 @@
 //   train.tokens      herd/data/token_file.h
 //   val.tokens        the validation split
 //   meta.json         written last: a folder without it is unfinished and refused
-// Every file ends with the end-of-text token. The split is by runs of whole lines spread evenly over the text, a pure
-// function of the text and the fraction. So validation sees the same kind of text as training.   Threads: any, on
-// different folders.
+// The tokens of every input file end with the end-of-text token. The split is by runs of whole lines spread evenly over
+// the text, a pure function of the text and the fraction. So validation sees the same kind of text as training.
+// Threads: any, on different folders.
 #pragma once
 
 #include <cstdint>
@@ -39,9 +39,9 @@ struct TokenFolder {
 // earlier run are replaced.
 TokenFolder write_token_folder(const TokenFolderOptions& options);
 
-// What meta.json says of the tokens.
+// Holds what meta.json says of the tokens.
 struct TokenFolderFacts {
-  bool has_text = true;                     // the tokens are of tokenizer.model; else of a tokenizer elsewhere
+  bool has_tokenizer = true;                // the tokens are of tokenizer.model; else of a tokenizer elsewhere
   std::optional<int64_t> end_of_text = {};  // the id after each text, where that is known
 };
 // Reads meta.json. Throws kBadConfig if the folder lacks it, kCorruptFile if that is not what TokenFolderWriter writes.

@@ -37,7 +37,7 @@ std::filesystem::path prepared(const std::filesystem::path& out) {
 
 }  // namespace
 
-void TokenFolderWriter::check(const std::filesystem::path& out, double validation) {
+void TokenFolderWriter::check_can_write(const std::filesystem::path& out, double validation) {
   if (!(validation >= 0 && validation <= 0.5)) {
     throw Error(Code::kBadConfig,
                 "--validation " + std::to_string(validation) + " is not in [0, 0.5]\n  fix: --validation 0.05");

@@ -1,5 +1,5 @@
-// Writes the folder of tokens that training reads (token_folder.h), from runs of ids that go to one split each. The
-// share of the validation split is met by giving a run to the split that is furthest behind.
+// Writes the folder of tokens that training reads (token_folder.h), from runs of ids, each of which goes whole to one
+// split. The share of the validation split is met by giving a run to the split that is furthest behind.
 // Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
 #pragma once
 
@@ -18,8 +18,8 @@ namespace herd {
 class TokenFolderWriter {
  public:
   // Throws kBadConfig where `validation` is not in [0, 0.5], or the folder holds what no TokenFolderWriter wrote.
-  static void check(const std::filesystem::path& out, double validation);
-  // Takes the folder over, which is unfinished until commit(). REQUIRES that check() passes.
+  static void check_can_write(const std::filesystem::path& out, double validation);
+  // Takes the folder over, which is unfinished until commit(). REQUIRES that check_can_write() passes.
   TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation);
 
   // Adds a run to the split that is furthest behind, and returns that split. `size` is the run's part of the whole, in
@@ -42,7 +42,7 @@ class TokenFolderWriter {
   const int vocabulary_;
   const double share_;
   TokenFileWriter train_, validation_;
-  double owed_ = 0;  // that validation should have and has not
+  double owed_ = 0;  // size that the validation split still lacks
 };
 
 }  // namespace herd

@@ -38,6 +38,7 @@ struct DataParallelOptions : ReducerOptions {
 class DataParallelModule {
  public:
   DataParallelModule(std::shared_ptr<torch::nn::Module> module, Communicator& comm, const DataParallelOptions& options);
+  // Checks that the reducer is ready; in training it broadcasts rank 0's buffers, for kFromRankZero. Collective.
   void begin_forward();
   GradientReducer& reducer() { return reducer_; }
 
@@ -85,7 +86,7 @@ class DistributedDataParallel {
   [[nodiscard]] NoSync no_sync() { return NoSync(base_.reducer()); }
   // Both act on the next reduction alone, as GradientReducer says. set_weight() is collective, before backward.
   void set_weight(double weight) { base_.reducer().set_weight(weight); }
-  void without_batch() { base_.reducer().contribute_nothing(); }
+  void without_batch() { base_.reducer().join_without_batch(); }
 
  private:
   static std::shared_ptr<torch::nn::Module> shared(const Pointer& module) {

@@ -323,7 +323,7 @@ void GradientReducer::set_weight(double weight) {
   state_->share = weight / sum[0];
 }
 
-void GradientReducer::contribute_nothing() {
+void GradientReducer::join_without_batch() {
   check_ready();
   {
     const std::lock_guard lock(state_->mutex);

@@ -6,7 +6,8 @@
 // when all are reduced. Buckets lie in memory that the ranks of a host share, so reducing copies nothing more.
 // A parameter that no rank used since the last reduction keeps the gradient it had, usually undefined. So no optimizer
 // decays it. torch's DistributedDataParallel does the same. A backward sends the bytes of one all-reduce of the
-// gradients, padding, 1 element a parameter, and 1 a bucket.
+// gradients, padding and flags. There is a flag for each parameter (ranks that used it) and for each bucket (ranks that
+// miss a gradient).
 // Threads: one thread runs forward and backward; hooks run where autograd runs them.
 #pragma once
 
@@ -22,7 +23,7 @@
 namespace herd::ddp {
 
 enum class UnusedParameters : uint8_t {
-  kError,  // backward throws on all ranks; where gradients are missing it names them
+  kError,  // a parameter without gradient on any rank makes backward throw on all; ranks that miss some name them
   kZero,   // a missing gradient counts as zero, where another rank has one
 };
 
@@ -59,7 +60,7 @@ class GradientReducer {
 
   // A rank that has no batch left calls this in place of backward. It takes part in the reduction with zeros, or with
   // what backwards without reducing have added up.
-  void contribute_nothing();
+  void join_without_batch();
 
   int num_buckets() const;
 

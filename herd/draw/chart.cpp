@@ -73,7 +73,7 @@ void draw_frame(Svg& svg, const Chart& chart, const Frame& f) {
 
 void draw_mark(Svg& svg, const Chart& chart, const Frame& f) {
   if (chart.mark_name.empty()) return;
-  const double x = f.x(chart.mark);
+  const double x = f.x(chart.mark_x);
   svg.line(x, kTop, x, kHeight - kBottom, "axis");
   const bool left = x > kWidth / 2;
   svg.text(left ? x - 6 : x + 6, kTop + 12, chart.mark_name, left ? Anchor::kEnd : Anchor::kStart);

@@ -13,10 +13,9 @@ struct Series {
   std::vector<std::pair<double, double>> points;  // (x, y), x ascending; a point that is not finite leaves a gap
 };
 
-// A Band has a text that the pointer shows between two x.
 struct Band {
   double from = 0, to = 0;
-  std::string hover;
+  std::string hover;  // text shown while the pointer is between from and to
 };
 
 struct Chart {
@@ -28,10 +27,10 @@ struct Chart {
   // A horizontal line and its name show a budget or a bound; NaN = none.
   double limit = __builtin_nan("");
   std::string limit_name = {};
-  // Stacked areas have dashed lines over them, bands to point at, and a vertical line at `mark` where it has a name.
+  // Stacked areas have dashed lines over them, bands to point at, and a vertical line at mark_x where it has a name.
   std::vector<Series> lines = {};
   std::vector<Band> bands = {};
-  double mark = 0;
+  double mark_x = 0;
   std::string mark_name = {};
 };
 

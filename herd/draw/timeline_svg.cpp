@@ -33,7 +33,7 @@ std::map<std::string, int> category_colours(const sim::Timeline& timeline) {
 std::string timeline_svg(const sim::Timeline& timeline) {
   const std::vector<double> places = row_places(timeline);
   const double bottom = places.empty() ? kTop : places.back() + kRow;
-  const double end = std::max(sim::end_of(timeline), 1e-9), scale = (kWidth - kLeft - kRight) / end;
+  const double end = std::max(sim::end_us(timeline), 1e-9), scale = (kWidth - kLeft - kRight) / end;
   const auto colours = category_colours(timeline);
   Svg svg(kWidth, bottom + kBottom);
   svg.text(4, 16, timeline.title);
@@ -65,9 +65,9 @@ std::string timeline_svg(const sim::Timeline& timeline) {
     svg.rectangle(left, top, std::max(width - (width > 3 ? 0.6 : 0), 0.8), kRow - 4,
                   colour_class(colours.at(span.category)), hover);
   }
-  for (const sim::Link& link : timeline.links) {
-    svg.line(kLeft + link.from_us * scale, places[link.from_row] + kRow / 2, kLeft + link.to_us * scale,
-             places[link.to_row] + kRow / 2, "axis");
+  for (const sim::Arrow& arrow : timeline.arrows) {
+    svg.line(kLeft + arrow.from_us * scale, places[arrow.from_row] + kRow / 2, kLeft + arrow.to_us * scale,
+             places[arrow.to_row] + kRow / 2, "axis");
   }
   return svg.finish(timeline.title);
 }

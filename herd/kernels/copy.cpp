@@ -13,9 +13,9 @@ constexpr int64_t kBlockBytes = 64 << 10;  // of the source: the second target f
 
 }  // namespace
 
-void copy(void* target, const void* source, int64_t bytes, StoreKind store) {
+void copy(void* target, const void* source, int64_t bytes, WriteKind store) {
   if (target == source || bytes == 0) return;
-  if (store == StoreKind::kCached) {
+  if (store == WriteKind::kCached) {
     std::memcpy(target, source, static_cast<size_t>(bytes));
   } else {
     copy(std::span<void* const>(&target, 1), source, bytes, store);
@@ -23,9 +23,9 @@ void copy(void* target, const void* source, int64_t bytes, StoreKind store) {
 }
 
 // A reduction of one input is a copy to every target.
-void copy(std::span<void* const> targets, const void* source, int64_t bytes, StoreKind store) {
+void copy(std::span<void* const> targets, const void* source, int64_t bytes, WriteKind store) {
   if (targets.empty() || bytes == 0) return;
-  if (store == StoreKind::kTakeOver && has_string_copy()) {
+  if (store == WriteKind::kTakeOver && has_string_copy()) {
     for (int64_t begin = 0; begin < bytes; begin += kBlockBytes) {
       const auto* const block = static_cast<const std::byte*>(source) + begin;
       const int64_t count = std::min(kBlockBytes, bytes - begin);
@@ -35,10 +35,10 @@ void copy(std::span<void* const> targets, const void* source, int64_t bytes, Sto
     }
     return;
   }
-  if (targets.size() == 1 && store == StoreKind::kCached) return copy(targets[0], source, bytes);
+  if (targets.size() == 1 && store == WriteKind::kCached) return copy(targets[0], source, bytes);
   reduce(targets, std::span<const void* const>(&source, 1), bytes, DType::kU8, ReduceOp::kMax, 1.0, store);
 }
 
-bool takes_over() { return has_string_copy(); }
+bool has_take_over_stores() { return has_string_copy(); }
 
 }  // namespace herd::kernels

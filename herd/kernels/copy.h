@@ -1,6 +1,6 @@
 // Copies memory with a store kind that the caller chooses, and copies one source to m targets in a single read.
 // One-to-many moves (1 + m) * bytes, where m copies would move 2 * m * bytes. Threads: any; the ranges written must
-// differ.
+// not overlap.
 #pragma once
 
 #include <cstdint>
@@ -11,9 +11,10 @@
 namespace herd::kernels {
 
 // REQUIRES bytes >= 0, and ranges that do not overlap, or target == source. Any alignment is legal.
-void copy(void* target, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
-void copy(std::span<void* const> targets, const void* source, int64_t bytes, StoreKind store = StoreKind::kCached);
+void copy(void* target, const void* source, int64_t bytes, WriteKind store = WriteKind::kCached);
+void copy(std::span<void* const> targets, const void* source, int64_t bytes, WriteKind store = WriteKind::kCached);
 
-bool takes_over();  // tells whether kTakeOver takes lines over on this processor
+// Returns true if kTakeOver acquires cache lines without reading them on this processor; else it is kStream.
+bool has_take_over_stores();
 
 }  // namespace herd::kernels

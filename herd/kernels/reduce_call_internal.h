@@ -15,7 +15,7 @@ struct ReduceCall {
   std::span<const void* const> sources;
   int64_t count;  // elements of each source and target
   double scale;   // multiplies each result; 1 for integers
-  StoreKind store;
+  WriteKind store;
 };
 
 }  // namespace herd::kernels

@@ -121,16 +121,16 @@ void write_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
   for (int64_t begin = 0; begin < call.count; begin += most) {
     const int64_t count = std::min(most, call.count - begin), offset = begin * element_bytes;
     for (size_t i = 0; i < sources.size(); ++i) sources[i] = static_cast<const std::byte*>(call.sources[i]) + offset;
-    HWY_DYNAMIC_DISPATCH(reduce_any)({reduced, sources, count, call.scale, StoreKind::kCached}, dtype, op);
+    HWY_DYNAMIC_DISPATCH(reduce_any)({reduced, sources, count, call.scale, WriteKind::kCached}, dtype, op);
     for (void* target : call.targets) {
       void* const to[] = {static_cast<std::byte*>(target) + offset};
-      if (call.store == StoreKind::kTakeOver) {
+      if (call.store == WriteKind::kTakeOver) {
         string_copy(to[0], block, count * element_bytes);
         continue;
       }
       const void* const from[] = {block};
       HWY_DYNAMIC_DISPATCH(reduce_any)
-      ({to, from, count * element_bytes, 1.0, StoreKind::kStream}, DType::kU8, ReduceOp::kMax);
+      ({to, from, count * element_bytes, 1.0, WriteKind::kStream}, DType::kU8, ReduceOp::kMax);
     }
   }
 }
@@ -138,18 +138,18 @@ void write_apart(const ReduceCall& call, DType dtype, ReduceOp op) {
 }  // namespace
 
 void reduce(std::span<void* const> targets, std::span<const void* const> sources, int64_t count, DType dtype,
-            ReduceOp op, double scale, StoreKind store) {
+            ReduceOp op, double scale, WriteKind store) {
   check_supported(op, dtype);
   HERD_CHECK(!targets.empty() && !sources.empty() && count >= 0, "reduce needs a source and a target");
   HERD_CHECK(scale == 1.0 || is_floating(dtype), "only floating types can be scaled");
-  if (store == StoreKind::kTakeOver && !has_string_copy()) store = StoreKind::kStream;
+  if (store == WriteKind::kTakeOver && !has_string_copy()) store = WriteKind::kStream;
   const ReduceCall call{targets, sources, count, scale, store};
-  if (store == StoreKind::kTakeOver || (store == StoreKind::kStream && !begin_alike_in_lines(targets))) {
+  if (store == WriteKind::kTakeOver || (store == WriteKind::kStream && !begin_alike_in_lines(targets))) {
     write_apart(call, dtype, op);
   } else {
     HWY_DYNAMIC_DISPATCH(reduce_any)(call, dtype, op);
   }
-  if (store == StoreKind::kStream) hwy::FlushStream();
+  if (store == WriteKind::kStream) hwy::FlushStream();
 }
 
 const char* simd_target() { return HWY_DYNAMIC_DISPATCH(target_name)(); }

@@ -7,7 +7,7 @@
 //   bool               is bytes 0 and 1; min = and, max = or
 //   min, max           propagate NaN
 //   average            is the sum; the caller passes scale = 1/ranks where the last contribution is added
-//   premultiplied_sum  is the sum; the caller has multiplied (one source, scale = factor)
+//   premultiplied_sum  is the sum; the caller first multiplies each input, by a call with one source and scale = factor
 // It reduces sources in order 0, 1, .., n-1, so the same inputs give the same bits on every machine, alignment or
 // split. It moves (n + m) * count * size_of(dtype) bytes, and with kCached reads m * count * size_of(dtype) more for
 // ownership.
@@ -26,7 +26,7 @@ namespace herd::kernels {
 // may be the same pointer as a source; other overlaps are not allowed. scale != 1 is for floating types only. Throws
 // kBadConfig where `op` does not support `dtype`.   Threads: any; the ranges written must differ.
 void reduce(std::span<void* const> targets, std::span<const void* const> sources, int64_t count, DType dtype,
-            ReduceOp op, double scale = 1.0, StoreKind store = StoreKind::kCached);
+            ReduceOp op, double scale = 1.0, WriteKind store = WriteKind::kCached);
 
 const char* simd_target();  // returns the instruction set that dispatch picked: "AVX3", "AVX2", "SCALAR", ...
 

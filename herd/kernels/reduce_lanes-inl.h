@@ -120,7 +120,7 @@ class Pass {
   explicit Pass(const ReduceCall& call) : call_(call), scale_(static_cast<Wide>(call.scale)) {}
 
   void run() {
-    const bool stream = call_.store == StoreKind::kStream;
+    const bool stream = call_.store == WriteKind::kStream;
     const int64_t block = 4 * width();
     int64_t i = stream ? std::min(call_.count, elements_to_alignment()) : 0;
     cached(0, i);

@@ -1,5 +1,5 @@
 // Takes one step of stochastic gradient descent with momentum on flat fp32 memory, in one pass.
-//   g = factor * gradient + weight_decay * w     (the second term inside `decay` only)
+//   g = factor * gradient + weight_decay * w     (the second term inside `decayed_ranges` only)
 //   m = momentum * m + g                         (m starts at 0; no memory when momentum is 0)
 //   w = w - rate * (nesterov ? g + momentum * m : m)
 // It works element by element without fused multiply-add, so any split of the flat range into shards gives the bits of
@@ -30,9 +30,9 @@ struct SgdShard {
   int64_t offset = 0;
 };
 
-// `decay` is ordered and disjoint, in elements of the flat tensor. `factor` may be null.   Threads: any, on disjoint
-// shards.
-void sgd(const SgdShard& shard, const SgdHyper& hyper, std::span<const ElementRange> decay,
+// `decayed_ranges` are ordered and disjoint, in elements of the flat tensor. A null `factor` means 1.
+// Threads: any, on disjoint shards.
+void sgd(const SgdShard& shard, const SgdHyper& hyper, std::span<const ElementRange> decayed_ranges,
          const float* factor = nullptr);
 
 }  // namespace herd::kernels

@@ -17,16 +17,16 @@ class Host {
  public:
   Host(const Environment& env, const StoreAddress& address, const std::string& token)
       : size_(static_cast<size_t>(env.size)),
-        scope_(static_cast<uint32_t>(env.restart)),
+        scope_(static_cast<uint32_t>(env.num_restarts)),
         server_(address, token, env.size) {
     if (env.rendezvous.empty()) {
       meeting_ = std::make_unique<LocalMeeting>(env.job_id, MeetingPoint{server_.rendezvous(), token});
     }
   }
   ~Host() {
-    const auto all_left = [this](const std::vector<PeerState>& peers) {
+    const auto all_left = [this](const std::vector<ClientState>& peers) {
       size_t gone = 0;
-      for (const PeerState& peer : peers) gone += peer.left || Clock::now() - peer.last_heard > kSilent;
+      for (const ClientState& peer : peers) gone += peer.left || Clock::now() - peer.last_heard > kSilent;
       return gone == size_;
     };
     server_.wait_peers(scope_, all_left, Clock::now() + kFarewell);
@@ -46,7 +46,7 @@ std::unique_ptr<Store> connect_store(const Environment& env) {
   const bool launcher_hosts = env.source == "herd run";
   if (env.size == 1 && !launcher_hosts) return std::make_unique<MemoryStore>();
   const SteadyTime deadline = Clock::now() + kAppear;
-  const ClientIdentity identity{env.rank, env.size, static_cast<uint32_t>(env.restart)};
+  const ClientIdentity identity{env.rank, env.size, static_cast<uint32_t>(env.num_restarts)};
   if (!launcher_hosts && env.rank == 0) {
     const bool by_id = env.rendezvous.empty();
     const std::string token = by_id ? make_token() : env.token;

@@ -40,7 +40,7 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
   void add(std::string lines) {
     std::lock_guard lock(mutex_);
     if (gone_) return;
-    if (queue_.size() + lines.size() > kMostQueued && is_stalled()) {
+    if (queue_.size() + lines.size() > kMaxQueuedBytes && is_stalled()) {
       left_out_ += std::count(lines.begin(), lines.end(), '\n');
       return;
     }
@@ -49,9 +49,9 @@ class Console::Stream : public std::enable_shared_from_this<Stream> {
     changed_.notify_all();
   }
 
-  bool reading() const {
+  bool wants_more() const {
     std::lock_guard lock(mutex_);
-    return gone_ || queue_.size() < kMostQueued || is_stalled();
+    return gone_ || queue_.size() < kMaxQueuedBytes || is_stalled();
   }
 
   bool is_gone() const {
@@ -140,10 +140,10 @@ Console::Stream& Console::stream(int fd) const { return *streams_[fd == STDERR_F
 void Console::write(int fd, std::string lines) {
   if (lines.empty()) return;
   stream(fd).add(std::move(lines));
-  if (fd == STDERR_FILENO || !streams_[0]->is_gone() || told_.exchange(true)) return;
+  if (fd == STDERR_FILENO || !streams_[0]->is_gone() || reported_gone_.exchange(true)) return;
   streams_[1]->add("herd run: nobody reads the standard output any more; the job goes on\n");
 }
 
-bool Console::reading(int fd) const { return stream(fd).reading(); }
+bool Console::wants_more(int fd) const { return stream(fd).wants_more(); }
 
 }  // namespace herd::launch

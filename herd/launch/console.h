@@ -1,8 +1,8 @@
 // Prints a launcher's lines and those of its ranks. Lines are queued, and threads of its own write them, so a reader
 // that stalls or leaves blocks neither signals, heartbeats nor the ranks' pipes.
-//   slow reader     makes reading() false while a queue is full: its ranks wait as at any pipe, and nothing is lost.
+//   slow reader     makes wants_more() false while a queue is full: ranks wait as at any pipe, and nothing is lost.
 //   stalled reader  has taken nothing for kStalled: later lines are dropped, and a line in their place says so.
-//   gone reader     makes later lines dropped; standard error says so once.
+//   gone reader     has closed its end: later lines are dropped, and standard error says so once.
 // Threads: any may write.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace herd::launch {
 
 class Console {
  public:
-  static constexpr size_t kMostQueued = size_t{4} << 20;  // bytes of a stream
+  static constexpr size_t kMaxQueuedBytes = size_t{4} << 20;  // per stream
   static constexpr std::chrono::seconds kStalled{5};
 
   // Ignores SIGPIPE for the whole process, and prints the lines of base/log.h. `elsewhere` says where dropped lines can
@@ -29,13 +29,13 @@ class Console {
 
   // `lines` end with a line feed; `fd` is STDOUT_FILENO or STDERR_FILENO. Never waits.
   void write(int fd, std::string lines);
-  // Tells whether to read on what goes to `fd`: it has room, or its reader takes nothing anyway.
-  bool reading(int fd) const;
+  // Returns false while the queue of `fd` is full and its reader still takes lines: then do not read the ranks' pipes.
+  bool wants_more(int fd) const;
 
  private:
   class Stream;
   std::array<std::shared_ptr<Stream>, 2> streams_;  // of output and errors; one stream where both are one file
-  std::atomic<bool> told_ = false;
+  std::atomic<bool> reported_gone_ = false;
   Stream& stream(int fd) const;
 };
 

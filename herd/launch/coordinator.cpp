@@ -39,10 +39,10 @@ Coordinator::Coordinator(const LaunchOptions& options, const std::string& token)
 bool Coordinator::connect(const std::function<bool()>& interrupted) {
   const std::string node = "node " + std::to_string(options_.node_rank);
   const auto waited = [&](const std::string& what) {
-    return Error(Code::kTimeout,
-                 node + " waited " + std::to_string(static_cast<int>(options_.meeting_s)) + " s for node 0: " + what);
+    return Error(Code::kTimeout, node + " waited " + std::to_string(static_cast<int>(options_.rendezvous_timeout_s)) +
+                                     " s for node 0: " + what);
   };
-  const SteadyTime deadline = after(options_.meeting_s);
+  const SteadyTime deadline = after(options_.rendezvous_timeout_s);
   while (!client_) {
     if (interrupted()) return false;
     try {
@@ -81,13 +81,14 @@ bool Coordinator::start(int attempt, const std::function<bool()>& interrupted) {
   if (options_.num_nodes == 1) return true;
   if (!client_ && !connect(interrupted)) return false;
   if (client_->add(numbered("ready", attempt), 1) == options_.num_nodes) client_->set(numbered("go", attempt), "");
-  const SteadyTime deadline = after(options_.meeting_s);
+  const SteadyTime deadline = after(options_.rendezvous_timeout_s);
   while (!ask(numbered("go", attempt), 0.3)) {
     if (interrupted()) return false;
     if (Clock::now() < deadline) continue;
     const auto ready = ask(numbered("ready", attempt), 0);
     throw Error(Code::kTimeout, "only " + ready.value_or("0") + " of " + std::to_string(options_.num_nodes) +
-                                    " nodes are ready after " + std::to_string(static_cast<int>(options_.meeting_s)) +
+                                    " nodes are ready after " +
+                                    std::to_string(static_cast<int>(options_.rendezvous_timeout_s)) +
                                     " s\n  fix: start herd run on every node, each with its own --node-rank");
   }
   return true;
@@ -116,15 +117,15 @@ Failure Coordinator::fail(int attempt, const Failure& failure, int status) {
 
 void Coordinator::check_nodes(int attempt) {
   const auto now = Clock::now();
-  for (const PeerState& launcher : server_->peers(kLaunchers)) {
+  for (const ClientState& launcher : server_->peers(kLaunchers)) {
     if (launcher.left || now - launcher.last_heard < kNodeSilent) continue;
-    const auto alive = [&](const PeerState& rank) {
+    const auto alive = [&](const ClientState& rank) {
       return rank.rank / options_.ranks_per_node == launcher.rank && now - rank.last_heard < kNodeSilent;
     };
     const auto ranks = peers(attempt);
     if (std::any_of(ranks.begin(), ranks.end(), alive)) continue;  // a stopped launcher is not a lost node
     fail(attempt,
-         {Code::kPeerLost, "node " + std::to_string(launcher.rank) + " is silent, launcher (" + launcher.place +
+         {Code::kPeerLost, "node " + std::to_string(launcher.rank) + " is silent, launcher (" + launcher.location +
                                ") and ranks, for 5 s: it, or its launcher, is gone"},
          1);
   }
@@ -173,13 +174,13 @@ Verdict Coordinator::finish(int attempt, int local_status, bool may_restart) {
   }
 }
 
-std::vector<PeerState> Coordinator::peers(int attempt) const {
-  return server_ ? server_->peers(static_cast<uint32_t>(attempt)) : std::vector<PeerState>{};
+std::vector<ClientState> Coordinator::peers(int attempt) const {
+  return server_ ? server_->peers(static_cast<uint32_t>(attempt)) : std::vector<ClientState>{};
 }
 
 std::vector<Status> Coordinator::statuses(int attempt) const {
   std::vector<Status> result;
-  for (const PeerState& peer : peers(attempt)) {
+  for (const ClientState& peer : peers(attempt)) {
     const auto value = server_->value(static_cast<uint32_t>(attempt), status_key(peer.rank));
     result.push_back(value ? parse_status(peer.rank, *value) : Status{peer.rank, -1, ""});
     result.back().since = peer.status_since;

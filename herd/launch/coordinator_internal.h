@@ -34,7 +34,7 @@ class Coordinator {
   Verdict finish(int attempt, int local_status, bool may_restart);
   // What the ranks published last, and when they were heard; empty where another node hosts the store.
   std::vector<Status> statuses(int attempt) const;
-  std::vector<PeerState> peers(int attempt) const;
+  std::vector<ClientState> peers(int attempt) const;
 
  private:
   bool connect(const std::function<bool()>& interrupted);

@@ -1,4 +1,4 @@
-// Counts the cores there are to use. Threads: any.
+// Counts the cores there are to use. A host may be a container: several hosts then share a machine. Threads: any.
 #pragma once
 
 namespace herd::launch {

@@ -211,8 +211,8 @@ Environment parse_environment(const Variables& variables) {
   if (either(kHerdRun)) {
     read_numbers(read, kHerdRun, env);
     env.memory_table = read.text("HERD_MEMORY_TABLE");
-    env.restart = read.number("HERD_RESTART").value_or(0);
-    env.launch = read.text("HERD_LAUNCH");
+    env.num_restarts = read.number("HERD_RESTART").value_or(0);
+    env.launch_id = read.text("HERD_LAUNCH");
     env.started_s = read.number("HERD_STARTED").value_or(-1);
     env.token = read_token(read);
     env.rendezvous = read.text("HERD_RENDEZVOUS");
@@ -232,8 +232,8 @@ Environment parse_environment(const Variables& variables) {
   if (!names) return env;
   read_numbers(read, *names, env);
   env.job_id = foreign_job_id(read, env.source);
-  env.launch = env.source == "torchrun" ? torchrun_launch(read) : env.job_id;
-  if (env.source == "torchrun") env.restart = read.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
+  env.launch_id = env.source == "torchrun" ? torchrun_launch(read) : env.job_id;
+  if (env.source == "torchrun") env.num_restarts = read.number("TORCHELASTIC_RESTART_COUNT").value_or(0);
   read_meeting(read, env);
   return env;
 }

@@ -26,22 +26,23 @@ struct Environment {
   // Holds host:port of the store. Empty: the ranks, all on one host, find each other by job_id
   // (launch/local_meeting.h).
   std::string rendezvous;
-  std::string job_id = "alone";  // tells jobs on one host apart; no secret
+  std::string job_id = "alone";  // tells jobs on one host apart; it is not a secret
   std::string token;             // the job's secret; empty where the ranks meet by job_id
   std::string source = "alone";  // "herd run", "torchrun", "mpirun", "srun", "alone"
   // "shm"; "tcp" or "ucx", also within a host; empty: shm within a host, and trusted_network decides between hosts.
   std::string transport;
-  // True: no stranger reaches the network between hosts, so they use UCX, which neither encrypts nor authenticates, in
-  // place of TLS.
+  // True: only trusted hosts reach the network between hosts. They use UCX then, which neither encrypts nor
+  // authenticates; else TLS.
   bool trusted_network = false;
   std::string network;         // interfaces, "eth0,eth1"; empty: the one that reaches the rendezvous
   std::string ucx_transports;  // UCX_TLS; empty: herd chooses
-  std::string tuning_file;     // docs/formats/tuning.md; rank 0's counts. Empty: the model chooses
-  std::string topology;    // a file of docs/formats/topology.md, or a preset's name; rank 0's counts. Empty: discovered
+  std::string tuning_file;     // docs/formats/tuning.md; only rank 0's value is used. Empty: the model chooses
+  // A file of docs/formats/topology.md, or a preset's name; only rank 0's value is used. Empty: discovered.
+  std::string topology;
   int threads = 0;         // compute threads of this rank; 0 = not stated
-  int restart = 0;         // how often the job was restarted before
+  int num_restarts = 0;    // restarts of the job before this attempt
   int64_t started_s = -1;  // start of the launcher, seconds of this host's steady clock; -1 = not known
-  std::string launch;      // id of this start of the launcher; restarts have the same
+  std::string launch_id;   // id of this start of the launcher; restarts have the same
   // Path where this rank may leave a text table of its memory; the launcher prints it if the memory limit kills the
   // rank.
   std::string memory_table;

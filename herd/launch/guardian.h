@@ -21,7 +21,7 @@ class Guardian {
   pid_t group() const { return group_; }
   // Starts another guardian where this one has ended, and then returns what to tell the user. Call it often.
   std::optional<std::string> replace_if_dead();
-  void signal_group(int signal) const;  // not SIGKILL: the guardian ignores what can be ignored, and stays
+  void signal_group(int signal) const;  // REQUIRES signal != SIGKILL; the guardian ignores every other one, and stays
   void kill_members() const;            // sends SIGKILL to all in the group but the guardian
 
  private:

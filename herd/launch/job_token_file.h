@@ -6,9 +6,9 @@
 
 namespace herd::launch {
 
-// Returns the first word of the file. Throws kBadConfig where there is none, where the file can't be read, or where
-// others than its owner can read or write it. A process that knows the token belongs to the job, and whoever writes the
-// file decides who does.
+// Returns the first word of the file. Throws kBadConfig where the file holds no word, can't be read, or can be read or
+// written by others than its owner. A process that knows the token belongs to the job, and whoever writes the file
+// decides who does.
 std::string read_token_file(const std::filesystem::path& path);
 
 }  // namespace herd::launch

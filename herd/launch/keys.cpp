@@ -16,10 +16,10 @@ enum Purpose : uint64_t { kDataPlane = 3, kStore = 4 };
 
 void check_strength(const std::string& token) {
   const std::set<char> different(token.begin(), token.end());
-  if (token.size() >= kMinTokenBytes && different.size() >= kMinDifferentBytes) return;
+  if (token.size() >= kMinTokenBytes && different.size() >= kMinDistinctBytes) return;
   throw Error(Code::kBadConfig, "the job's token has " + std::to_string(token.size()) + " characters, " +
                                     std::to_string(different.size()) + " different ones: at least " +
-                                    std::to_string(kMinTokenBytes) + ", " + std::to_string(kMinDifferentBytes) +
+                                    std::to_string(kMinTokenBytes) + ", " + std::to_string(kMinDistinctBytes) +
                                     " different ones, are needed to keep guessers out" +
                                     "\n  fix: export HERD_TOKEN=$(openssl rand -hex 32)");
 }
@@ -37,7 +37,7 @@ std::string derive(const std::string& token, Purpose purpose) {
 }  // namespace
 
 std::string derive_store_key(const std::string& token) { return derive(token, kStore); }
-std::string derive_secret(const std::string& token) { return derive(token, kDataPlane); }
+std::string derive_transport_key(const std::string& token) { return derive(token, kDataPlane); }
 
 std::string make_token() {
   HERD_CHECK(sodium_init() >= 0, "libsodium");

@@ -7,12 +7,12 @@
 namespace herd::launch {
 
 // An attacker that records a handshake can try tokens offline, so a token needs 128 random bits or more.
-inline constexpr size_t kMinTokenBytes = 32;     // characters
-inline constexpr size_t kMinDifferentBytes = 8;  // different characters among them, so that 000...0 fails
+inline constexpr size_t kMinTokenBytes = 32;    // characters
+inline constexpr size_t kMinDistinctBytes = 8;  // different characters among them, so that 000...0 fails
 
 // These return 32 bytes, and throw kBadConfig for a token that is too weak.
-std::string derive_store_key(const std::string& token);  // serves the store's connections
-std::string derive_secret(const std::string& token);     // serves the data plane
-std::string make_token();                                // returns 64 random hexadecimal digits
+std::string derive_store_key(const std::string& token);      // key of the store's connections
+std::string derive_transport_key(const std::string& token);  // key of the transport between hosts
+std::string make_token();                                    // returns 64 random hexadecimal digits
 
 }  // namespace herd::launch

@@ -106,7 +106,7 @@ class Job {
   std::string how_it_stopped() const;
   bool any_running() const;
   // Whether a stream should be read: a rank that has to stop waits for no reader.
-  bool pumps(const OutputStream& stream) const { return stop_signal_ || !cause_.empty() || stream.wanted(); }
+  bool pumps(const OutputStream& stream) const { return stop_signal_ || !cause_.empty() || stream.can_write(); }
   void say(const std::string& text) const { console_.write(STDERR_FILENO, "herd run: " + text + "\n"); }
 
   LaunchOptions options_;
@@ -124,7 +124,7 @@ class Job {
   int status_ = 0;
   std::string cause_, memory_note_;
   std::vector<Status> statuses_;  // at the moment of the failure
-  std::vector<PeerState> peers_;
+  std::vector<ClientState> peers_;
   std::optional<int64_t> oom_before_;
   Clock::time_point failed_at_;
   int stop_signal_ = 0;
@@ -195,7 +195,7 @@ void Job::wait_and_pump() {
   poll(items.data(), items.size(), 50);
   for (Local& rank : ranks_) {
     for (OutputStream& stream : rank.streams) {
-      if (pumps(stream)) stream.pump();
+      if (pumps(stream)) stream.copy_available();
     }
   }
 }
@@ -232,7 +232,7 @@ void Job::on_rank_failure(const RankProcess& process, int number) {
 void Job::reap_ranks(int number) {
   for (Local& rank : ranks_) {
     if (!reap(rank.process)) continue;
-    for (OutputStream& stream : rank.streams) stream.pump();
+    for (OutputStream& stream : rank.streams) stream.copy_available();
     if (rank.process.failed()) on_rank_failure(rank.process, number);
   }
   if (!cause_.empty() || stop_signal_) return;
@@ -368,8 +368,8 @@ void check(const LaunchOptions& options) {
   if (options.command.empty()) refuse("no program to start\n  fix: herd run -n N -- PROGRAM ARGS...");
   if (options.ranks_per_node < 1)
     refuse("-n " + std::to_string(options.ranks_per_node) + ": at least one rank is needed");
-  const Capacity room = options.most_ranks > 0 ? Capacity{options.most_ranks, "--most-ranks"}
-                                               : capacity_of_this_node(std::max(1, options.num_nodes));
+  const Capacity room = options.max_ranks_per_node > 0 ? Capacity{options.max_ranks_per_node, "--most-ranks"}
+                                                       : capacity_of_this_node(std::max(1, options.num_nodes));
   if (options.ranks_per_node > room.ranks) {
     refuse("-n " + std::to_string(options.ranks_per_node) + ": this node has room for " + std::to_string(room.ranks) +
            " ranks (" + room.reason + ")\n  fix: fewer ranks, more nodes, or --most-ranks " +

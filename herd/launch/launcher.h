@@ -2,8 +2,8 @@
 //   - It starts one process per rank, with an environment as launch/environment.h reads it, and prints output rank by
 //     rank (launch/output.h).
 //   - A rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
-//     later. Then the whole job starts again, up to max_restarts times, after pauses of 1, 2, 4 .. 60 s. Status 2, a
-//     request that can't be met, ends it for good.
+//     later (grace_s counts only for signals that ask for a stop). Then the whole job starts again, up to max_restarts
+//     times, after pauses of 1, 2, 4 .. 60 s. Status 2, a request that can't be met, ends it for good.
 //   - It passes SIGINT, SIGTERM, SIGHUP and SIGUSR1 on; ranks have grace_s to save. A second signal at least 2 s later
 //     ends them at once (launch/stop_request.h).
 //   - No process of the job outlives the launcher (launch/guardian.h), and the launcher replaces a guardian that dies.
@@ -23,12 +23,12 @@ struct LaunchOptions {
   std::string rendezvous = {};  // HOST:PORT with HOST an address of node 0; required with several nodes
   std::string token = {};       // secret of the job; required with several nodes, else random
   int max_restarts = 0;
-  std::string log_dir = {};   // folder of rank<R>.log files; "" = none
-  int most_ranks = 0;         // limit on ranks of this node; 0 = as many as it has room for (launch/capacity.h)
-  double grace_s = 30;        // seconds from a signal to SIGKILL
-  double meeting_s = 300;     // seconds that the launchers of several nodes wait for each other
-  std::string topology = {};  // HERD_TOPOLOGY of the ranks; "" = as in this process's environment
-  int threads_per_rank = 0;   // 0 = cores / ranks_per_node, at least 1
+  std::string log_dir = {};           // folder of rank<R>.log files; "" = none
+  int max_ranks_per_node = 0;         // limit on ranks of this node; 0 = as many as it has room for (launch/capacity.h)
+  double grace_s = 30;                // seconds from a signal that asks for a stop to SIGKILL
+  double rendezvous_timeout_s = 300;  // seconds that the launchers of several nodes wait for each other
+  std::string topology = {};          // HERD_TOPOLOGY of the ranks; "" = as in this process's environment
+  int threads_per_rank = 0;           // 0 = cores / ranks_per_node, at least 1
 };
 
 // Returns ranks_per_node * num_nodes. Throws kBadConfig where that is more than a job can have.

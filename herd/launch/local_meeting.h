@@ -12,7 +12,8 @@
 namespace herd::launch {
 
 struct MeetingPoint {
-  std::string rendezvous, token;
+  std::string rendezvous;  // HOST:PORT of rank 0's store
+  std::string token;       // secret of the job
 };
 
 class LocalMeeting {

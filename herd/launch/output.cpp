@@ -22,59 +22,63 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-OutputStream::OutputStream(int from, Console& console, int to, std::string prefix, int log_file)
-    : from_(from), console_(&console), to_(to), prefix_(std::move(prefix)), log_file_(log_file) {}
+OutputStream::OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, int log_fd)
+    : from_fd_(from_fd),
+      console_(&console),
+      console_stream_(console_stream),
+      prefix_(std::move(prefix)),
+      log_fd_(log_fd) {}
 
 OutputStream::OutputStream(OutputStream&& other) noexcept
-    : from_(std::exchange(other.from_, -1)),
+    : from_fd_(std::exchange(other.from_fd_, -1)),
       console_(other.console_),
-      to_(other.to_),
+      console_stream_(other.console_stream_),
       prefix_(std::move(other.prefix_)),
-      log_file_(other.log_file_),
+      log_fd_(other.log_fd_),
       pending_(std::move(other.pending_)) {}
 
 OutputStream::~OutputStream() {
-  if (from_ >= 0) close(from_);
+  if (from_fd_ >= 0) close(from_fd_);
 }
 
-void OutputStream::pump() {
+void OutputStream::copy_available() {
   char bytes[16384];
-  for (int round = 0; from_ >= 0 && round < 64; ++round) {  // bounded: other ranks want to be heard too
-    const ssize_t count = read(from_, bytes, sizeof bytes);
+  for (int round = 0; from_fd_ >= 0 && round < 64; ++round) {  // bounded: other ranks want to be heard too
+    const ssize_t count = read(from_fd_, bytes, sizeof bytes);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0) break;  // nothing more for now
+    if (count < 0) break;  // nothing more for now (EAGAIN), or an unreadable pipe, which finish() closes
     if (count == 0) {
-      close(from_);
-      from_ = -1;
+      close(from_fd_);
+      from_fd_ = -1;
       break;
     }
     const std::string text(bytes, static_cast<size_t>(count));
-    if (log_file_ >= 0) write_all(log_file_, text);
+    if (log_fd_ >= 0) write_all(log_fd_, text);
     pending_ += text;
     write_lines(false);
   }
 }
 
 void OutputStream::finish() {
-  pump();
+  copy_available();
   write_lines(true);
-  if (from_ >= 0) close(from_);
-  from_ = -1;
+  if (from_fd_ >= 0) close(from_fd_);
+  from_fd_ = -1;
 }
 
-void OutputStream::write_lines(bool all) {
+void OutputStream::write_lines(bool with_unfinished_line) {
   constexpr size_t kLongestLine = 1 << 16;
   std::string out;
   size_t begin = 0;
   for (size_t end; (end = pending_.find('\n', begin)) != std::string::npos; begin = end + 1) {
     out += prefix_ + pending_.substr(begin, end + 1 - begin);
   }
-  if (begin < pending_.size() && (all || pending_.size() - begin > kLongestLine)) {
+  if (begin < pending_.size() && (with_unfinished_line || pending_.size() - begin > kLongestLine)) {
     out += prefix_ + pending_.substr(begin) + "\n";
     begin = pending_.size();
   }
   pending_.erase(0, begin);
-  console_->write(to_, std::move(out));
+  console_->write(console_stream_, std::move(out));
 }
 
 }  // namespace herd::launch

@@ -11,29 +11,30 @@ namespace herd::launch {
 // Copies one stream of one rank.
 class OutputStream {
  public:
-  // Copies from `from`, which is non-blocking and closed at its end, to stream `to` of the console, which it borrows.
-  // prefix "" = none; log_file -1 = none (borrowed).
-  OutputStream(int from, Console& console, int to, std::string prefix, int log_file);
+  // Copies from the descriptor `from_fd`, which is non-blocking and closed at its end, to a stream of the console,
+  // which it borrows. prefix "" = none; log_fd -1 = none (borrowed).
+  OutputStream(int from_fd, Console& console, int console_stream, std::string prefix, int log_fd);
   ~OutputStream();
   OutputStream(OutputStream&&) noexcept;
   OutputStream& operator=(OutputStream&&) = delete;
 
-  int fd() const { return from_; }  // returns -1 at its end
-  // Returns false where the console has no room, so that what is read would wait here.
-  bool wanted() const { return console_->reading(to_); }
-  void pump();    // copies what is there
-  void finish();  // copies what is there, ends the last line, closes
+  int fd() const { return from_fd_; }  // returns -1 at its end
+  // Tells whether the console takes more; if not, the caller leaves the data in the pipe.
+  bool can_write() const { return console_->wants_more(console_stream_); }
+  void copy_available();  // copies what is there, 1 MiB at most
+  void finish();          // copies what is there, ends the last line, closes
 
  private:
-  void write_lines(bool all);
-  int from_;
+  void write_lines(bool with_unfinished_line);
+  int from_fd_;
   Console* console_;
-  int to_;
+  int console_stream_;
   std::string prefix_;
-  int log_file_;
+  int log_fd_;
   std::string pending_;  // the line that has no end yet
 };
 
+// Writes all of `text`, and waits where the descriptor is full. An error ends it in silence: nobody reads any more.
 void write_all(int fd, const std::string& text);
 
 }  // namespace herd::launch

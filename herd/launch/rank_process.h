@@ -21,10 +21,10 @@ struct RankProcess {
   bool failed() const { return wait_status.has_value() && *wait_status != 0; }
 };
 
-// Starts a process that has default signal handlers and an empty standard input. Throws kBadConfig where the program
-// can't be started.
+// Starts a process with default signal handlers and an empty standard input. Throws kBadConfig where the program
+// can't be started. `group` is the process group that it joins; 0 = a new one of its own.
 RankProcess start_rank(int rank, const std::vector<std::string>& command, const Variables& variables, pid_t group);
-bool reap(RankProcess& process);            // returns true when the process has just ended
+bool reap(RankProcess& process);            // never waits; true at the one call that finds the process ended
 int exit_status(int wait_status);           // returns the exit status, or 128 + signal
 std::string describe_end(int wait_status);  // returns "exited with status 3" or "was killed by signal 9 (Killed)"
 

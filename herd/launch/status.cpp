@@ -59,7 +59,7 @@ std::optional<std::chrono::milliseconds> heartbeat_age(Store& store, Rank rank) 
   return std::chrono::milliseconds(std::strtoll(value->c_str(), nullptr, 10));
 }
 
-std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at) {
+std::string first_divergence(const std::vector<Status>& ranks, SteadyTime now) {
   std::map<int64_t, std::map<std::string, std::vector<const Status*>>> by_sequence;
   for (const Status& status : ranks) {
     if (status.sequence >= 0) by_sequence[status.sequence][status.text].push_back(&status);
@@ -77,7 +77,7 @@ std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at) {
   const auto& ahead = furthest.begin()->second;
   std::erase_if(behind, [&](const Status* one) {
     const auto got_further = (*std::ranges::min_element(ahead, {}, &Status::since))->since;
-    return one->heard < got_further && at - one->heard < kMissed;
+    return one->heard < got_further && now - one->heard < kMissed;
   });
   if (by_sequence.size() == 1 || behind.empty()) return "";
   return "furthest behind: " + rank_list(behind) + " in \"" + texts.begin()->first + "\" (operation " +

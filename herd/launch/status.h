@@ -30,7 +30,7 @@ std::string status_key(Rank rank);
 Status parse_status(Rank rank, const std::string& value);
 // Returns one line that names a rank that is behind, or whose operation differs at the same sequence number. Returns ""
 // where ranks agree or nothing is known. A status may be older than its peers'. So a rank is behind only if it said so
-// after others had got further, or has missed two heartbeats since. `at` is the present time.
-std::string first_divergence(const std::vector<Status>& ranks, SteadyTime at);
+// after others had got further, or has missed two heartbeats since.
+std::string first_divergence(const std::vector<Status>& ranks, SteadyTime now);
 
 }  // namespace herd::launch

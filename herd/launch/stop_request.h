@@ -1,6 +1,6 @@
 // Defines what a signal that asks for a stop means, for launchers and ranks alike. The first asks to save and to stop.
-// A signal within two seconds of it is the same request. A terminal and the launcher both signal all processes of a
-// job, and timeout(1) signals its child and then its group. A later one asks to end at once.
+// A signal within two seconds of it is the same request: a terminal and the launcher both signal all processes of a
+// job. timeout(1) signals its child and then its group. A later one asks to end at once.
 #pragma once
 
 #include <array>

@@ -168,7 +168,7 @@ void StoreClient::State::send(const Message& message) {
 
 void StoreClient::State::push_out() {
   const auto until = Clock::now() + kClientFarewell;
-  while (stream != nullptr && stream->ended().empty() && !stream->flush() && Clock::now() < until) {
+  while (stream != nullptr && stream->end_reason().empty() && !stream->flush() && Clock::now() < until) {
     std::this_thread::sleep_for(1ms);
   }
 }
@@ -198,7 +198,7 @@ void StoreClient::State::move_connection() {
   if (stream == nullptr && Clock::now() >= next_dial) dial();
   if (stream == nullptr) return;
   net::SecureSocket& socket = stream->socket();
-  const bool was_open = socket.open();
+  const bool was_open = socket.is_open();
   if (!was_open) {
     sockaddr_storage peer = {};
     socklen_t size = sizeof peer;
@@ -206,14 +206,14 @@ void StoreClient::State::move_connection() {
     socket.shake_hands();
     std::lock_guard lock(mutex);
     if (reached) tcp_open = ever_tcp = true;
-    if (socket.open()) {
+    if (socket.is_open()) {
       connected = ever_connected = true;
       pause = kFirstPause;
     }
   }
-  if (socket.open()) stream->flush();
-  const bool late = !socket.open() && Clock::now() - dialled > kHandshake;
-  if (late || !stream->ended().empty()) hang_up();
+  if (socket.is_open()) stream->flush();
+  const bool late = !socket.is_open() && Clock::now() - dialled > kHandshake;
+  if (late || !stream->end_reason().empty()) hang_up();
 }
 
 void StoreClient::State::beat() {
@@ -246,7 +246,7 @@ void StoreClient::State::receive() {
     found->second = *message;
     changed.notify_all();
   }
-  if (!stream->ended().empty()) hang_up();
+  if (!stream->end_reason().empty()) hang_up();
 }
 
 void StoreClient::State::check_lost() {
@@ -395,6 +395,6 @@ std::optional<Failure> StoreClient::failure(uint32_t scope) const {
   return state_->lost;
 }
 
-std::string StoreClient::secret() const { return derive_secret(state_->token); }
+std::string StoreClient::secret() const { return derive_transport_key(state_->token); }
 
 }  // namespace herd::launch

@@ -20,7 +20,7 @@ namespace herd::launch {
 // Tells the store who a client is.
 struct ClientIdentity {
   int rank = 0, size = 1;
-  uint32_t scope = 0;
+  uint32_t scope = 0;  // attempt of the job, counted by its restarts; or kLaunchers (store_protocol.h)
 };
 
 class StoreClient final : public Store {
@@ -36,13 +36,14 @@ class StoreClient final : public Store {
   int64_t add(const std::string& key, int64_t delta) override;
   void erase(const std::string& key) override;
 
-  // Sends the status with the next heartbeat, for a copy of the text. `sequence` numbers the operation, from 0 up.
+  // Sends the status with the next heartbeat; the call only copies the text. `sequence` numbers the
+  // operation, from 0 up.
   void note_status(int64_t sequence, std::string_view text);
-  // Fails the whole job: every rank's get() throws this. A launcher names the scope of its ranks.
+  // Fails the whole job: every rank's get() throws this. A launcher gives the scope of its ranks.
   void fail(const Failure& failure);
   void fail(uint32_t scope, const Failure& failure);
-  // Returns the job's failure as far as this client knows, the loss of the store included. A launcher hears of every
-  // scope.
+  // Returns the job's failure as far as this client knows, the loss of the store included. A launcher hears of the
+  // failures of every scope.
   std::optional<Failure> failure() const;
   std::optional<Failure> failure(uint32_t scope) const;
   std::string secret() const;  // returns 32 bytes, the same for every process that holds the token
@@ -54,8 +55,8 @@ class StoreClient final : public Store {
 };
 
 // Connects to the store of this process's job. Under herd run it is in the launcher. Under torchrun, mpirun and srun
-// rank 0 hosts it in its own process. Its destructor waits, up to 10 s, for the other ranks' goodbyes. A job of one
-// rank under those, or alone, gets a MemoryStore. Waits 30 s for the store to appear.
+// rank 0 hosts it in its own process. The store's destructor there waits, up to 10 s, for the other ranks'
+// goodbyes. A job of one rank that herd run did not start gets a MemoryStore. Waits 30 s for the store to appear.
 std::unique_ptr<Store> connect_store(const Environment& environment);
 
 // Returns 32 bytes that only the processes of this job know, for the data plane's own authentication. They are zero for

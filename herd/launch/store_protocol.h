@@ -1,5 +1,7 @@
 // Defines the messages between the store and its clients; grammar in docs/formats/control_plane.md. A connection
-// carries frames, one for each message. Threads: pure.
+// carries frames, one for each message. A scope is one attempt of the job's ranks, by its restart count. Keys and
+// failures of one scope are unknown to another.
+// Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +15,9 @@ namespace herd::launch {
 
 enum class Verb : uint8_t {
   // A client sends these:
-  kHello = 1,  // key "rank/size", value the client's host and process; the first message of every client
+  kHello = 1,  // key: "rank/size"; value: the client's host and process; the first message of every client
   kBye,        // the client leaves on purpose
-  kBeat,       // key status sequence, value status text; sent every 200 ms
+  kBeat,       // key: sequence number of the status; value: its text; sent every 200 ms
   kSet,
   kGet,  // is answered when the key exists, or when the scope failed
   kAdd,  // value: the integer in decimal; the answer is the sum
@@ -23,11 +25,11 @@ enum class Verb : uint8_t {
   // Withdraws the get of the same id, unless that has its answer already. The answer has key "cancelled" and a value
   // with what the store knows about the ranks.
   kCancel,
-  kFail,  // key code name, value reason: the scope failed
+  kFail,  // the scope failed. key: name of the code; value: reason
   // The store sends these:
   kOk = 64,  // value: the answer
   kRefused,  // value: the rule that the request breaks
-  kFailed,   // key code name, value reason; id 0 when it answers no request
+  kFailed,   // key: name of the code; value: reason; id 0 when it answers no request
 };
 
 struct Message {

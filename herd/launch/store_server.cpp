@@ -149,7 +149,7 @@ void StoreServer::State::serve() {
 
 void StoreServer::State::welcome() {
   for (auto& socket : listener->accept()) {
-    const std::string name = socket->peer();
+    const std::string name = socket->peer_name();
     const int descriptor = socket->descriptor();
     if (const auto before = descriptor_of.find(name); before != descriptor_of.end()) drop(before->second);
     watch(epoll.fd, EPOLL_CTL_ADD, descriptor, EPOLLIN);
@@ -164,7 +164,7 @@ void StoreServer::State::welcome() {
 void StoreServer::State::drop(int descriptor) {
   const auto found = clients.find(descriptor);
   if (found == clients.end()) return;
-  descriptor_of.erase(found->second.stream.socket().peer());
+  descriptor_of.erase(found->second.stream.socket().peer_name());
   epoll_ctl(epoll.fd, EPOLL_CTL_DEL, descriptor, nullptr);
   clients.erase(found);
 }
@@ -185,13 +185,13 @@ void StoreServer::State::receive(int descriptor) {
     std::string dropped;
     {
       std::lock_guard lock(mutex);
-      answers = table.handle(stream.socket().peer(), *frame, Clock::now(), &dropped);
+      answers = table.handle(stream.socket().peer_name(), *frame, Clock::now(), &dropped);
     }
     if (!dropped.empty()) report_stranger(dropped);
     send(answers);
     changed.notify_all();
   }
-  if (!stream.ended().empty()) return drop(descriptor);
+  if (!stream.end_reason().empty()) return drop(descriptor);
   flush(descriptor);
 }
 
@@ -215,7 +215,7 @@ void StoreServer::State::flush(int descriptor) {
 // The last words: who waits for one may hear it yet.
 void StoreServer::State::push_out() {
   const auto until = Clock::now() + kServerFarewell;
-  const auto waits = [](auto& one) { return !one.second.stream.flush() && one.second.stream.ended().empty(); };
+  const auto waits = [](auto& one) { return !one.second.stream.flush() && one.second.stream.end_reason().empty(); };
   while (std::count_if(clients.begin(), clients.end(), waits) > 0 && Clock::now() < until) {
     std::this_thread::sleep_for(1ms);
   }
@@ -245,12 +245,12 @@ std::optional<Failure> StoreServer::failure(uint32_t scope) const {
   return state_->table.failure(scope);
 }
 
-std::vector<PeerState> StoreServer::peers(uint32_t scope) const {
+std::vector<ClientState> StoreServer::peers(uint32_t scope) const {
   std::lock_guard lock(state_->mutex);
   return state_->table.peers(scope);
 }
 
-bool StoreServer::wait_peers(uint32_t scope, const std::function<bool(const std::vector<PeerState>&)>& done,
+bool StoreServer::wait_peers(uint32_t scope, const std::function<bool(const std::vector<ClientState>&)>& done,
                              SteadyTime deadline) const {
   std::unique_lock lock(state_->mutex);
   while (!done(state_->table.peers(scope))) {

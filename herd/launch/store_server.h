@@ -23,19 +23,21 @@ StoreAddress parse_address(const std::string& rendezvous);  // reads "host:port"
 class StoreServer {
  public:
   // Listens when this returns. Throws kBadConfig where the port is taken, with what holds it if that is known, or where
-  // the host is no address of this machine. While `clients` are connected, nobody else is expected, and connections are
-  // accepted slowly, so that strangers cost next to nothing; 0 = not known.
+  // the host is no address of this machine. `clients` is the number of connections to expect, 0 = not known. Once all
+  // are there, connections are accepted slowly, so that strangers cost next to nothing.
   StoreServer(const StoreAddress& address, const std::string& token, int clients = 0);
   ~StoreServer();
 
   const std::string& rendezvous() const;  // returns host:port to connect to
+
+  // These do as StoreTable's functions of their names; `scope` is the attempt of the job (store_table.h).
   void fail(uint32_t scope, const Failure& failure);
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;
-  std::vector<PeerState> peers(uint32_t scope) const;
+  std::vector<ClientState> peers(uint32_t scope) const;
   // Waits until `done` is true for the peers of the scope, or the deadline passes; asks after each message and every 20
   // ms.
-  bool wait_peers(uint32_t scope, const std::function<bool(const std::vector<PeerState>&)>& done,
+  bool wait_peers(uint32_t scope, const std::function<bool(const std::vector<ClientState>&)>& done,
                   SteadyTime deadline) const;
 
  private:

@@ -35,8 +35,8 @@ std::string ranks_text(const char* title, const std::vector<std::string>& ranks)
 
 }  // namespace
 
-std::string StoreTable::refuse_hello(const Scope& scope, const std::string& peer, const Message& hello, SteadyTime now,
-                                     PeerState& state) const {
+std::string StoreTable::refuse_hello(const Scope& scope, const std::string& connection, const Message& hello,
+                                     SteadyTime now, ClientState& state) const {
   const size_t slash = hello.key.find('/');
   if (slash == std::string::npos || !parse(std::string_view(hello.key).substr(0, slash), state.rank) ||
       !parse(std::string_view(hello.key).substr(slash + 1), state.size) || state.rank < 0 || state.rank >= state.size) {
@@ -45,67 +45,69 @@ std::string StoreTable::refuse_hello(const Scope& scope, const std::string& peer
   for (const auto& [other_peer, other] : scope.peers) {
     if (other.size != state.size) {
       return "rank " + std::to_string(state.rank) + " expects " + std::to_string(state.size) +
-             " in the job, but rank " + std::to_string(other.rank) + " (" + other.place + ") expects " +
+             " in the job, but rank " + std::to_string(other.rank) + " (" + other.location + ") expects " +
              std::to_string(other.size);
     }
-    if (other_peer != peer && other.rank == state.rank && !other.left && now - other.last_heard < kSilent) {
-      return "number " + std::to_string(state.rank) + " is in the job already: " + other.place;
+    if (other_peer != connection && other.rank == state.rank && !other.left && now - other.last_heard < kSilent) {
+      return "number " + std::to_string(state.rank) + " is in the job already: " + other.location;
     }
   }
-  state.place = hello.value.substr(0, 256);
+  state.location = hello.value.substr(0, 256);
   state.last_heard = now;
   return "";
 }
 
-std::vector<StoreTable::Answer> StoreTable::set(uint32_t scope_id, const Message& request, const std::string& peer) {
+std::vector<StoreTable::Answer> StoreTable::set(uint32_t scope_id, const Message& request,
+                                                const std::string& connection) {
   Scope& scope = scopes_[scope_id];
   scope.values[request.key] = request.value;
-  std::vector<Answer> answers = {{peer, answer(request, Verb::kOk)}};
+  std::vector<Answer> answers = {{connection, answer(request, Verb::kOk)}};
   std::erase_if(scope.waiters, [&](const Waiter& waiter) {
     if (waiter.key != request.key) return false;
-    answers.push_back({waiter.peer, {Verb::kOk, waiter.id, scope_id, "", request.value}});
+    answers.push_back({waiter.connection, {Verb::kOk, waiter.id, scope_id, "", request.value}});
     return true;
   });
   return answers;
 }
 
-std::optional<StoreTable::Answer> StoreTable::get(uint32_t scope_id, const Message& request, const std::string& peer,
-                                                  SteadyTime now) {
+std::optional<StoreTable::Answer> StoreTable::get(uint32_t scope_id, const Message& request,
+                                                  const std::string& connection, SteadyTime now) {
   Scope& scope = scopes_[scope_id];
   constexpr std::string_view kBeat = "heartbeat/";
   if (request.key.starts_with(kBeat)) {
     for (const auto& [_, state] : scope.peers) {
       if (request.key.substr(kBeat.size()) != std::to_string(state.rank)) continue;
       const auto age = std::chrono::duration_cast<std::chrono::milliseconds>(now - state.last_heard);
-      return Answer{peer, answer(request, Verb::kOk, "", std::to_string(age.count()))};
+      return Answer{connection, answer(request, Verb::kOk, "", std::to_string(age.count()))};
     }
-    return Answer{peer, answer(request, Verb::kOk, "", "-1")};
+    return Answer{connection, answer(request, Verb::kOk, "", "-1")};
   }
   if (const auto found = scope.values.find(request.key); found != scope.values.end()) {
-    return Answer{peer, answer(request, Verb::kOk, "", found->second)};
+    return Answer{connection, answer(request, Verb::kOk, "", found->second)};
   }
-  if (scope.failure) return Answer{peer, failed(scope_id, request.id, *scope.failure)};
-  scope.waiters.push_back({peer, request.key, request.id});
+  if (scope.failure) return Answer{connection, failed(scope_id, request.id, *scope.failure)};
+  scope.waiters.push_back({connection, request.key, request.id});
   return std::nullopt;
 }
 
-std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Message& request, const std::string& peer) {
+std::optional<StoreTable::Answer> StoreTable::add(uint32_t scope_id, const Message& request,
+                                                  const std::string& connection) {
   auto& values = scopes_[scope_id].values;
   const auto found = values.find(request.key);
   const std::string value = found == values.end() ? "" : found->second;
   int64_t sum = 0, delta = 0;
   if ((!value.empty() && !parse(value, sum)) || !parse(request.value, delta) ||
       __builtin_add_overflow(sum, delta, &sum)) {
-    return Answer{peer, answer(request, Verb::kRefused, "",
-                               "add to \"" + request.key + "\": \"" + value.substr(0, 40) + "\" and \"" +
-                                   request.value.substr(0, 40) + "\" have no 64-bit sum")};
+    return Answer{connection, answer(request, Verb::kRefused, "",
+                                     "add to \"" + request.key + "\": \"" + value.substr(0, 40) + "\" and \"" +
+                                         request.value.substr(0, 40) + "\" have no 64-bit sum")};
   }
   values[request.key] = std::to_string(sum);
   return std::nullopt;
 }
 
-std::vector<StoreTable::Answer> StoreTable::handle(const std::string& peer, std::string_view frame, SteadyTime now,
-                                                   std::string* dropped) {
+std::vector<StoreTable::Answer> StoreTable::handle(const std::string& connection, std::string_view frame,
+                                                   SteadyTime now, std::string* dropped) {
   const auto drop = [&](const char* why) -> std::vector<Answer> {
     if (dropped) *dropped = why;
     return {};
@@ -114,63 +116,63 @@ std::vector<StoreTable::Answer> StoreTable::handle(const std::string& peer, std:
   if (!request) return drop("a frame that breaks the grammar");
   const uint32_t id = request->scope;
   if (request->verb == Verb::kHello) {
-    PeerState state;
+    ClientState state;
     Scope& scope = scopes_[id];
-    const std::string rule = refuse_hello(scope, peer, *request, now, state);
-    if (!rule.empty()) return {{peer, answer(*request, Verb::kRefused, "", rule)}};
+    const std::string rule = refuse_hello(scope, connection, *request, now, state);
+    if (!rule.empty()) return {{connection, answer(*request, Verb::kRefused, "", rule)}};
     std::erase_if(scope.peers, [&](const auto& entry) { return entry.second.rank == state.rank; });
-    scope.peers[peer] = state;
-    return {{peer, answer(*request, Verb::kOk)}};
+    scope.peers[connection] = state;
+    return {{connection, answer(*request, Verb::kOk)}};
   }
-  if (request->verb == Verb::kFail && id != kLaunchers && scopes_[kLaunchers].peers.contains(peer)) {
+  if (request->verb == Verb::kFail && id != kLaunchers && scopes_[kLaunchers].peers.contains(connection)) {
     std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});  // on behalf of its ranks
-    answers.push_back({peer, answer(*request, Verb::kOk)});
+    answers.push_back({connection, answer(*request, Verb::kOk)});
     return answers;
   }
   const auto scope_found = scopes_.find(id);
-  if (scope_found == scopes_.end() || !scope_found->second.peers.contains(peer))
+  if (scope_found == scopes_.end() || !scope_found->second.peers.contains(connection))
     return drop("a request before a hello");
   Scope& scope = scope_found->second;
-  PeerState& state = scope.peers[peer];
+  ClientState& state = scope.peers[connection];
   state.last_heard = now;
   switch (request->verb) {
     case Verb::kBye:
       state.left = true;
-      return {{peer, answer(*request, Verb::kOk)}};
+      return {{connection, answer(*request, Verb::kOk)}};
     case Verb::kBeat: {
       state.status_heard = now;
       if (!request->key.empty()) {  // else it is the same as before
         scope.values["status/" + std::to_string(state.rank)] = request->key + " " + request->value;
         state.status_since = now;
       }
-      return {{peer, answer(*request, Verb::kOk)}};
+      return {{connection, answer(*request, Verb::kOk)}};
     }
     case Verb::kSet:
-      return set(id, *request, peer);
+      return set(id, *request, connection);
     case Verb::kGet: {
-      const auto got = get(id, *request, peer, now);
+      const auto got = get(id, *request, connection, now);
       return got ? std::vector{*got} : std::vector<Answer>{};
     }
     case Verb::kAdd: {
-      if (const auto refused = add(id, *request, peer)) return {*refused};
+      if (const auto refused = add(id, *request, connection)) return {*refused};
       Message sum = *request;
       sum.value = scope.values[request->key];
-      std::vector<Answer> answers = set(id, sum, peer);
+      std::vector<Answer> answers = set(id, sum, connection);
       answers[0].message.value = sum.value;
       return answers;
     }
     case Verb::kErase:
       scope.values.erase(request->key);
-      return {{peer, answer(*request, Verb::kOk)}};
+      return {{connection, answer(*request, Verb::kOk)}};
     case Verb::kCancel: {
-      const auto withdrawn =
-          std::erase_if(scope.waiters, [&](const Waiter& w) { return w.peer == peer && w.id == request->id; });
+      const auto withdrawn = std::erase_if(
+          scope.waiters, [&](const Waiter& w) { return w.connection == connection && w.id == request->id; });
       if (!withdrawn) return {};  // the get has its answer already: one answer per id
-      return {{peer, answer(*request, Verb::kOk, "cancelled", summary(id, now))}};
+      return {{connection, answer(*request, Verb::kOk, "cancelled", summary(id, now))}};
     }
     case Verb::kFail: {
       std::vector<Answer> answers = fail(id, {parse_code(request->key), request->value});
-      answers.push_back({peer, answer(*request, Verb::kOk)});
+      answers.push_back({connection, answer(*request, Verb::kOk)});
       return answers;
     }
     default:
@@ -183,14 +185,15 @@ std::vector<StoreTable::Answer> StoreTable::fail(uint32_t scope_id, const Failur
   if (scope.failure) return {};
   scope.failure = failure;
   std::vector<Answer> answers;
-  for (const Waiter& waiter : scope.waiters) answers.push_back({waiter.peer, failed(scope_id, waiter.id, failure)});
+  for (const Waiter& waiter : scope.waiters)
+    answers.push_back({waiter.connection, failed(scope_id, waiter.id, failure)});
   scope.waiters.clear();
-  for (const auto& [peer, state] : scope.peers) {
-    if (!state.left) answers.push_back({peer, failed(scope_id, 0, failure)});
+  for (const auto& [connection, state] : scope.peers) {
+    if (!state.left) answers.push_back({connection, failed(scope_id, 0, failure)});
   }
   if (scope_id == kLaunchers) return answers;
-  for (const auto& [peer, state] : scopes_[kLaunchers].peers) {
-    if (!state.left) answers.push_back({peer, failed(scope_id, 0, failure)});
+  for (const auto& [connection, state] : scopes_[kLaunchers].peers) {
+    if (!state.left) answers.push_back({connection, failed(scope_id, 0, failure)});
   }
   return answers;
 }
@@ -208,8 +211,8 @@ std::optional<Failure> StoreTable::failure(uint32_t scope_id) const {
   return scope == scopes_.end() ? std::nullopt : scope->second.failure;
 }
 
-std::vector<PeerState> StoreTable::peers(uint32_t scope_id) const {
-  std::vector<PeerState> result;
+std::vector<ClientState> StoreTable::peers(uint32_t scope_id) const {
+  std::vector<ClientState> result;
   if (const auto scope = scopes_.find(scope_id); scope != scopes_.end()) {
     for (const auto& [_, state] : scope->second.peers) result.push_back(state);
   }
@@ -218,7 +221,7 @@ std::vector<PeerState> StoreTable::peers(uint32_t scope_id) const {
 }
 
 std::string StoreTable::summary(uint32_t scope_id, SteadyTime now) const {
-  const std::vector<PeerState> here = peers(scope_id);
+  const std::vector<ClientState> here = peers(scope_id);
   if (here.empty()) return "no rank is here yet";
   std::vector<std::string> absent, left, silent;
   size_t next = 0;
@@ -227,7 +230,7 @@ std::string StoreTable::summary(uint32_t scope_id, SteadyTime now) const {
       absent.push_back(std::to_string(rank));
       continue;
     }
-    const PeerState& state = here[next++];
+    const ClientState& state = here[next++];
     const double age_s = std::chrono::duration<double>(now - state.last_heard).count();
     char text[48];
     std::snprintf(text, sizeof text, "%d (%.1f s)", rank, age_s);

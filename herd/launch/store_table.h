@@ -24,9 +24,9 @@ struct Failure {
 };
 
 // Describes one rank (or launcher) as the store sees it.
-struct PeerState {
+struct ClientState {
   int rank = 0, size = 0;
-  std::string place;                                // "pid 123 on host"
+  std::string location;                             // "pid 123 on host"
   SteadyTime last_heard;                            // time of its last message
   SteadyTime status_since = {}, status_heard = {};  // times of the first and the last heartbeat with its present status
   bool left = false;                                // it said goodbye
@@ -35,38 +35,39 @@ struct PeerState {
 class StoreTable {
  public:
   struct Answer {
-    std::string peer;  // connection that the answer goes to
+    std::string connection;  // connection that the answer goes to
     Message message;
   };
   // Returns the answers to one frame of one connection, in order. It drops a frame that breaks the grammar, or comes
   // before a hello, and tells why in `dropped`.
-  std::vector<Answer> handle(const std::string& peer, std::string_view frame, SteadyTime now,
+  std::vector<Answer> handle(const std::string& connection, std::string_view frame, SteadyTime now,
                              std::string* dropped = nullptr);
   // Fails every waiting and later get of the scope whose key does not exist. The first failure stays.
   std::vector<Answer> fail(uint32_t scope, const Failure& failure);
 
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;
-  std::vector<PeerState> peers(uint32_t scope) const;
+  std::vector<ClientState> peers(uint32_t scope) const;
   // Returns "here: 2 of 4 ranks; not here yet: 2, 3; left: 0; silent: 1 (3.2 s)".
   std::string summary(uint32_t scope, SteadyTime now) const;
 
  private:
   struct Waiter {
-    std::string peer, key;
+    std::string connection, key;
     uint64_t id;
   };
   struct Scope {
     std::map<std::string, std::string> values;
     std::vector<Waiter> waiters;
-    std::map<std::string, PeerState> peers;  // by connection
+    std::map<std::string, ClientState> peers;  // by connection
     std::optional<Failure> failure;
   };
-  std::string refuse_hello(const Scope& scope, const std::string& peer, const Message& hello, SteadyTime now,
-                           PeerState& state) const;
-  std::vector<Answer> set(uint32_t scope, const Message& request, const std::string& peer);
-  std::optional<Answer> get(uint32_t scope, const Message& request, const std::string& peer, SteadyTime now);
-  std::optional<Answer> add(uint32_t scope, const Message& request, const std::string& peer);
+  // Returns why the hello is refused, "" where it is accepted; fills in `state`.
+  std::string refuse_hello(const Scope& scope, const std::string& connection, const Message& hello, SteadyTime now,
+                           ClientState& state) const;
+  std::vector<Answer> set(uint32_t scope, const Message& request, const std::string& connection);
+  std::optional<Answer> get(uint32_t scope, const Message& request, const std::string& connection, SteadyTime now);
+  std::optional<Answer> add(uint32_t scope, const Message& request, const std::string& connection);
 
   std::map<uint32_t, Scope> scopes_;
 };

@@ -21,10 +21,10 @@ constexpr std::chrono::milliseconds kEnough{5};
 }  // namespace
 
 CopyTimes time_copies() {
-  using kernels::StoreKind;
+  using kernels::WriteKind;
   std::vector<std::byte> source(kBytes, std::byte{0x5a}), target(kBytes), far(kBytes);  // zeros move faster
   std::vector<double> cached, past_cache;
-  const auto timed = [](std::byte* to, const std::byte* from, StoreKind store) {
+  const auto timed = [](std::byte* to, const std::byte* from, WriteKind store) {
     const auto begin = std::chrono::steady_clock::now();
     kernels::copy(to, from, kBytes, store);
     return us_since(begin);
@@ -32,9 +32,9 @@ CopyTimes time_copies() {
   const auto until = std::chrono::steady_clock::now() + kEnough;
   for (size_t round = 0; round < kWarmUps + kRounds; ++round) {
     if (cached.size() >= kLeastRounds && std::chrono::steady_clock::now() > until) break;
-    const double own = timed(target.data(), source.data(), StoreKind::kCached);
-    const double away = timed(far.data(), target.data(), StoreKind::kStream);
-    const double back = timed(target.data(), far.data(), StoreKind::kCached);
+    const double own = timed(target.data(), source.data(), WriteKind::kCached);
+    const double away = timed(far.data(), target.data(), WriteKind::kStream);
+    const double back = timed(target.data(), far.data(), WriteKind::kCached);
     if (round < kWarmUps) continue;
     cached.push_back(own);
     past_cache.push_back(away + back);

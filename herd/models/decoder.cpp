@@ -93,8 +93,8 @@ class DecoderBuilder {
 }  // namespace
 
 ModelOptions options_of(const spec::ModelTable& table) {
-  return {.dtype = scalar_type_of(table.compute),
-          .gradient_dtype = scalar_type_of(table.gradient),
+  return {.dtype = scalar_type_of(table.compute_dtype),
+          .gradient_dtype = scalar_type_of(table.gradient_dtype),
           .recompute_attention = table.recomputes_attention};
 }
 

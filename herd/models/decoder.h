@@ -6,7 +6,7 @@
 //   groups: untied  embedding (wte, wpe) | h.0 .. | head (ln_f, head)
 //           tied    wte | wpe | h.0 .. | ln_f, where the first and the last block both read wte
 //   Parameters that model.frozen names form groups of their own (spec/frozen.h).
-// Names, shapes and order are those of spec's table of the model.   Threads: torch's; pure.
+// Names, shapes and order are those of spec::ModelTable.   Threads: torch's; pure.
 // Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners"; Touvron et al. 2023,
 // arXiv:2302.13971 and arXiv:2307.09288 (Llama).
 #pragma once
@@ -26,11 +26,14 @@ struct ModelOptions {
   bool recompute_attention = false;  // strategy.recompute = "selective"
 };
 
+// Returns the options with which make_model() builds a table that is not split.
 ModelOptions options_of(const spec::ModelTable& table);
 
-// Builds a model with the blocks and groups of the table. Where the table is split (spec::program_table), it builds the
-// part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole.
+// Builds a model with the blocks and groups of the table. Calls make_split_decoder() where table.is_split(), else
+// make_model(shape, options_of(table)).
 Model make_model(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
+// Builds the part of the rank at `place` of the tensor-parallel axis, with initial weights of the whole. REQUIRES
+// table.is_split().
 Model make_split_decoder(const spec::RunFile::Model& shape, const spec::ModelTable& table, int place);
 
 // Builds the whole model. Throws kBadConfig for a kind that this version doesn't build, and for shapes that can't be.

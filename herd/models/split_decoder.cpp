@@ -44,7 +44,7 @@ class SplitBuilder {
   std::shared_ptr<nn::ParameterGroup> make_group(const spec::ParameterGroupShape& group) const {
     std::vector<ParameterSpec> specs;
     bool is_cut = false;
-    const int part = place_ / group.copies();
+    const int part = place_ / group.max_copies();
     for (const spec::ParameterShape& parameter : group.parameters) {
       ParameterSpec spec = whole_.at(parameter.name);
       std::vector<nn::Span> spans;
@@ -53,11 +53,12 @@ class SplitBuilder {
       is_cut = is_cut || !spans.empty();
       specs.push_back(spans.empty() ? spec : nn::cut(std::move(spec), parameter.cut_dim, std::move(spans)));
     }
-    return std::make_shared<nn::ParameterGroup>(group.name, std::move(specs),
-                                                nn::GroupOptions{.dtype = scalar_type_of(table_.compute),
-                                                                 .gradient_dtype = scalar_type_of(table_.gradient),
-                                                                 .frozen = group.frozen,
-                                                                 .place = is_cut ? part : 0});
+    return std::make_shared<nn::ParameterGroup>(
+        group.name, std::move(specs),
+        nn::GroupOptions{.dtype = scalar_type_of(table_.compute_dtype),
+                         .gradient_dtype = scalar_type_of(table_.gradient_dtype),
+                         .frozen = group.frozen,
+                         .place = is_cut ? part : 0});
   }
 
   std::shared_ptr<nn::Block> make_block(const spec::BlockShape& block) const {
@@ -86,7 +87,8 @@ class SplitBuilder {
                                          one(layer + "attn.proj.weight"), nullptr};
       GroupList copied;  // has the keys and values, under the name of all three, where several ranks hold them
       for (const int g : block.groups)
-        if (table_.groups[static_cast<size_t>(g)].copies() > 1) copied.push_back(model_.groups[static_cast<size_t>(g)]);
+        if (table_.groups[static_cast<size_t>(g)].max_copies() > 1)
+          copied.push_back(model_.groups[static_cast<size_t>(g)]);
       if (!copied.empty()) {
         parameters.kv_weight = &nn::find(copied, layer + "attn.qkv.weight");
         parameters.kv_bias = layer_.biases ? &nn::find(copied, layer + "attn.qkv.bias") : nullptr;
@@ -102,7 +104,9 @@ class SplitBuilder {
                                     nullptr});
     HERD_CHECK(part == "add_1" || part == "add_2", "no block is called " + block.name);
     Parameter* bias = if_there(layer_.biases, layer + (part == "add_1" ? "attn.proj.bias" : "mlp.down.bias"));
-    return std::make_shared<nn::AddSum>(block.name, groups, bias, layer_.dropout, part == "add_1");
+    return std::make_shared<nn::AddResidual>(
+        block.name, groups, bias, layer_.dropout,
+        part == "add_1" ? nn::DropoutSite::kAttentionOutput : nn::DropoutSite::kFeedForward);
   }
 
   const Shape& shape_;

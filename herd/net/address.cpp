@@ -37,12 +37,12 @@ int bound_port(int socket) {
                                              : reinterpret_cast<const sockaddr_in*>(&storage)->sin_port);
 }
 
-Descriptor start_connecting(const SocketAddress& to, std::string& failed) {
+Descriptor start_connecting(const SocketAddress& to, std::string& error) {
   Descriptor made(socket(to.family(), SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (made.fd < 0) throw_errno(Code::kStorage, "create a socket", errno);
   const int on = 1;
   setsockopt(made.fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  if (connect(made.fd, to.get(), to.size()) != 0 && errno != EINPROGRESS) failed = std::strerror(errno);
+  if (connect(made.fd, to.get(), to.size()) != 0 && errno != EINPROGRESS) error = std::strerror(errno);
   return made;
 }
 

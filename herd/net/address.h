@@ -24,9 +24,9 @@ class SocketAddress {
 
 // Throws kBadConfig where `host` is no numeric IPv4 or IPv6 address.
 SocketAddress numeric_address(const std::string& host, int port);
-int bound_port(int socket);
-// Returns a socket that is connecting to the address, without Nagle's delay. An error at once is in `failed`; a later
-// one shows when the socket is used.
-Descriptor start_connecting(const SocketAddress& to, std::string& failed);
+int bound_port(int socket);  // returns the port that the system gave the socket
+// Returns a socket that is connecting to the address, without Nagle's delay. An immediate error is written to `error`;
+// a later one shows when the socket is used.
+Descriptor start_connecting(const SocketAddress& to, std::string& error);
 
 }  // namespace herd::net

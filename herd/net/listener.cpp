@@ -70,7 +70,7 @@ Listener::Listener(const SecureContext& context, const std::vector<std::string>&
     listening_.push_back(std::move(made));
   }
   add(epoll_.fd, timer_.fd);
-  watch(true);
+  watch_listening(true);
 }
 
 std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
@@ -82,29 +82,29 @@ std::vector<std::unique_ptr<SecureSocket>> Listener::accept() {
     if (descriptor == timer_.fd) {
       uint64_t ticks = 0;
       [[maybe_unused]] const auto count = ::read(timer_.fd, &ticks, sizeof ticks);
-      if (paused_) watch(true);
+      if (paused_) watch_listening(true);
     } else if (std::any_of(listening_.begin(), listening_.end(),
                            [&](const Descriptor& one) { return one.fd == descriptor; })) {
-      take_in(descriptor);
+      accept_from(descriptor);
     } else {
-      hear(descriptor, welcome);
+      on_readable(descriptor, welcome);
     }
   }
-  while (!strangers_.empty() && steady_clock::now() - strangers_.front().since > limits_.timeout) {
-    refuse(strangers_.begin(), "no handshake within " + std::to_string(limits_.timeout.count()) + " ms");
+  while (!strangers_.empty() && steady_clock::now() - strangers_.front().since > limits_.proof_timeout) {
+    refuse(strangers_.begin(), "no handshake within " + std::to_string(limits_.proof_timeout.count()) + " ms");
   }
   set_timer();
   return welcome;
 }
 
 // One of the strangers has said something. The others are not looked at: many that wait cost no more than one.
-void Listener::hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome) {
+void Listener::on_readable(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome) {
   const auto stranger = std::find_if(strangers_.begin(), strangers_.end(),
                                      [&](const Stranger& one) { return one.descriptor() == descriptor; });
   if (stranger == strangers_.end()) return;
-  if (!move(*stranger)) {
-    refuse(stranger, stranger->socket ? stranger->socket->ended() : "what it said is no handshake");
-  } else if (stranger->socket && stranger->socket->open()) {
+  if (!advance(*stranger)) {
+    refuse(stranger, stranger->socket ? stranger->socket->end_reason() : "what it said is no handshake");
+  } else if (stranger->socket && stranger->socket->is_open()) {
     epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, descriptor, nullptr);
     welcome.push_back(std::move(stranger->socket));
     strangers_.erase(stranger);
@@ -112,27 +112,28 @@ void Listener::hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& 
 }
 
 void Listener::throttle(bool on) {
-  if (throttled_ && !on && paused_) watch(true);
+  if (throttled_ && !on && paused_) watch_listening(true);
   throttled_ = on;
 }
 
-void Listener::take_in(int listening) {
-  if (throttled_) watch(false);  // until the timer
+void Listener::accept_from(int listening) {
+  if (throttled_) watch_listening(false);  // until the timer
   for (int turn = 0; turn < (throttled_ ? kPerThrottledTick : kPerTurn); ++turn) {
     Descriptor made(accept4(listening, nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
     if (made.fd < 0) {
       const bool full = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
-      if (full && strangers_.empty() && !paused_) watch(false);  // until the timer: the system has none left for us
+      // Until the timer: the system has none left for us.
+      if (full && strangers_.empty() && !paused_) watch_listening(false);
       if (full && !strangers_.empty()) make_room();
       return;
     }
-    if (static_cast<int>(strangers_.size()) >= limits_.strangers) make_room();
+    if (static_cast<int>(strangers_.size()) >= limits_.max_strangers) make_room();
     add(epoll_.fd, made.fd);
     strangers_.push_back({std::move(made), nullptr, steady_clock::now()});
   }
 }
 
-bool Listener::move(Stranger& stranger) {
+bool Listener::advance(Stranger& stranger) {
   if (!stranger.socket) {
     const FirstBytes said = first_bytes(stranger.raw.fd);
     if (said == FirstBytes::kOther) return false;
@@ -140,7 +141,7 @@ bool Listener::move(Stranger& stranger) {
     stranger.socket = SecureSocket::accept(context_, std::move(stranger.raw));
   }
   stranger.socket->shake_hands();
-  return stranger.socket->ended().empty();
+  return stranger.socket->end_reason().empty();
 }
 
 void Listener::refuse(std::list<Stranger>::iterator stranger, const std::string& why) {
@@ -153,10 +154,10 @@ void Listener::refuse(std::list<Stranger>::iterator stranger, const std::string&
 void Listener::make_room() {
   auto oldest = std::find_if(strangers_.begin(), strangers_.end(), [](const Stranger& one) { return !one.socket; });
   if (oldest == strangers_.end()) oldest = strangers_.begin();
-  refuse(oldest, "more than " + std::to_string(limits_.strangers) + " connections without a handshake at once");
+  refuse(oldest, "more than " + std::to_string(limits_.max_strangers) + " connections without a handshake at once");
 }
 
-void Listener::watch(bool listening) {
+void Listener::watch_listening(bool listening) {
   paused_ = !listening;
   for (const Descriptor& one : listening_) {
     if (listening)
@@ -169,8 +170,8 @@ void Listener::watch(bool listening) {
 // Ticks while somebody's timeout may end, or while nothing is accepted.
 void Listener::set_timer() {
   const bool wanted = paused_ || !strangers_.empty();
-  if (wanted == ticking_) return;
-  ticking_ = wanted;
+  if (wanted == timer_armed_) return;
+  timer_armed_ = wanted;
   itimerspec every = {};
   if (wanted) every.it_interval.tv_nsec = every.it_value.tv_nsec = 250'000'000;
   timerfd_settime(timer_.fd, 0, &every, nullptr);

@@ -1,6 +1,7 @@
-// Listens for SecureSockets, and limits what strangers cost. A peer that has connected has `timeout` to show that it
-// holds the key. At most `strangers` may try at once: the one that has been silent longest makes room for the next. A
-// stranger gets memory only after its first bytes look like a handshake, and no more than one handshake takes.
+// Listens for SecureSockets, and limits what strangers cost. A stranger is a peer that has connected and not yet
+// shown that it holds the key. It has `proof_timeout` to do so. At most `max_strangers` may try at once: the one that
+// has been silent longest makes room for the next. A stranger gets memory only after its first bytes look like a
+// handshake, and no more than one handshake takes.
 // Threads: one at a time.
 #pragma once
 
@@ -17,8 +18,8 @@
 namespace herd::net {
 
 struct ListenerLimits {
-  int strangers = 64;
-  std::chrono::milliseconds timeout = std::chrono::seconds(5);
+  int max_strangers = 64;
+  std::chrono::milliseconds proof_timeout = std::chrono::seconds(5);
 };
 
 class Listener {
@@ -45,12 +46,12 @@ class Listener {
     std::chrono::steady_clock::time_point since;
     int descriptor() const { return socket ? socket->descriptor() : raw.fd; }
   };
-  void take_in(int listening);
-  void hear(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome);
-  bool move(Stranger& stranger);  // false: it is refused
+  void accept_from(int listening);
+  void on_readable(int descriptor, std::vector<std::unique_ptr<SecureSocket>>& welcome);
+  bool advance(Stranger& stranger);  // goes on with its handshake; returns false where it is refused
   void refuse(std::list<Stranger>::iterator stranger, const std::string& why);
   void make_room();
-  void watch(bool listening);
+  void watch_listening(bool listening);
   void set_timer();
 
   const SecureContext& context_;
@@ -59,7 +60,7 @@ class Listener {
   Descriptor epoll_, timer_;
   std::list<Stranger> strangers_;  // the oldest first
   int port_ = 0;
-  bool paused_ = false, ticking_ = false, throttled_ = false;
+  bool paused_ = false, timer_armed_ = false, throttled_ = false;
   int64_t refused_ = 0;
   std::string last_refusal_;
 };

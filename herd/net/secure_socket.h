@@ -27,14 +27,14 @@ class SecureSocket {
   ~SecureSocket();  // tells the other end, if that can be done at once
 
   bool shake_hands();                                // returns true once both ends have shown that they hold the key
-  bool open() const { return open_; }                // tells whether they have, without doing anything for it
+  bool is_open() const { return open_; }             // tells whether they have, without doing anything for it
   size_t read(std::span<std::byte> into);            // returns the bytes that were there
   size_t write(std::span<const std::byte>);          // returns the bytes that found room; repeat the rest later
   bool wants_write() const { return wants_write_; }  // the last call ended because the system's buffer was full
   bool holds_more() const;  // the socket has taken bytes from the system that read() has not returned yet
-  const std::string& ended() const { return ended_; }  // says why the connection is over; "" while it is not
+  const std::string& end_reason() const { return ended_; }  // says why the connection is over; "" while it is not
   // Returns the name that the other end gave, for an accepted socket that is open.
-  const std::string& peer() const { return peer_; }
+  const std::string& peer_name() const { return peer_; }
   int descriptor() const { return socket_.fd; }
 
  private:

@@ -31,8 +31,8 @@ at::Tensor weights_of(const at::Tensor& q, const at::Tensor& k, bool causal) {
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                            const AttentionDropout& options, const Context& context) {
   const int64_t first = options.first_head * q.size(2) * k.size(2);
-  return times_shared(dropout(weights_of(q, k, options.causal), options.probability, Site::kAttention, context, first),
-                      v);
+  return times_shared(
+      dropout(weights_of(q, k, options.causal), options.probability, DropoutSite::kAttention, context, first), v);
 }
 
 // What dropout draws by.

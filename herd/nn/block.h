@@ -32,7 +32,9 @@ struct Context {
   int64_t step = 0;
   std::vector<int64_t> samples = {};  // global sample index of each of the B rows; required where dropout > 0
   int layer = 0;                      // layer of the block in the whole model, so that stages draw what the whole would
-  double weight = 1;  // LossBlock: gradients are those of weight * sum of token losses (1 / global tokens)
+  // LossBlock: gradients are those of loss_weight * sum of token losses. Usually it is 1 / tokens that count over all
+  // ranks, times the loss scale.
+  double loss_weight = 1;
   // While generating, x holds only the tokens after the first `past`. The block's attention has the keys and values of
   // these in its cache (key_value_cache.h), and adds those of x.
   int64_t past = 0;
@@ -40,7 +42,7 @@ struct Context {
   // For blocks that are parts of a layer, values are rows: row r is token r % tokens of sample r / tokens of its
   // micro-batch. A shard of rows begins with first_row, and may end with rows of padding.
   int64_t tokens = 0, first_row = 0;
-  comm::Communicator* tensor = nullptr;  // ranks that compute a loss together
+  comm::Communicator* tensor_ranks = nullptr;  // ranks that compute a loss together
 };
 
 class Block {
@@ -56,8 +58,8 @@ class Block {
   // Returns the gradients of the inputs from those of the outputs, and adds those of all its parameters.
   virtual Tuple backward(const Tuple& dy, const Context& context);
 
-  // Returns the layer in the whole model, which keys random numbers; parts of a layer have the layer's. -1 = its place
-  // in the chain.
+  // Returns the layer in the whole model, which keys random numbers; parts of a layer have the layer's. -1 = the
+  // block's index in the chain.
   int layer() const { return layer_; }
   void set_layer(int layer) { layer_ = layer; }
 
@@ -74,20 +76,20 @@ class Block {
 struct LossResult {
   double sum = 0;     // sum of the token losses, in nats, in fp64; not weighted
   int64_t count = 0;  // tokens with a target
-  Tuple dx = {};      // gradient of weight * sum for each input tensor; empty without gradients
+  Tuple dx = {};      // gradient of loss_weight * sum for each input tensor; empty without gradients
 };
 
 class DeferredGradients;
 
+// Its forward() returns the logits [B, T, V], for sampling, where T is small.
 class LossBlock : public Block {
  public:
   // Computes the loss of x, the output of the block before; targets are int64 [B, T], and a negative one does not
   // count. With gradients, the groups' gradients must be attached; it adds contributions as Parameter::take_beta()
-  // says, and leaves them complete. `later` makes the gradients of weights, and keeps the gradients of all logits until
-  // then.
+  // says, and leaves them complete. With `deferred`, loss() leaves the gradients of weights to it; it keeps the
+  // gradients of all logits until it runs.
   virtual LossResult loss(const Tuple& x, const at::Tensor& targets, const Context& context, bool with_gradients,
-                          DeferredGradients* later = nullptr) = 0;
-  // forward() returns the logits [B, T, V], for sampling, where T is small.
+                          DeferredGradients* deferred = nullptr) = 0;
 
  protected:
   using Block::Block;

@@ -31,7 +31,8 @@ double log_softmax_loss(at::Tensor& logits_CV, const at::Tensor& safe_C1, const 
   return -at::where(counted_C, picked, at::zeros({}, picked.options())).sum(at::kDouble).item<double>();
 }
 
-// log probabilities -> weight * (softmax - one-hot), in place; rows that are not counted become 0.
+// log probabilities -> softmax - one-hot, in place; rows that are not counted become 0. The caller multiplies them by
+// the loss weight.
 void into_gradient(at::Tensor& logp_CV, const at::Tensor& safe_C1, const at::Tensor& counted_C) {
   logp_CV.exp_();
   logp_CV.scatter_add_(1, safe_C1, at::full_like(safe_C1, -1.0, logp_CV.options()));
@@ -118,15 +119,15 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
   if (options.with_gradients) result.dn_ND = at::empty_like(n_ND);
   const int64_t chunk_rows = chunks == 0 ? 0 : (N + chunks - 1) / chunks;
   const bool is_16_bit = n_ND.scalar_type() != at::kFloat;
-  DeferredGradients* later = options.with_gradients ? options.later : nullptr;
-  const at::Tensor all_products = at::empty({later != nullptr ? N : chunk_rows, V}, n_ND.options());
+  DeferredGradients* deferred = options.with_gradients ? options.deferred : nullptr;
+  const at::Tensor all_products = at::empty({deferred != nullptr ? N : chunk_rows, V}, n_ND.options());
   const at::Tensor wide_buffer =
       is_16_bit ? at::empty({chunk_rows, V}, n_ND.options().dtype(at::kFloat)) : at::Tensor();
   for (int64_t i = 0; i < chunks; ++i) {
     const int64_t begin = N * i / chunks, size = N * (i + 1) / chunks - begin;
     const at::Tensor n = n_ND.narrow(0, begin, size), safe_C1 = safe.narrow(0, begin, size),
                      counted_C = counted.narrow(0, begin, size);
-    at::Tensor products = all_products.narrow(0, later != nullptr ? begin : 0, size);
+    at::Tensor products = all_products.narrow(0, deferred != nullptr ? begin : 0, size);
     at::Tensor logits = is_16_bit ? wide_buffer.narrow(0, 0, size) : products;
     if (in_fp32) {
       products_in_fp32(logits, n, w_VD);
@@ -137,12 +138,12 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
     if (shared.ranks != nullptr) {
       SharedSoftmax softmax(shared, targets.narrow(0, begin, size), V);
       result.sum += softmax.loss(logits);
-      if (options.with_gradients) softmax.into_gradient(logits, options.weight);
+      if (options.with_gradients) softmax.into_gradient(logits, options.loss_weight);
     } else {
       result.sum += log_softmax_loss(logits, safe_C1, counted_C);
       if (options.with_gradients) {
         into_gradient(logits, safe_C1, counted_C);
-        logits.mul_(options.weight);
+        logits.mul_(options.loss_weight);
       }
     }
     if (!options.with_gradients) continue;
@@ -152,10 +153,10 @@ CrossEntropyResult chunked_cross_entropy(const at::Tensor& n_ND, Parameter& weig
       dn.copy_(products_in_fp32(logits, w_VD));
     else
       at::mm_out(dn, products, w_VD);
-    if (later == nullptr) add_weight_gradient(weight_VD, products, n);
+    if (deferred == nullptr) add_weight_gradient(weight_VD, products, n);
   }
-  if (later != nullptr)
-    later->add([all_products, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_products, n_ND); });
+  if (deferred != nullptr)
+    deferred->add([all_products, n_ND, &weight_VD] { add_weight_gradient(weight_VD, all_products, n_ND); });
   return result;
 }
 

@@ -1,11 +1,11 @@
 // Computes the head of a language model: logits, cross-entropy and both gradients, a piece of the tokens at a time.
 //   n_ND -> logits = n W^T (N, V);  loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
-//   dlogits_ij = weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
+//   dlogits_ij = loss_weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is reused, and turned into its own gradient in place, so the logits are never held
-// twice. Where the product dW is left to later, all logits are held until it is made. With 16-bit weights the products
+// twice. Where the product dW is deferred, all logits are held until it is made. With 16-bit weights the products
 // are 16-bit, and softmax and loss are computed in a second buffer of fp32. It takes 6*N*V*D FLOP with gradients,
 // 2*N*V*D without.
-//   Ranks may share the vocabulary: each has the logits of its words alone. For each row it tells the others its
+//   Ranks may share the vocabulary: each has the logits of its entries alone. For each row it tells the others its
 //   maximum m_r, its sum s_r = sum_j exp(logit_j - m_r) and the target's logit, in one gather of 3 numbers a row and
 //   chunk: loss = M + log(sum_r s_r exp(m_r - M)) - logit_target with M = max m_r. dn is then a partial sum.
 // Source: Shoeybi et al. 2019, arXiv:1909.08053, section 3 (vocabulary-parallel loss); Milakov & Gimelshein 2018,
@@ -17,24 +17,24 @@
 
 namespace herd::nn {
 
-// Gives this rank's words: [first, first + rows of the weights) of `words`.
+// Says which entries of the vocabulary this rank has: [first, first + rows of the weights) of `words` entries.
 struct SharedVocabulary {
-  comm::Communicator* ranks = nullptr;  // null: this rank has all words
+  comm::Communicator* ranks = nullptr;  // null: this rank has all entries
   int64_t first = 0, words = 0;
 };
 
 struct CrossEntropyOptions {
   bool with_gradients = true;
-  double weight = 1;
-  DeferredGradients* later = nullptr;  // makes dW later, from the gradients of all logits; null: at once
-  int64_t chunk_bytes = 64 << 20;      // bytes of the fp32 logits at a time; at least one token
+  double loss_weight = 1;                 // multiplies the gradients, not CrossEntropyResult::sum
+  DeferredGradients* deferred = nullptr;  // makes dW later, from the gradients of all logits; null: at once
+  int64_t chunk_bytes = 64 << 20;         // bytes of the fp32 logits at a time; at least one token
   SharedVocabulary shared = {};
 };
 
 struct CrossEntropyResult {
-  double sum = 0;  // nats
-  int64_t count = 0;
-  at::Tensor dn_ND;  // undefined without gradients
+  double sum = 0;     // sum of the token losses, in nats, not multiplied by loss_weight
+  int64_t count = 0;  // targets that count
+  at::Tensor dn_ND;   // undefined without gradients
 };
 
 // REQUIRES a contiguous n_ND and targets int64 (N), where negative ones do not count. Throws kBadConfig for a target >=

@@ -13,7 +13,7 @@ thread_local DeferredGradients* current_pass = nullptr;
 
 DeferredGradients* DeferredGradients::current() { return current_pass; }
 
-void DeferredGradients::make() {
+void DeferredGradients::run() {
   at::NoGradGuard no_grad;
   for (std::function<void()>& work : work_) {
     work();

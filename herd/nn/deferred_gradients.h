@@ -1,5 +1,6 @@
-// Makes the gradients of weights after those of inputs, where a backward pass leaves them over. Linear layers leave
-// their input and output gradient, small parameters the gradient that autograd returned.
+// Splits a backward pass (zero bubble): it computes the gradients of inputs first, and those of weights later. Until
+// then a linear layer's input and output gradient are kept, and the gradients of small parameters as autograd returned
+// them.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2.   Threads: one at a time.
 #pragma once
 
@@ -15,22 +16,22 @@ class ParameterGroup;
 
 class DeferredGradients {
  public:
-  // Returns the one of the pass that runs on this thread; null where gradients are made at once.
+  // Returns what collects for the pass that runs on this thread; null where weights get their gradients at once.
   static DeferredGradients* current();
 
-  // Adds a job that holds what it needs, and adds to a gradient that is attached when it runs.
+  // `work` owns its operands, and adds into a gradient that must be attached when it runs.
   void add(std::function<void()> work) { work_.push_back(std::move(work)); }
   // Sets the groups whose gradients are complete once all jobs have run.
   void set_groups(const std::vector<std::shared_ptr<ParameterGroup>>& groups) { groups_ = groups; }
   // Runs the jobs in the order of the pass, frees what they needed, and completes the groups' gradients.
-  void make();
+  void run();
 
  private:
   std::vector<std::function<void()>> work_;
   std::vector<std::shared_ptr<ParameterGroup>> groups_;
 };
 
-// Ends a pass over a block of these groups: their gradients are complete now, or, with `later`, once it has made them.
+// Ends a pass over a block of these groups: their gradients are complete now, or, with `later`, after later->run().
 void finish_gradients(const std::vector<std::shared_ptr<ParameterGroup>>& groups, DeferredGradients* later);
 
 // While it lives, passes on this thread leave gradients to `later`; it does nothing where that is null.

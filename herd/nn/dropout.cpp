@@ -38,7 +38,7 @@ uint64_t key_of(const Context& context, int64_t sample) {
   return mix(mix(context.seed, static_cast<uint64_t>(context.step)), static_cast<uint64_t>(sample));
 }
 
-Draw make_draw(double p, Site site, const Context& context) {
+Draw make_draw(double p, DropoutSite site, const Context& context) {
   return {
       {}, static_cast<uint32_t>(context.layer), static_cast<uint32_t>(site), static_cast<uint32_t>(p * 4294967296.0)};
 }
@@ -116,7 +116,7 @@ struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
 
 }  // namespace
 
-at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context, int64_t first) {
+at::Tensor dropout(const at::Tensor& x, double p, DropoutSite site, const Context& context, int64_t first) {
   check_probability(p);
   if (p == 0 || !context.training || x.numel() == 0) return x;
   HERD_CHECK_EQ(static_cast<int64_t>(context.samples.size()), x.size(0));
@@ -128,7 +128,7 @@ at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& cont
   return DropoutFunction::apply(x, draw, p);
 }
 
-at::Tensor dropout_rows(const at::Tensor& x, double p, Site site, const Context& context) {
+at::Tensor dropout_rows(const at::Tensor& x, double p, DropoutSite site, const Context& context) {
   check_probability(p);
   if (p == 0 || !context.training || x.numel() == 0) return x;
   Draw draw = make_draw(p, site, context);

@@ -10,13 +10,13 @@
 
 namespace herd::nn {
 
-enum class Site : uint32_t { kEmbedding, kAttention, kAttentionOutput, kFeedForward };
+enum class DropoutSite : uint32_t { kEmbedding, kAttention, kAttentionOutput, kFeedForward };
 
 // Row b of x (B, ..) belongs to context.samples[b], and holds the sample's elements from `first` on.
-at::Tensor dropout(const at::Tensor& x, double p, Site site, const Context& context, int64_t first = 0);
+at::Tensor dropout(const at::Tensor& x, double p, DropoutSite site, const Context& context, int64_t first = 0);
 
-// Rows of x (R, D) are tokens as Context says; rows of padding stay as they are. The result is part of dropout() of the
-// whole.
-at::Tensor dropout_rows(const at::Tensor& x_RD, double p, Site site, const Context& context);
+// Rows of x (R, D) are tokens as Context says; rows of padding stay as they are. The result equals the same rows of
+// dropout() of the whole activation.
+at::Tensor dropout_rows(const at::Tensor& x_RD, double p, DropoutSite site, const Context& context);
 
 }  // namespace herd::nn

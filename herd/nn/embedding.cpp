@@ -59,7 +59,8 @@ struct CutEmbeddingFunction : torch::autograd::Function<CutEmbeddingFunction> {
 void check_ids(const at::Tensor& ids, const Parameter& weight) {
   if (ids.numel() == 0) return;
   const auto [low, high] = ids.aminmax();
-  const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(), vocabulary = weight.spec().of_whole()[0];
+  const int64_t lowest = low.item<int64_t>(), highest = high.item<int64_t>(),
+                vocabulary = weight.spec().sizes_of_whole()[0];
   if (lowest >= 0 && highest < vocabulary) return;
   throw Error(Code::kBadConfig, "token ids are in [" + std::to_string(lowest) + ", " + std::to_string(highest) +
                                     "], but " + weight.spec().name + " has rows [0, " + std::to_string(vocabulary) +
@@ -73,7 +74,7 @@ at::Tensor embedding(const at::Tensor& ids, Parameter& weight) {
   return EmbeddingFunction::apply(ids, weight.value(), &weight);
 }
 
-at::Tensor cut_embedding(const at::Tensor& ids, Parameter& weight) {
+at::Tensor vocabulary_parallel_embedding(const at::Tensor& ids, Parameter& weight) {
   check_ids(ids, weight);
   return CutEmbeddingFunction::apply(ids, weight.value(), &weight);
 }

@@ -9,9 +9,8 @@ namespace herd::nn {
 
 at::Tensor embedding(const at::Tensor& ids, Parameter& weight);
 
-// Computes y (R, D) of ids (R) where the rank has a part of the rows of W (ParameterSpec::spans). Rows of ids that
-// other ranks have are zero, so ranks' results sum up to the whole. The graph keeps which rows are its own, and their
-// ids.
-at::Tensor cut_embedding(const at::Tensor& ids_R, Parameter& weight);
+// Computes y (R, D) of ids (R) where ranks share the rows of W (ParameterSpec::spans). Rows of ids that other ranks
+// have are zero, so ranks' results sum up to the whole. The graph keeps which rows are its own, and their ids.
+at::Tensor vocabulary_parallel_embedding(const at::Tensor& ids_R, Parameter& weight);
 
 }  // namespace herd::nn

@@ -1,7 +1,7 @@
 // Writes initial values of one parameter, keyed by (seed, parameter name, element index). The index counts in the whole
 // parameter, also where ranks share it. So a stage, a shard and the whole model build the same weights.
 //   normal: element i is deviate i of the Philox stream of that key (herd/kernels/philox_stream.h), times the standard
-//   deviation.
+//   deviation. zeros and ones fill with that number.
 // Threads: torch's; pure.
 #pragma once
 

@@ -15,7 +15,7 @@ Tuple LanguageModelHead::forward(const Tuple& x_BTD, const Context&) {
 }
 
 LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context,
-                                   bool with_gradients, DeferredGradients* later) {
+                                   bool with_gradients, DeferredGradients* deferred) {
   at::AutoGradMode grad_mode(with_gradients);
   Graph graph;  // of the norm alone
   graph.groups = groups();
@@ -23,11 +23,11 @@ LossResult LanguageModelHead::loss(const Tuple& x_BTD, const at::Tensor& targets
   graph.inputs = {with_gradients ? x.requires_grad_() : x};
   graph.outputs = {norm(norm_, x, gain_, bias_)};
   const at::Tensor n_ND = graph.outputs[0].detach().view({-1, x.size(-1)});
-  const CrossEntropyResult head =
-      chunked_cross_entropy(n_ND, projection_VD_, targets_BT.reshape({-1}),
-                            {.with_gradients = with_gradients, .weight = context.weight, .later = later});
+  const CrossEntropyResult head = chunked_cross_entropy(
+      n_ND, projection_VD_, targets_BT.reshape({-1}),
+      {.with_gradients = with_gradients, .loss_weight = context.loss_weight, .deferred = deferred});
   LossResult result{.sum = head.sum, .count = head.count};
-  if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, later);
+  if (with_gradients) result.dx = run_backward(std::move(graph), {head.dn_ND.view(x.sizes())}, deferred);
   return result;
 }
 

@@ -13,8 +13,9 @@ class LanguageModelHead final : public LossBlock {
   LanguageModelHead(std::vector<std::shared_ptr<ParameterGroup>> groups, const NormStyle& norm, Parameter& gain,
                     Parameter* bias, Parameter& projection_VD);
   Tuple forward(const Tuple& x_BTD, const Context& context) override;  // logits (B, T, V)
+  // Computes the loss as LossBlock::loss() says.
   LossResult loss(const Tuple& x_BTD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
-                  DeferredGradients* later = nullptr) override;
+                  DeferredGradients* deferred = nullptr) override;
 
  private:
   NormStyle norm_;

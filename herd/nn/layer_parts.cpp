@@ -31,7 +31,8 @@ CutEmbedding::CutEmbedding(GroupList groups, Parameter& tokens_VD, double dropou
     : Block("embedding", std::move(groups)), tokens_VD_(tokens_VD), dropout_(dropout) {}
 
 Tuple CutEmbedding::forward(const Tuple& ids_BT, const Context& context) {
-  return {dropout_rows(cut_embedding(ids_BT.at(0).reshape({-1}), tokens_VD_), dropout_, Site::kEmbedding, context)};
+  return {dropout_rows(vocabulary_parallel_embedding(ids_BT.at(0).reshape({-1}), tokens_VD_), dropout_,
+                       DropoutSite::kEmbedding, context)};
 }
 
 AddPositions::AddPositions(GroupList groups, Parameter& positions_CD, double dropout)
@@ -45,11 +46,11 @@ Tuple AddPositions::forward(const Tuple& x_SD, const Context& context) {
                                       "\n  fix: model.context of at least " + std::to_string(tokens));
   }
   const at::Tensor y = x + positions_CD_.value().index_select(0, positions_of(x.size(0), context));
-  return {dropout_rows(y, dropout_, Site::kEmbedding, context)};
+  return {dropout_rows(y, dropout_, DropoutSite::kEmbedding, context)};
 }
 
 Tuple AddPositions::backward(const Tuple& dy_SD, const Context& context) {
-  const at::Tensor dx = dropout_rows(dy_SD.at(0), dropout_, Site::kEmbedding, context);
+  const at::Tensor dx = dropout_rows(dy_SD.at(0), dropout_, DropoutSite::kEmbedding, context);
   if (!positions_CD_.frozen()) {
     at::Tensor gradient = positions_CD_.gradient();
     if (positions_CD_.take_beta() == 0.0) gradient.zero_();
@@ -73,20 +74,18 @@ Tuple CutAttention::forward(const Tuple& n_RD, const Context& context) {
   return {self_attention(n.view({B, T, D}), parameters_, shape_, context).view({-1, D})};
 }
 
-AddSum::AddSum(std::string name, GroupList groups, Parameter* bias, double dropout, bool of_attention)
-    : Block(std::move(name), std::move(groups)), bias_(bias), dropout_(dropout), of_attention_(of_attention) {}
+AddResidual::AddResidual(std::string name, GroupList groups, Parameter* bias, double dropout, DropoutSite site)
+    : Block(std::move(name), std::move(groups)), bias_(bias), dropout_(dropout), site_(site) {}
 
-Tuple AddSum::forward(const Tuple& x_and_y_SD, const Context& context) {
+Tuple AddResidual::forward(const Tuple& x_and_y_SD, const Context& context) {
   const at::Tensor &x = x_and_y_SD.at(0), &y = x_and_y_SD.at(1);
-  const Site site = of_attention_ ? Site::kAttentionOutput : Site::kFeedForward;
   const at::Tensor sum = bias_ != nullptr ? y + bias_->value() : y;
-  const at::Tensor left = dropout_rows(sum, dropout_, site, context);
+  const at::Tensor left = dropout_rows(sum, dropout_, site_, context);
   return {x + left};
 }
 
-Tuple AddSum::backward(const Tuple& dz_SD, const Context& context) {
-  const Site site = of_attention_ ? Site::kAttentionOutput : Site::kFeedForward;
-  const at::Tensor dy = dropout_rows(dz_SD.at(0), dropout_, site, context);
+Tuple AddResidual::backward(const Tuple& dz_SD, const Context& context) {
+  const at::Tensor dy = dropout_rows(dz_SD.at(0), dropout_, site_, context);
   if (bias_ != nullptr) add_row_sum(*bias_, dy);
   return {dz_SD[0], dy};
 }
@@ -102,19 +101,19 @@ CutHead::CutHead(GroupList groups, Parameter& projection_VD)
 Tuple CutHead::forward(const Tuple& n_RD, const Context&) { return {linear(n_RD.at(0), projection_VD_)}; }
 
 LossResult CutHead::loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
-                         DeferredGradients* later) {
-  HERD_CHECK(context.tensor != nullptr, "a vocabulary that is cut has ranks that share it");
+                         DeferredGradients* deferred) {
+  HERD_CHECK(context.tensor_ranks != nullptr, "a vocabulary that is cut has ranks that share it");
   const ParameterSpec& spec = projection_VD_.spec();
   const at::Tensor n = n_RD.at(0).detach();
   const CrossEntropyResult head = chunked_cross_entropy(
       n, projection_VD_, targets_BT.reshape({-1}),
       {.with_gradients = with_gradients,
-       .weight = context.weight,
-       .later = later,
-       .shared = {.ranks = context.tensor, .first = spec.spans.at(0).begin, .words = spec.of_whole()[0]}});
+       .loss_weight = context.loss_weight,
+       .deferred = deferred,
+       .shared = {.ranks = context.tensor_ranks, .first = spec.spans.at(0).begin, .words = spec.sizes_of_whole()[0]}});
   LossResult result{.sum = head.sum, .count = head.count};
   if (!with_gradients) return result;
-  finish_gradients(groups(), later);
+  finish_gradients(groups(), deferred);
   result.dx = {head.dn_ND};
   return result;
 }

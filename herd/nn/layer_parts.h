@@ -1,11 +1,12 @@
 // Defines the parts of a decoder's layers that ranks of a tensor-parallel axis share (spec::program_table). Each is a
 // block of its own, so that the collectives between them are ops of the Program.
 //   R rows of tokens, S of them in a rank's shard where norms and sums work on shards (S = R without sequence
-//   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V its words.
-//     cut embedding   ids_BT  -> y_RD partial, after dropout: rows of words that others have are zero
+//   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V the vocabulary
+//   entries of this rank, C positions (model.context).
+//     cut embedding   ids_BT  -> y_RD partial, after dropout: rows of entries that other ranks have are zero
 //     positions       x_SD    -> dropout(x + positions)
 //     norm            x_SD    -> n_SD
-//     attention       n_RD    -> y_RD partial: its heads, and their columns of the second projection without its bias
+//     attention       n_RD    -> y_RD partial: its heads, through their columns of the output projection, without bias
 //     add             x_SD, y_SD -> x + dropout(y + bias)
 //     feed forward    n_RD    -> y_RD partial: its columns of the second matrix without its bias
 //     head            n_RD    -> loss, and dn_RD partial
@@ -13,6 +14,7 @@
 #pragma once
 
 #include "herd/nn/block.h"
+#include "herd/nn/dropout.h"
 #include "herd/nn/feed_forward.h"
 #include "herd/nn/norm.h"
 #include "herd/nn/self_attention.h"
@@ -64,9 +66,9 @@ class CutAttention final : public Block {
   AttentionShape shape_;
 };
 
-class AddSum final : public Block {
+class AddResidual final : public Block {
  public:
-  AddSum(std::string name, GroupList groups, Parameter* bias, double dropout, bool of_attention);
+  AddResidual(std::string name, GroupList groups, Parameter* bias, double dropout, DropoutSite site);
   Tuple forward(const Tuple& x_and_y_SD, const Context& context) override;
   bool has_backward() const override { return true; }
   Tuple backward(const Tuple& dz_SD, const Context& context) override;
@@ -74,7 +76,7 @@ class AddSum final : public Block {
  private:
   Parameter* bias_;
   double dropout_;
-  bool of_attention_;  // draws the mask of attention, else that of the feed-forward part
+  DropoutSite site_;
 };
 
 class CutFeedForward final : public Block {
@@ -89,9 +91,9 @@ class CutFeedForward final : public Block {
 class CutHead final : public LossBlock {
  public:
   explicit CutHead(GroupList groups, Parameter& projection_VD);
-  Tuple forward(const Tuple& n_RD, const Context& context) override;  // returns logits of this rank's words
+  Tuple forward(const Tuple& n_RD, const Context& context) override;  // returns logits of this rank's entries
   LossResult loss(const Tuple& n_RD, const at::Tensor& targets_BT, const Context& context, bool with_gradients,
-                  DeferredGradients* later = nullptr) override;
+                  DeferredGradients* deferred = nullptr) override;
 
  private:
   Parameter& projection_VD_;

@@ -12,8 +12,8 @@ namespace herd::nn {
 
 at::Tensor linear(const at::Tensor& x, Parameter& weight, Parameter* bias = nullptr);
 
-// Computes gradient = beta * gradient + dy^T x, for dy (N, O), x (N, I); weight.take_beta() gives beta. Several calls
-// may add parts of a sum over rows.
+// Computes gradient = beta * gradient + dy^T x, for dy (N, O), x (N, I); beta is 0 at the first contribution since
+// begin_gradient(), then 1 (Parameter::take_beta). Several calls may add parts of a sum over rows.
 void add_weight_gradient(Parameter& weight, const at::Tensor& dy, const at::Tensor& x);
 
 }  // namespace herd::nn

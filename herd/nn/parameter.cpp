@@ -25,7 +25,7 @@ ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans) {
 }
 
 void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
-                  const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit) {
+                  const std::function<void(int64_t local_begin, int64_t global_begin, int64_t count)>& visit) {
   if (spec.cut_dim < 0) {
     if (begin < end) visit(begin, begin, end - begin);
     return;

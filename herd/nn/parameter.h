@@ -17,28 +17,27 @@ struct Span {
 };
 
 struct ParameterSpec {
-  std::string name;  // global name, the same on every rank and in every checkpoint: "blocks.3.attention.qkv.weight"
+  std::string name;            // global name, the same on every rank and in every checkpoint: "h.3.attn.qkv.weight"
   std::vector<int64_t> sizes;  // sizes of the part that this rank holds
   bool decay = false;          // weight decay: true for matrices; false for norms, biases and positions
   Init init = Init::kZeros;
   double standard_deviation = 0;  // of kNormal
-  // Gives the indices of dimension cut_dim, of the whole parameter, that this rank holds where ranks share it, one span
-  // after the other. Several spans need cut_dim = 0.
-  int cut_dim = -1;  // -1 = this rank holds all
+  int cut_dim = -1;               // dimension that ranks share; -1 = this rank holds all
+  // Indices of cut_dim, in the whole parameter, that this rank holds; several spans need cut_dim = 0.
   std::vector<Span> spans = {};
   std::vector<int64_t> whole_sizes = {};  // empty = sizes
   int64_t elements() const;
-  const std::vector<int64_t>& of_whole() const { return whole_sizes.empty() ? sizes : whole_sizes; }
+  const std::vector<int64_t>& sizes_of_whole() const { return whole_sizes.empty() ? sizes : whole_sizes; }
 };
 
 // Returns the part of a parameter with these spans of dimension `dim`.
 ParameterSpec cut(ParameterSpec whole, int dim, std::vector<Span> spans);
 
-// Calls visit(at, whole, count) for runs of elements that lie together both on the rank and in the whole parameter.
-// `at` is a run's first element on the rank, `whole` that in the whole. It visits all of [begin, end) of the rank's
-// elements, in order.
+// Calls visit() for runs of elements that lie together both on the rank and in the whole parameter. `local_begin` is a
+// run's first element on the rank, `global_begin` that in the whole parameter. It visits all of [begin, end) of the
+// rank's elements, in order.
 void for_each_run(const ParameterSpec& spec, int64_t begin, int64_t end,
-                  const std::function<void(int64_t at, int64_t whole, int64_t count)>& visit);
+                  const std::function<void(int64_t local_begin, int64_t global_begin, int64_t count)>& visit);
 
 // A view of the group's flat weights and flat gradient, which hold memory only while the group is attached. Layers keep
 // a pointer to it; the group owns it. Threads: one at a time.

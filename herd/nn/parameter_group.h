@@ -1,8 +1,8 @@
 // Holds weights that are gathered, reduced and stepped together: one flat tensor, one flat gradient.
 //
 // Parameters lie in the flat tensor in the order of the specs, densely, with no padding. The number of elements is
-// exactly the sum that spec's table states, and a shard is a plain range of elements. (Widths are multiples of 16 in
-// practice, so every matrix starts on a 64-byte line anyway.)
+// exactly the sum that spec::ModelTable states, and a shard is a plain range of elements. (Widths are multiples of 16
+// in practice, so every matrix starts on a 64-byte line anyway.)
 // A group read by two blocks (tied embeddings) is one shared_ptr that both list; their contributions to a gradient add.
 //
 // The runtime calls group.attach(weights) ... forward ... group.attach_gradient(g); group.begin_gradient(); ...
@@ -39,7 +39,7 @@ class ParameterGroup {
 
   const std::string& name() const { return name_; }
   int64_t elements() const { return elements_; }
-  int place() const { return place_; }     // GroupOptions
+  int place() const { return place_; }     // as GroupOptions::place
   bool frozen() const { return frozen_; }  // none of it is trained, so it has no gradient
   at::ScalarType dtype() const { return weights_.flat().scalar_type(); }
   at::ScalarType gradient_dtype() const { return gradient_.flat().scalar_type(); }
@@ -55,7 +55,7 @@ class ParameterGroup {
   void detach();
   bool attached() const { return weights_.attached(); }
   const at::Tensor& weights() const { return weights_.flat(); }
-  // Call it after writes past torch, so that stale graphs throw.
+  // Call it after writes that bypass torch, so that stale graphs throw.
   void mark_weights_written() { weights_.mark_written(); }
 
   void attach_gradient(const at::Tensor& flat_gradient);

@@ -2,10 +2,11 @@
 // distance. Elements i and i + d/2 of a head of width d are a pair; at position t it turns by the angle t * f_i.
 //   f_i = theta^(-2i/d)                                               i in [0, d/2)
 //   linear: f_i / factor
-//   llama3: rounds r_i = original_context * f_i / (2 pi);  f_i where r_i > high, f_i / factor where r_i < low,
-//           else (1 - s) f_i / factor + s f_i with s = (r_i - low) / (high - low)
-// Frequencies and angles are fp32, as in the published implementations, and have their error: 5e-4 at position 8000.
-// Source: Su et al. 2021, arXiv:2104.09864; Chen et al. 2023, arXiv:2306.15595 (linear); Llama team 2024,
+//   llama3: rounds r_i = original_context * f_i / (2 pi);  f_i where r_i > high_freq_factor,
+//           f_i / factor where r_i < low_freq_factor, else (1 - s) f_i / factor + s f_i
+//           with s = (r_i - low_freq_factor) / (high_freq_factor - low_freq_factor)
+// Frequencies and angles are fp32, as in the published implementations, and have their error: 5e-4 radians at position
+// 8000. Source: Su et al. 2021, arXiv:2104.09864; Chen et al. 2023, arXiv:2306.15595 (linear); Llama team 2024,
 // arXiv:2407.21783, section 3.2 (theta of Llama 3).
 // Threads: torch's; pure.
 #pragma once

@@ -15,7 +15,7 @@ Graph run_forward(Block& block, const Tuple& x, const Context& context) {
   Graph graph;
   graph.groups = block.groups();
   if (block.has_backward()) {
-    graph.own = &block, graph.context = context;
+    graph.self_differentiating = &block, graph.context = context;
     graph.outputs = run_without_graph(block, x, context);
     return graph;
   }
@@ -33,9 +33,9 @@ Tuple detached(const Tuple& x) {
   return out;
 }
 
-Tuple taken_outputs(Graph& graph) {
+Tuple take_outputs(Graph& graph) {
   Tuple out = detached(graph.outputs);
-  if (graph.own != nullptr) graph.outputs.clear();
+  if (graph.self_differentiating != nullptr) graph.outputs.clear();
   // Replaces each output whole, since a view would keep its base even with its data replaced.
   for (at::Tensor& output : graph.outputs) {
     if (!output.requires_grad()) continue;
@@ -47,9 +47,9 @@ Tuple taken_outputs(Graph& graph) {
 }
 
 Tuple run_backward(Graph&& graph, const Tuple& dy, DeferredGradients* later) {
-  if (graph.own != nullptr) {
+  if (graph.self_differentiating != nullptr) {
     at::NoGradGuard no_grad;
-    Tuple dx = graph.own->backward(dy, graph.context);
+    Tuple dx = graph.self_differentiating->backward(dy, graph.context);
     finish_gradients(graph.groups, nullptr);
     return dx;
   }

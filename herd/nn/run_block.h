@@ -15,16 +15,17 @@ namespace herd::nn {
 // Holds what backward needs. It frees its memory when destroyed or after run_backward().
 struct Graph {
   Tuple inputs;   // detached from the graph of the block before; floating ones require grad
-  Tuple outputs;  // with grad history; pass taken_outputs() to the next block
+  Tuple outputs;  // with grad history; pass take_outputs() to the next block
   std::vector<std::shared_ptr<ParameterGroup>> groups;
-  Block* own = nullptr;  // the block, where it has a backward of its own; then there are no tensors
+  // The block if it computes its own backward; then inputs is empty, and so is outputs after take_outputs(). Else null.
+  Block* self_differentiating = nullptr;
   Context context = {};  // context of that backward
 };
 
 Graph run_forward(Block& block, const Tuple& x, const Context& context);
 Tuple detached(const Tuple& x);  // returns the same memory without grad history
-// Returns the outputs without grad history; the graph keeps the history, not the outputs' memory.
-Tuple taken_outputs(Graph& graph);
+// Moves the outputs out of the graph, without grad history. The graph keeps the history, not the outputs' memory.
+Tuple take_outputs(Graph& graph);
 
 // Takes dy, the gradients of graph.outputs (undefined = zero). Returns dx, one per input; undefined where the input
 // takes none. It consumes the graph and runs on the calling thread. With `later` it makes only the block's input

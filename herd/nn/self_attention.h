@@ -1,4 +1,4 @@
-// Computes multi-head self-attention between its two projections. B sequences, T tokens, D width, H query heads and K
+// Computes multi-head self-attention with its two projections. B sequences, T tokens, D width, H query heads and K
 // key and value heads of width d; head h reads key head h / (H/K). A rank that has a part of the heads has their rows
 // of the first projection and their columns of the second. It gives a partial sum.
 //   x_BTD -> qkv (B, T, (H + 2K) d) -> H heads of softmax(q k^T / sqrt(d)) v -> y_BTD, before dropout and the residual.

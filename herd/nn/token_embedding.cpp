@@ -13,7 +13,7 @@ TokenEmbedding::TokenEmbedding(std::vector<std::shared_ptr<ParameterGroup>> grou
 Tuple TokenEmbedding::forward(const Tuple& ids_BT, const Context& context) {
   at::Tensor x_BTD = embedding(ids_BT.at(0), tokens_VD_);
   if (positions_CD_ != nullptr) x_BTD = x_BTD + positions_of(ids_BT[0].size(1), context);
-  return {dropout(x_BTD, dropout_, Site::kEmbedding, context)};
+  return {dropout(x_BTD, dropout_, DropoutSite::kEmbedding, context)};
 }
 
 at::Tensor TokenEmbedding::positions_of(int64_t T, const Context& context) const {

@@ -78,10 +78,10 @@ Tuple TransformerBlock::forward(const Tuple& x_BTD, const Context& context) {
   const at::Tensor& x = x_BTD.at(0);
   const at::Tensor n1 = norm(shape_.norm, x, *ln_1_.weight, ln_1_.bias);
   const at::Tensor mixed = self_attention(n1, {*qkv_.weight, qkv_.bias, *out_.weight, out_.bias}, attention_, context);
-  const at::Tensor h = x + dropout(mixed, shape_.dropout, Site::kAttentionOutput, context);
+  const at::Tensor h = x + dropout(mixed, shape_.dropout, DropoutSite::kAttentionOutput, context);
   const at::Tensor n2 = norm(shape_.norm, h, *ln_2_.weight, ln_2_.bias);
   const at::Tensor fed = feed_forward(n2, {gate_.weight, *up_.weight, up_.bias, *down_.weight, down_.bias});
-  return {h + dropout(fed, shape_.dropout, Site::kFeedForward, context)};
+  return {h + dropout(fed, shape_.dropout, DropoutSite::kFeedForward, context)};
 }
 
 }  // namespace herd::nn

@@ -20,12 +20,12 @@ namespace herd::nn {
 
 struct TransformerShape {
   int64_t width = 0, heads = 1, ffn = 0;
-  int64_t kv_heads = 0;    // 0 = heads
+  int64_t kv_heads = 0;    // K; 0 = heads
   int64_t head_width = 0;  // 0 = width / heads
   NormStyle norm = {};
   bool gated = false;                 // true: SwiGLU
   bool biases = true;                 // linear layers have biases
-  std::optional<Rotary> rotary = {};  // unset: q and k do not turn
+  std::optional<Rotary> rotary = {};  // unset: q and k are not rotated
   double dropout = 0;
   bool recompute_attention = false;  // AttentionShape::recompute
   int64_t query_heads_per_key() const { return kv_heads == 0 ? 1 : heads / kv_heads; }

@@ -30,7 +30,7 @@ std::span<const std::string_view> AdamW::state_names() const {
   return kNames;
 }
 
-void AdamW::step_flat(const FlatShard& shard, const StepOptions& options) const {
+void AdamW::step_raw(const RawShard& shard, const StepOptions& options) const {
   kernels::adamw({.weights = shard.weights,
                   .gradient = shard.gradient,
                   .moment1 = shard.states[0],

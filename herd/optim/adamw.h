@@ -17,7 +17,7 @@ class AdamW final : public Optimizer {
   explicit AdamW(const AdamWOptions& options);  // throws kBadConfig unless 0 <= betas < 1, epsilon > 0, decay >= 0
   std::string_view name() const override { return "adamw"; }
   std::span<const std::string_view> state_names() const override;
-  void step_flat(const FlatShard& shard, const StepOptions& options) const override;
+  void step_raw(const RawShard& shard, const StepOptions& options) const override;
 
  private:
   AdamWOptions options_;

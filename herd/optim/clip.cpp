@@ -10,7 +10,7 @@
 
 namespace herd::optim {
 
-double gradient_squares(const at::Tensor& gradient) {
+double sum_of_squares(const at::Tensor& gradient) {
   HERD_CHECK(gradient.is_cpu() && gradient.is_floating_point() && gradient.is_contiguous(),
              "the gradient of a norm must be floating, contiguous, on the CPU");
   if (gradient.scalar_type() != at::kFloat) {  // by pieces that stay in the cache

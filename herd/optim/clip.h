@@ -1,7 +1,7 @@
 // Clips by the global norm, in pieces, so that each piece runs where its data lies:
-//   local   gradient_squares(g) of each group's gradient or shard, in fp64; they add up over groups and over the ranks
+//   local   sum_of_squares(g) of each group's gradient or shard, in fp64; they add up over groups and over the ranks
 //           that hold different elements (never over replicas)
-//   global  norm = sqrt(sum);  factor = min(1, max_norm / (norm + 1e-6));  the step multiplies the gradient with it
+//   global  norm = sqrt(sum);  factor = min(1, max_norm / (norm + 1e-6));  the step multiplies the gradient by it
 // The norm is that of the whole gradient, whatever the layout; it is NaN or infinite where the gradient is.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, algorithm 1.   Threads: pure.
 #pragma once
@@ -10,7 +10,7 @@
 
 namespace herd::optim {
 
-double gradient_squares(const at::Tensor& gradient);  // REQUIRES a floating, contiguous tensor on the CPU
+double sum_of_squares(const at::Tensor& gradient);  // REQUIRES a floating, contiguous tensor on the CPU
 
 struct Clip {
   double norm = 0;

@@ -9,10 +9,10 @@
 
 namespace herd::optim {
 
-Schedule parse_schedule(std::string_view name) {
-  if (name == "constant") return Schedule::kConstant;
-  if (name == "linear") return Schedule::kLinear;
-  if (name == "cosine") return Schedule::kCosine;
+RateSchedule parse_rate_schedule(std::string_view name) {
+  if (name == "constant") return RateSchedule::kConstant;
+  if (name == "linear") return RateSchedule::kLinear;
+  if (name == "cosine") return RateSchedule::kCosine;
   throw Error(Code::kBadConfig,
               "no learning rate schedule \"" + std::string(name) + "\"; valid: constant, linear, cosine");
 }
@@ -23,11 +23,11 @@ double LearningRate::of_step(int64_t step) const {
   const auto span = static_cast<double>(std::max<int64_t>(total_steps - warmup_steps, 1));
   const double p = std::min(1.0, static_cast<double>(t - warmup_steps) / span);
   switch (schedule) {
-    case Schedule::kConstant:
+    case RateSchedule::kConstant:
       return peak;
-    case Schedule::kLinear:
+    case RateSchedule::kLinear:
       return min + (peak - min) * (1 - p);
-    case Schedule::kCosine:
+    case RateSchedule::kCosine:
       return min + (peak - min) * (1 + std::cos(std::numbers::pi * p)) / 2;
   }
   throw Error(Code::kBug, "unknown schedule");

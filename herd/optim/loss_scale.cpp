@@ -4,7 +4,7 @@
 
 namespace herd::optim {
 
-void LossScale::count(bool overflow) {
+void LossScale::after_step(bool overflow) {
   if (overflow) {
     scale_ = std::max(1.0, scale_ / 2);
     good_steps_ = 0;

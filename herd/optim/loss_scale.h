@@ -19,7 +19,7 @@ class LossScale {
   int64_t good_steps() const { return good_steps_; }  // counts since the scale changed
   int64_t skipped() const { return skipped_; }        // counts over all steps so far
   bool can_shrink() const { return scale_ > 1; }
-  void count(bool overflow);  // call it once a step
+  void after_step(bool overflow);  // call it once a step
 
  private:
   double scale_;

@@ -62,7 +62,7 @@ void mixed_step(const Optimizer& optimizer, const MixedShard& shard, const StepO
     if (split) kernels::join_float(halves(shard.weights, begin), halves(shard.low, begin), weights, size);
     const float* const gradient = widen(shard.gradient, begin, size, room[1]);
     for (size_t k = 0; k < states.size(); ++k) moments[k] = widen(states[k], begin, size, room[2 + k]);
-    optimizer.step_flat(
+    optimizer.step_raw(
         {weights, gradient, {moments, states.size()}, size, shard.master.offset + begin, shard.master.decay}, options);
     for (size_t k = 0; k < states.size(); ++k) narrow(moments[k], states[k], begin, size);
     if (split) kernels::split_float(weights, halves(shard.weights, begin), halves(shard.low, begin), size);

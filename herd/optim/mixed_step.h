@@ -18,7 +18,8 @@ struct MixedShard {
   // read.
   at::Tensor low;
   at::Tensor gradient;  // 16-bit or fp32
-  Shard master;         // fp32 weights, and states of 16 bits or fp32; its gradient is not read
+  // fp32 weights, and states of 16 bits or fp32, which it carries also with `low`; its gradient is not read.
+  Shard master;
 };
 
 // Works element by element, as the optimizer does: any cut of the flat memory gives the bits of the whole. Where all is

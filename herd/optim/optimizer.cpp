@@ -23,9 +23,9 @@ void Optimizer::step(const Shard& shard, const StepOptions& options) const {
     check_tensor(state, count, "state");
     states.push_back(state.mutable_data_ptr<float>());
   }
-  step_flat({shard.weights.mutable_data_ptr<float>(), shard.gradient.const_data_ptr<float>(), states, count,
-             shard.offset, shard.decay},
-            options);
+  step_raw({shard.weights.mutable_data_ptr<float>(), shard.gradient.const_data_ptr<float>(), states, count,
+            shard.offset, shard.decay},
+           options);
 }
 
 void append_range(std::vector<kernels::ElementRange>& ranges, int64_t begin, int64_t end) {

@@ -1,6 +1,6 @@
 // An optimizer is a pure update of flat fp32 shards. It does not know who holds the memory: whole replicas, ZeRO
 // shards or a host tier. It says how many state values a weight needs, and steps what it gets. It works element by
-// element, so any cut of the flat weights into shards gives the bits of the whole.
+// element, so any cut of the flat weights into shards gives the bits of the whole. Threads: any, on disjoint shards.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,8 +25,8 @@ struct Shard {
   std::span<const kernels::ElementRange> decay = {};  // ordered, disjoint, in elements of the flat tensor
 };
 
-// Holds a Shard in plain memory; the rules for its tensors hold for these arrays.
-struct FlatShard {
+// Describes a Shard as plain memory; the rules for its tensors hold for these arrays.
+struct RawShard {
   float* weights = nullptr;
   const float* gradient = nullptr;
   std::span<float* const> states = {};
@@ -45,13 +45,13 @@ class Optimizer {
  public:
   virtual ~Optimizer() = default;
   virtual std::string_view name() const = 0;  // returns "adamw"
-  // Returns the ends of their names in checkpoints: "exp_avg".
+  // Returns the suffix of each state in checkpoint names: "exp_avg".
   virtual std::span<const std::string_view> state_names() const = 0;
-  // Counts per weight; a momentum is the first.
+  // Returns how many state values a weight has; where there is a momentum, it is state 0.
   int num_states() const { return static_cast<int>(state_names().size()); }
-  // Throws kBug where a tensor breaks the rules of Shard.   Threads: any, on disjoint shards.
+  // Throws kBug where a tensor breaks the rules of Shard.
   void step(const Shard& shard, const StepOptions& options) const;
-  virtual void step_flat(const FlatShard& shard, const StepOptions& options) const = 0;  // takes the step itself
+  virtual void step_raw(const RawShard& shard, const StepOptions& options) const = 0;  // takes the step itself
 };
 
 // Adds [begin, end) to ordered ranges, and joins it to the last one where they touch.

@@ -21,7 +21,7 @@ std::span<const std::string_view> Sgd::state_names() const {
   return std::span(kNames).first(options_.momentum == 0 ? 0 : 1);
 }
 
-void Sgd::step_flat(const FlatShard& shard, const StepOptions& options) const {
+void Sgd::step_raw(const RawShard& shard, const StepOptions& options) const {
   kernels::sgd({.weights = shard.weights,
                 .gradient = shard.gradient,
                 .moment = shard.states.empty() ? nullptr : shard.states[0],

@@ -17,7 +17,7 @@ class Sgd final : public Optimizer {
   explicit Sgd(const SgdOptions& options);  // throws kBadConfig unless 0 <= momentum < 1, decay >= 0
   std::string_view name() const override { return "sgd"; }
   std::span<const std::string_view> state_names() const override;
-  void step_flat(const FlatShard& shard, const StepOptions& options) const override;
+  void step_raw(const RawShard& shard, const StepOptions& options) const override;
 
  private:
   SgdOptions options_;

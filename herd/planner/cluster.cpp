@@ -20,17 +20,17 @@ namespace {
 
 struct Rate {
   const char* key;
-  double Device::*member;
+  double DeviceRates::*member;
 };
 
-constexpr std::array kRates = {Rate{"matmul_flops_per_us", &Device::matmul_flops_per_us},
-                               Rate{"matmul_16bit_flops_per_us", &Device::matmul16_flops_per_us},
-                               Rate{"attention_flops_per_us", &Device::attention_flops_per_us},
-                               Rate{"attention_16bit_flops_per_us", &Device::attention16_flops_per_us},
-                               Rate{"bytes_per_us", &Device::bytes_per_us},
-                               Rate{"host_link_bytes_per_us", &Device::host_link_bytes_per_us},
-                               Rate{"nvme_bytes_per_us", &Device::nvme_bytes_per_us},
-                               Rate{"op_overhead_us", &Device::op_overhead_us}};
+constexpr std::array kRates = {Rate{"matmul_flops_per_us", &DeviceRates::matmul_flops_per_us},
+                               Rate{"matmul_16bit_flops_per_us", &DeviceRates::matmul_16bit_flops_per_us},
+                               Rate{"attention_flops_per_us", &DeviceRates::attention_flops_per_us},
+                               Rate{"attention_16bit_flops_per_us", &DeviceRates::attention_16bit_flops_per_us},
+                               Rate{"bytes_per_us", &DeviceRates::bytes_per_us},
+                               Rate{"host_link_bytes_per_us", &DeviceRates::host_link_bytes_per_us},
+                               Rate{"nvme_bytes_per_us", &DeviceRates::nvme_bytes_per_us},
+                               Rate{"op_overhead_us", &DeviceRates::op_overhead_us}};
 
 [[noreturn]] void refuse(const std::string& name, const std::string& rule, const std::string& fix) {
   throw Error(Code::kBadConfig, printable(name) + ": " + printable(rule) + "\n  fix: " + fix);
@@ -59,7 +59,7 @@ class Reader {
       refuse(name_, section_ + key + " expects bytes", "\"80GiB\"");
     return *node->value<int64_t>();
   }
-  void rate(const Rate& rate, Device& device) {
+  void rate(const Rate& rate, DeviceRates& device) {
     const toml::node* node = find(rate.key);
     if (node == nullptr) return;
     if (!is_amount(*node) || *node->value<double>() == 0)
@@ -143,7 +143,7 @@ std::string list(const std::vector<double>& values) {
 // Lines as they are, where no quotes in them would end the text.
 std::string topology_toml(const Topology& topology) {
   const std::string text = to_text(topology);
-  return text.find("'''") == text.npos ? "'''\n" + text + "'''" : spec::toml_text(text);
+  return text.find("'''") == text.npos ? "'''\n" + text + "'''" : spec::toml_quoted(text);
 }
 
 }  // namespace
@@ -181,7 +181,7 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
   if (const toml::node* device = top.find("device")) {
     if (!device->is_table()) refuse(name, "device must be a table", "[device]");
     Reader keys(*device->as_table(), name, "device.");
-    cluster.device.own = keys.flag("own");
+    cluster.device.has_own_device = keys.flag("own");
     cluster.device.memory_bytes = keys.bytes("memory");
     for (const Rate& rate : kRates) keys.rate(rate, cluster.device);
     keys.refuse_others();
@@ -191,17 +191,17 @@ Cluster parse_cluster(std::string_view text, const std::string& name) {
     cluster.measured = read_measured(*measured->as_table(), name);
   }
   top.refuse_others();
-  if (cluster.device.own && cluster.device.bytes_per_us <= 0)
+  if (cluster.device.has_own_device && cluster.device.bytes_per_us <= 0)
     refuse(name, "a device of its own needs device.bytes_per_us", "device.bytes_per_us = 2e6");
   if (cluster.name.empty()) cluster.name = cluster.topology.name;
   return cluster;
 }
 
 std::string to_toml(const Cluster& cluster) {
-  std::string out = "herd_cluster = 1\nname = " + spec::toml_text(cluster.name) + "\n";
+  std::string out = "herd_cluster = 1\nname = " + spec::toml_quoted(cluster.name) + "\n";
   out += "host_memory = " + std::to_string(cluster.host_memory_bytes) + "\n";
   out += "topology = " + topology_toml(cluster.topology) + "\n\n[device]\n";
-  out += std::string("own = ") + (cluster.device.own ? "true" : "false") + "\n";
+  out += std::string("own = ") + (cluster.device.has_own_device ? "true" : "false") + "\n";
   out += "memory = " + std::to_string(cluster.device.memory_bytes) + "\n";
   for (const Rate& rate : kRates) {
     const double value = cluster.device.*rate.member;
@@ -209,7 +209,7 @@ std::string to_toml(const Cluster& cluster) {
   }
   if (!cluster.measured) return out;
   const Measured& m = *cluster.measured;
-  out += "\n[measured]\nof = " + spec::toml_text(m.configuration) + "\nforward_us = " + list(m.forward_us) +
+  out += "\n[measured]\nof = " + spec::toml_quoted(m.configuration) + "\nforward_us = " + list(m.forward_us) +
          "\nbackward_us = " + list(m.backward_us) + "\nloss_us = " + spec::toml_number(m.loss_us) +
          "\nupdate_us_per_element = " + spec::toml_number(m.update_us_per_element) +
          "\nnorm_us_per_element = " + spec::toml_number(m.norm_us_per_element) +
@@ -230,7 +230,7 @@ Cluster with_ranks(Cluster cluster, int ranks) {
   const bool equal =
       std::all_of(topology.hosts.begin(), topology.hosts.end(), [&](const Host& host) { return host == first; });
   // Ranks that share one host's cores fill it, however many they are.
-  if (!cluster.device.own && topology.hosts.size() == 1) topology.hosts[0].ranks = ranks;
+  if (!cluster.device.has_own_device && topology.hosts.size() == 1) topology.hosts[0].ranks = ranks;
   if (topology.num_ranks() < ranks && equal) {
     const double scale = (ranks + first.ranks - 1) / first.ranks / static_cast<double>(topology.hosts.size());
     topology.spine_bytes_per_us *= scale;
@@ -240,29 +240,30 @@ Cluster with_ranks(Cluster cluster, int ranks) {
   return cluster;
 }
 
-Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout) {
-  Measured out{.configuration = configuration_of(run, layout, machine.threads), .forward_us = {}, .backward_us = {}};
-  for (const auto& [pass, us] : machine.measured_us) {
+Measured measured_of(const program::Calibration& calibration, const spec::RunFile& run, const spec::Layout& layout) {
+  Measured out{
+      .configuration = configuration_of(run, layout, calibration.threads), .forward_us = {}, .backward_us = {}};
+  for (const auto& [pass, us] : calibration.measured_us) {
     if (pass.first == program::OpKind::kForward) out.forward_us.push_back(us);
     if (pass.first == program::OpKind::kBackward) out.backward_us.push_back(us);
     if (pass.first == program::OpKind::kLoss) out.loss_us = us;
   }
-  out.update_us_per_element = machine.update_us_per_element;
-  out.norm_us_per_element = machine.norm_us_per_element;
-  out.reduce_us_per_byte = machine.reduce_us_per_byte;
+  out.update_us_per_element = calibration.update_us_per_element;
+  out.norm_us_per_element = calibration.norm_us_per_element;
+  out.reduce_us_per_byte = calibration.reduce_us_per_byte;
   return out;
 }
 
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout) {
   const Host& host = cluster.topology.hosts.at(0);
-  const Device& device = cluster.device;
+  const DeviceRates& device = cluster.device;
   const bool narrow = run.strategy.precision == "bf16";  // fp16 products run in fp32 on cores
   program::Calibration machine;
-  const bool fast = narrow || (device.own && run.strategy.precision == "fp16");
-  machine.matmul_flops_per_us = fast ? device.matmul16_flops_per_us : device.matmul_flops_per_us;
-  machine.attention_flops_per_us = fast ? device.attention16_flops_per_us : device.attention_flops_per_us;
+  const bool fast = narrow || (device.has_own_device && run.strategy.precision == "fp16");
+  machine.matmul_flops_per_us = fast ? device.matmul_16bit_flops_per_us : device.matmul_flops_per_us;
+  machine.attention_flops_per_us = fast ? device.attention_16bit_flops_per_us : device.attention_flops_per_us;
   machine.op_overhead_us = device.op_overhead_us;
-  if (device.own) {  // a device's copy engines move data beside its kernels
+  if (device.has_own_device) {  // a device's copy engines move data beside its kernels
     machine.cores = 2 * host.ranks;
     machine.threads = 1;
     machine.core_bytes_per_us = device.bytes_per_us;
@@ -314,20 +315,20 @@ Cluster without_measurements(Cluster cluster) {
   return cluster;
 }
 
-Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory) {
+Cluster cluster_of(const program::Calibration& calibration, Topology topology, int64_t device_memory) {
   Cluster cluster;
   for (Host& host : topology.hosts) {
-    host.cores = machine.cores;
-    host.core_bytes_per_us = machine.core_bytes_per_us;
-    host.memory_bytes_per_us = machine.host_bytes_per_us;
+    host.cores = calibration.cores;
+    host.core_bytes_per_us = calibration.core_bytes_per_us;
+    host.memory_bytes_per_us = calibration.host_bytes_per_us;
   }
   cluster.name = topology.name + ", measured";
   cluster.topology = std::move(topology);
-  Device& device = cluster.device;
+  DeviceRates& device = cluster.device;
   device.memory_bytes = device_memory;
-  device.matmul_flops_per_us = machine.matmul_flops_per_us;
-  device.attention_flops_per_us = machine.attention_flops_per_us;
-  device.op_overhead_us = machine.op_overhead_us;
+  device.matmul_flops_per_us = calibration.matmul_flops_per_us;
+  device.attention_flops_per_us = calibration.attention_flops_per_us;
+  device.op_overhead_us = calibration.op_overhead_us;
   return cluster;
 }
 

@@ -18,19 +18,20 @@
 namespace herd::planner {
 
 // Describes what a rank computes with.
-struct Device {
-  bool own = false;  // true: the rank has a device of its own; false: ranks share their host's cores and memory
-  spec::Kernels kernels() const { return own ? spec::Kernels::kDevice : spec::Kernels::kCpu; }
-  int64_t memory_bytes = 0;              // bytes per rank; 0 = not stated
-  double matmul_flops_per_us = 90e3;     // fp32, of the device or of one core
-  double matmul16_flops_per_us = 180e3;  // 16 bit
-  double attention_flops_per_us = 30e3;  // the fused kernel, fp32
-  double attention16_flops_per_us = 60e3;
+struct DeviceRates {
+  // true: the rank has a device of its own; false: ranks share their host's cores and memory
+  bool has_own_device = false;
+  spec::Kernels kernels() const { return has_own_device ? spec::Kernels::kDevice : spec::Kernels::kCpu; }
+  int64_t memory_bytes = 0;                  // bytes per rank; 0 = not stated
+  double matmul_flops_per_us = 90e3;         // fp32, of the device or of one core
+  double matmul_16bit_flops_per_us = 180e3;  // 16 bit
+  double attention_flops_per_us = 30e3;      // the fused kernel, fp32
+  double attention_16bit_flops_per_us = 60e3;
   double bytes_per_us = 0;               // rate of an own device's memory; a host's is in the topology
   double host_link_bytes_per_us = 25e3;  // between an own device and host memory: PCIe 4.0 x16, each way
   double nvme_bytes_per_us = 3e3;        // rate of a rank's share of the host's drives
   double op_overhead_us = 50;
-  bool operator==(const Device&) const = default;
+  bool operator==(const DeviceRates&) const = default;
 };
 
 // Holds the times that a run measured with its own blocks, update, norm and reduction (train/calibrate.h).
@@ -46,7 +47,7 @@ struct Measured {
 struct Cluster {
   std::string name;
   Topology topology;
-  Device device;
+  DeviceRates device;
   int64_t host_memory_bytes = 0;  // bytes per host; 0 = not stated
   std::optional<Measured> measured = {};
   bool operator==(const Cluster&) const = default;
@@ -59,8 +60,8 @@ std::string to_toml(const Cluster& cluster);  // parse_cluster(to_toml(c), ..) =
 
 // Returns one host with the default rates.
 Cluster small_server(int cores);
-// Returns a cluster of `ranks`: the first ranks of this one. Where it has fewer and its hosts are equal, it has as many
-// hosts as they need. Throws kBadConfig where hosts differ and are too few.
+// Returns a cluster of `ranks`: the first ranks of this one. Where this cluster has fewer ranks and its hosts are
+// equal, the result has as many such hosts as `ranks` need. Throws kBadConfig where hosts differ and are too few.
 Cluster with_ranks(Cluster cluster, int ranks);
 
 // Returns what simulate() needs to know of rank 0's host. Measured passes count for the model and micro-batch that they
@@ -72,8 +73,9 @@ Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::
 // Returns the cluster as a job knows it before it measures: one that a run has measured gets the default rates of hosts
 // and devices; any other does not change.
 Cluster without_measurements(Cluster cluster);
-// Returns the cluster of a run that has measured `machine` on `topology`.
-Cluster cluster_of(const program::Calibration& machine, Topology topology, int64_t device_memory);
-Measured measured_of(const program::Calibration& machine, const spec::RunFile& run, const spec::Layout& layout);
+// Returns the cluster of a run that has measured `calibration` on `topology`, without Cluster::measured.
+Cluster cluster_of(const program::Calibration& calibration, Topology topology, int64_t device_memory);
+// Returns the measured times of `calibration`, as those of this run's model, micro-batch and threads.
+Measured measured_of(const program::Calibration& calibration, const spec::RunFile& run, const spec::Layout& layout);
 
 }  // namespace herd::planner

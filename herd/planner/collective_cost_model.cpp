@@ -105,20 +105,20 @@ program::CollectivePrice CollectiveCostModel::price(program::OpKind kind, int64_
                                                     int axis) const {
   if (mesh.size(axis) < 2 || bytes == 0) return {};
   const Axis& along = mesh.axes[static_cast<size_t>(axis)];
-  const auto known = known_.find({kind, bytes, shape_of(along)});
-  if (known != known_.end()) return known->second;
+  const auto known = known_prices_.find({kind, bytes, shape_of(along)});
+  if (known != known_prices_.end()) return known->second;
   const Topology group = group_topology(topology_, mesh, axis);
   if (kind == program::OpKind::kSend || kind == program::OpKind::kReceive)
-    return known_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
-  const double us =
-      sizes_ == Sizes::kEach && bytes <= kLong ? chosen_us(kind, bytes, group) : line_us(kind, bytes, along, group);
+    return known_prices_[{kind, bytes, shape_of(along)}] = message_price(bytes, group);
+  const double us = timing_ == Timing::kEachSize && bytes <= kLong ? chosen_us(kind, bytes, group)
+                                                                   : line_us(kind, bytes, along, group);
   const Host& host = group.hosts[0];
   program::CollectivePrice price;
   const double alone_us = moved_bytes(kind, bytes) / host.core_bytes_per_us;
   price.work_us = group.hosts.size() == 1 ? us : std::min(us, alone_us);
   price.latency_us = us - price.work_us;
   price.host_bytes = std::min(moved_bytes(kind, bytes), price.work_us * host.core_bytes_per_us);
-  return known_[{kind, bytes, shape_of(along)}] = price;
+  return known_prices_[{kind, bytes, shape_of(along)}] = price;
 }
 
 }  // namespace herd::planner

@@ -19,22 +19,23 @@ Topology group_topology(const Topology& topology, const Mesh& mesh, int axis);
 
 class CollectiveCostModel final : public program::CollectiveCost {
  public:
-  enum class Sizes : uint8_t {
-    kEach,  // times every size up to 64 MiB; larger ones lie on a line
-    kLine,  // times 64 KiB, 4 MiB and 64 MiB, other sizes lie on lines through them; for searches over many layouts
+  enum class Timing : uint8_t {
+    kEachSize,  // times every size up to 64 MiB; the time of larger ones is linear in their bytes
+    kFitLine,   // times 64 KiB, 4 MiB and 64 MiB, and fits lines through them; for searches over many layouts
   };
-  CollectiveCostModel(Topology topology, DType dtype, Sizes sizes = Sizes::kEach)
-      : topology_(std::move(topology)), dtype_(dtype), sizes_(sizes) {}
+  CollectiveCostModel(Topology topology, DType dtype, Timing timing = Timing::kEachSize)
+      : topology_(std::move(topology)), dtype_(dtype), timing_(timing) {}
   program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
-  // Shares lines among many meshes on one topology: axes that are equal are timed once.
+  // Models the time as linear in the bytes: fixed_us + bytes * us_per_byte.
   struct Line {
     double fixed_us = 0, us_per_byte = 0;            // up to 4 MiB
     double long_fixed_us = 0, long_us_per_byte = 0;  // beyond 4 MiB, where no cache holds it
   };
   using LineCache = std::map<std::string, Line>;
-  CollectiveCostModel& share_lines_in(LineCache& memory) {
-    shared_ = &memory;
+  // Keeps the lines in `cache`, so that models of many meshes on one topology time equal axes once. Borrows it.
+  CollectiveCostModel& share_lines_in(LineCache& cache) {
+    shared_ = &cache;
     return *this;
   }
 
@@ -45,8 +46,8 @@ class CollectiveCostModel final : public program::CollectiveCost {
 
   Topology topology_;
   DType dtype_;
-  Sizes sizes_;
-  mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_;
+  Timing timing_;
+  mutable std::map<std::tuple<program::OpKind, int64_t, std::string>, program::CollectivePrice> known_prices_;
   LineCache* shared_ = nullptr;
   mutable LineCache own_;
 };

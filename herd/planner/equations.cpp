@@ -13,14 +13,14 @@ double idle_share(const PartitionedModel& cut) {
 
 namespace {
 
-// Without `memory` of prices: only what memory holds.
+// Without `line_cache` it predicts memory alone.
 Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                        CollectiveCostModel::LineCache* memory) {
+                        CollectiveCostModel::LineCache* line_cache) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const Cluster used = with_ranks(cluster, ranks);
   const PartitionedModel cut(run, layout, used);
-  CollectiveCostModel cost(used.topology, cut.model.compute, CollectiveCostModel::Sizes::kLine);
-  if (memory != nullptr) cost.share_lines_in(*memory);
+  CollectiveCostModel cost(used.topology, cut.model.compute_dtype, CollectiveCostModel::Timing::kFitLine);
+  if (line_cache != nullptr) cost.share_lines_in(*line_cache);
   Prediction out;
   out.layout = layout;
   out.parameters = cut.model.parameters();
@@ -28,7 +28,7 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
   for (int stage = 0; stage < layout.pp; ++stage) {
     Prediction one;
     add_memory(cut, stage, one);
-    if (memory != nullptr) add_time(cut, stage, used, cost, one);
+    if (line_cache != nullptr) add_time(cut, stage, used, cost, one);
     if (one.device.total() > out.device.total()) {
       out.device = one.device;
       out.host = one.host;
@@ -49,8 +49,8 @@ Prediction by_equations(const spec::RunFile& run, int ranks, const Cluster& clus
 }  // namespace
 
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                                CollectiveCostModel::LineCache& memory) {
-  return by_equations(run, ranks, cluster, &memory);
+                                CollectiveCostModel::LineCache& line_cache) {
+  return by_equations(run, ranks, cluster, &line_cache);
 }
 
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster) {

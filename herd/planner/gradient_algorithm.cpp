@@ -12,7 +12,7 @@
 namespace herd::planner {
 
 void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layout,
-                              const std::optional<Topology>& machines) {
+                              const std::optional<Topology>& topology) {
   const std::string& name = run.comm.algorithm;
   if (name == "auto") return;
   const std::vector<AlgorithmInfo> all = algorithms(Collective::kAllReduce);
@@ -31,9 +31,9 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
                                       std::to_string(spec::stated_zero_stage(run)) +
                                       " sums gradients by reduce-scatters alone\n  fix: "
                                       "comm.algorithm = \"auto\", or strategy.zero = 0");
-  if (!machines) return;
+  if (!topology) return;
   const std::vector<int> ranks = layout.mesh.ranks(axis, 0);
-  const Topology among = only_ranks(*machines, ranks);
+  const Topology among = only_ranks(*topology, ranks);
   const bool one_host = among.hosts.size() == 1;
   const CollectiveRequest request = placed_on({.num_ranks = static_cast<int>(ranks.size()),
                                                .elements = int64_t{1} << 20,
@@ -44,7 +44,7 @@ void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layo
   const std::string reason = why_not(*found, request);
   if (reason.empty()) return;
   throw Error(Code::kBadConfig, "comm.algorithm = \"" + name + "\" " + reason + ", but gradients are summed by " +
-                                    std::to_string(ranks.size()) + " ranks on \"" + machines->name +
+                                    std::to_string(ranks.size()) + " ranks on \"" + topology->name +
                                     "\"\n  fix: another algorithm (herd explain all_reduce lists them), or "
                                     "comm.algorithm = \"auto\"");
 }

@@ -9,10 +9,11 @@
 
 namespace herd::planner {
 
-// Throws kBadConfig for a name that no all-reduce has, with the valid names. Also throws it where the algorithm can't
-// serve the ranks that all-reduce gradients, with the reason, and where no rank all-reduces them. `machines` are those
-// of all ranks; where they are not known yet, it checks the name alone. Threads: pure.
+// Throws kBadConfig for a name that no all-reduce has, with the valid names. Throws it with the reason where the
+// algorithm can't serve the ranks that all-reduce gradients, and where ranks sum them by reduce-scatters
+// alone. `topology` is
+// that of all ranks; where it is not known yet, it checks the name alone. Threads: pure.
 void check_gradient_algorithm(const spec::RunFile& run, const spec::Layout& layout,
-                              const std::optional<Topology>& machines);
+                              const std::optional<Topology>& topology);
 
 }  // namespace herd::planner

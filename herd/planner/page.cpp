@@ -64,12 +64,12 @@ draw::Section costs(const Plan& plan) {
 
 draw::Section suggestions(const Plan& plan) {
   std::string html;
-  if (!plan.rewrites.fitting.empty()) html += draw::html_table(rewrite_rows(plan));
-  if (plan.rewrites.built > 0) html += "<p>" + draw::escape(rewrite_remark(plan)) + ".</p>\n";
+  if (!plan.variants.fitting.empty()) html += draw::html_table(variant_rows(plan));
+  if (plan.variants.built > 0) html += "<p>" + draw::escape(variant_remark(plan)) + ".</p>\n";
   if (!plan.suggestions.empty()) {
     html += draw::html_table(suggestion_rows(plan)) +
             "<p>Cheapest first, in device-seconds a step; predicted by equations.</p>\n";
-  } else if (plan.rewrites.fitting.empty()) {
+  } else if (plan.variants.fitting.empty()) {
     html += "<p>" + draw::escape(nothing_fits(plan)) + "</p>\n";
   }
   return {"What would make it fit", html};
@@ -86,10 +86,10 @@ draw::Section equations(const Plan& plan) {
 
 std::string plan_page(const Plan& plan) {
   std::vector<draw::Section> sections;
-  sections.push_back({"", "<p>" + draw::escape(headline(plan)) + "<br>" +
-                              draw::escape(spec::summary(plan.prediction.layout)) + "<br>" +
-                              draw::escape(plan.cluster.name) +
-                              (plan.choice.empty() ? "" : "<br>" + draw::escape(plan.choice)) + "</p>\n"});
+  sections.push_back(
+      {"", "<p>" + draw::escape(headline(plan)) + "<br>" + draw::escape(spec::summary(plan.prediction.layout)) +
+               "<br>" + draw::escape(plan.cluster.name) +
+               (plan.automatic_choice.empty() ? "" : "<br>" + draw::escape(plan.automatic_choice)) + "</p>\n"});
   sections.push_back(memory(plan));
   sections.push_back(costs(plan));
   if (!plan.fits()) sections.push_back(suggestions(plan));

@@ -10,9 +10,9 @@
 namespace herd::planner {
 namespace {
 
-using spec::Recompute;
+using spec::RecomputeKind;
 
-std::vector<StateForm> known_forms() {
+std::vector<PrecisionRecipe> known_recipes() {
   return {{"fp32", {{"weight", 4}, {"gradient", 4}, {"momentum", 4}, {"variance", 4}}, "strategy.precision=fp32"},
           {"bf16 gradient and momentum",
            {{"weight", 4}, {"gradient", 2}, {"momentum", 2}, {"variance", 4}},
@@ -24,22 +24,22 @@ std::vector<StateForm> known_forms() {
            {{"weight", 2}, {"gradient", 2}, {"master", 4}, {"momentum", 4}, {"variance", 4}, {"gradient copy", 4}}}};
 }
 
-// Whether a run with the form's keys keeps as many bytes.
-bool trains(const StateForm& form) {
-  if (form.keys.empty()) return false;
-  std::istringstream words(form.keys);
+// Whether a run with the recipe's keys keeps as many bytes.
+bool trains(const PrecisionRecipe& recipe) {
+  if (recipe.keys.empty()) return false;
+  std::istringstream words(recipe.keys);
   const std::vector<std::string> keys{std::istream_iterator<std::string>(words), {}};
-  return spec::state_bytes(spec::parse_run_text("", form.name, keys)).total() == form.bytes().total();
+  return spec::state_bytes(spec::parse_run_text("", recipe.name, keys)).total() == recipe.bytes().total();
 }
 
-StateForm form_of(const spec::RunFile& run) {
+PrecisionRecipe recipe_of(const spec::RunFile& run) {
   const spec::StateBytes bytes = spec::state_bytes(run);
   const double second = run.optimizer.kind == "adamw" ? 4 : 0;
   const double first = run.optimizer.kind == "sgd" && run.optimizer.momentum == 0 ? 0
                        : run.optimizer.momentum_precision == "bf16"               ? 2
                                                                                   : 4;
   const double exact = bytes.states - first - second;  // what makes a 16-bit weight exact: fp32, or its lower half
-  StateForm out{.name = run.model.frozen == "none" ? "this run" : "this run, nothing frozen"};
+  PrecisionRecipe out{.name = run.model.frozen == "none" ? "this run" : "this run, nothing frozen"};
   const std::pair<const char*, double> parts[] = {{"weight", bytes.weight},
                                                   {"gradient", bytes.gradient},
                                                   {exact == 2 ? "low half" : "master", exact},
@@ -52,12 +52,12 @@ StateForm form_of(const spec::RunFile& run) {
 }
 
 void add_states(const spec::RunFile& run, PaperFormulas& out) {
-  std::vector<StateForm> forms = known_forms();
-  forms.insert(forms.begin(), form_of(run));
-  for (StateForm& form : forms) {
-    if (!trains(form)) form.keys.clear();
-    const spec::StateBytes bytes = form.bytes();
-    StateRow row{.form = std::move(form), .whole = out.parameters * bytes.total()};
+  std::vector<PrecisionRecipe> recipes = known_recipes();
+  recipes.insert(recipes.begin(), recipe_of(run));
+  for (PrecisionRecipe& recipe : recipes) {
+    if (!trains(recipe)) recipe.keys.clear();
+    const spec::StateBytes bytes = recipe.bytes();
+    StateRow row{.recipe = std::move(recipe), .whole = out.parameters * bytes.total()};
     for (int stage = 0; stage < 4; ++stage)
       row.of_rank[static_cast<size_t>(stage)] =
           spec::zero_state_bytes(out.parameters_of_rank, out.shards, stage, bytes);
@@ -74,15 +74,15 @@ void add_traffic(spec::RunFile run, PaperFormulas& out) {
                            not_built(run)});
   }
   constexpr double kElement = 2;
-  out.zero3_cross_host = kElement * spec::zero3_cross_host(out.parameters_of_rank);
-  out.zero_plus_plus_cross_host = kElement * spec::zero_plus_plus_cross_host(out.parameters_of_rank);
+  out.zero3_cross_host = kElement * spec::zero3_elements_across_hosts(out.parameters_of_rank);
+  out.zero_plus_plus_cross_host = kElement * spec::zero_plus_plus_elements_across_hosts(out.parameters_of_rank);
 }
 
 // What this version lacks to train so.
-std::string lacks(spec::RunFile run, Recompute recompute) {
-  run.strategy.recompute = recompute == Recompute::kNone   ? "none"
-                           : recompute == Recompute::kFull ? "full"
-                                                           : "selective";
+std::string lacks(spec::RunFile run, RecomputeKind recompute) {
+  run.strategy.recompute = recompute == RecomputeKind::kNone   ? "none"
+                           : recompute == RecomputeKind::kFull ? "full"
+                                                               : "selective";
   return not_built(run);
 }
 
@@ -94,7 +94,7 @@ void add_layers(const spec::RunFile& run, const spec::Layout& layout, PaperFormu
                .a = static_cast<double>(model.heads)};
   for (const bool sequence_parallel : {false, true}) {
     if (sequence_parallel && layout.tp == 1) continue;
-    for (const Recompute recompute : {Recompute::kNone, Recompute::kSelective, Recompute::kFull}) {
+    for (const RecomputeKind recompute : {RecomputeKind::kNone, RecomputeKind::kSelective, RecomputeKind::kFull}) {
       out.layers.push_back({layout.tp, sequence_parallel, recompute,
                             spec::layer_activation_bytes(out.layer, layout.tp, sequence_parallel, recompute),
                             lacks(run, recompute)});
@@ -104,23 +104,24 @@ void add_layers(const spec::RunFile& run, const spec::Layout& layout, PaperFormu
   const int64_t best = spec::sqrt_interval(layers);
   for (const int64_t every : {int64_t{1}, best, layers}) {
     if (!out.checkpoints.empty() && out.checkpoints.back().every == every) continue;
-    const spec::Checkpoints held = spec::checkpoints_every(layers, every);
+    const spec::RecomputeSegments held = spec::segments_every(layers, every);
     out.checkpoints.push_back(
         {every, held,
-         static_cast<double>(held.kept) * spec::layer_activation_bytes(out.layer, layout.tp, false, Recompute::kFull) +
-             static_cast<double>(held.segment) * spec::layer_activation_bytes(out.layer, layout.tp)});
+         static_cast<double>(held.kept) *
+                 spec::layer_activation_bytes(out.layer, layout.tp, false, RecomputeKind::kFull) +
+             static_cast<double>(held.layers_per_segment) * spec::layer_activation_bytes(out.layer, layout.tp)});
   }
   const spec::StepShape step{.batch = static_cast<double>(layout.batch),
                              .context = static_cast<double>(model.context),
                              .layers = static_cast<double>(model.layers),
                              .width = static_cast<double>(model.width),
                              .vocab = static_cast<double>(model.vocab)};
-  out.full_recompute = spec::full_recompute_step_flops(step) / spec::model_step_flops(step);
+  out.full_recompute_flop_ratio = spec::full_recompute_step_flops(step) / spec::model_step_flops(step);
 }
 
 }  // namespace
 
-spec::StateBytes StateForm::bytes() const {
+spec::StateBytes PrecisionRecipe::bytes() const {
   spec::StateBytes out{0, 0, 0};
   for (const auto& [part, size] : parts)
     (part == "weight" ? out.weight : part == "gradient" ? out.gradient : out.states) += size;

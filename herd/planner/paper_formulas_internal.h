@@ -23,6 +23,6 @@ nlohmann::ordered_json paper_json(const PaperFormulas& formulas);
 inline std::string in_herd(bool built) { return built ? "yes" : "not run by herd yet"; }
 
 // Returns "none", "selective" or "full", as strategy.recompute has them.
-const char* name_of(spec::Recompute recompute);
+const char* name_of(spec::RecomputeKind recompute);
 
 }  // namespace herd::planner

@@ -9,13 +9,13 @@ Json states_json(const PaperFormulas& formulas) {
   Json out = Json::array();
   for (const StateRow& row : formulas.states) {
     Json parts = Json::object();
-    for (const auto& [name, bytes] : row.form.parts) parts[name] = bytes;
-    out.push_back({{"form", row.form.name},
+    for (const auto& [name, bytes] : row.recipe.parts) parts[name] = bytes;
+    out.push_back({{"form", row.recipe.name},
                    {"parts", std::move(parts)},
-                   {"bytes_per_parameter", row.form.bytes().total()},
+                   {"bytes_per_parameter", row.recipe.bytes().total()},
                    {"model_bytes", row.whole},
                    {"rank_bytes_by_zero", row.of_rank},
-                   {"keys", row.form.keys}});
+                   {"keys", row.recipe.keys}});
   }
   return out;
 }
@@ -28,11 +28,13 @@ Json layer_json(const PaperFormulas& formulas) {
                      {"sequence_parallel", row.sequence_parallel},
                      {"recompute", name_of(row.recompute)},
                      {"bytes", row.bytes},
-                     {"not_built", row.not_built}});
+                     {"not_built", row.why_not_built}});
   }
   for (const CheckpointRow& row : formulas.checkpoints) {
-    checkpoints.push_back(
-        {{"every", row.every}, {"kept", row.layers.kept}, {"segment", row.layers.segment}, {"bytes", row.bytes}});
+    checkpoints.push_back({{"every", row.every},
+                           {"kept", row.checkpoints.kept},
+                           {"segment", row.checkpoints.layers_per_segment},
+                           {"bytes", row.bytes}});
   }
   return {{"s", l.s},
           {"b", l.b},
@@ -44,7 +46,7 @@ Json layer_json(const PaperFormulas& formulas) {
           {"norms", norm_activation_bytes(l)},
           {"modes", std::move(modes)},
           {"checkpoints", std::move(checkpoints)},
-          {"full_recompute_flops", formulas.full_recompute}};
+          {"full_recompute_flops", formulas.full_recompute_flop_ratio}};
 }
 
 }  // namespace

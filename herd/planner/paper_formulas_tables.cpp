@@ -15,9 +15,9 @@ std::string short_number(double value) {
 std::string gigabytes(double bytes) { return short_number(bytes / 1e9); }
 
 // "2 + 2 + 4 + 4 + 4", of each part times `scale`.
-std::string sum_of(const StateForm& form, double scale) {
+std::string sum_of(const PrecisionRecipe& recipe, double scale) {
   std::string out;
-  for (const auto& [name, bytes] : form.parts) out += (out.empty() ? "" : " + ") + short_number(bytes * scale);
+  for (const auto& [name, bytes] : recipe.parts) out += (out.empty() ? "" : " + ") + short_number(bytes * scale);
   return out;
 }
 
@@ -34,12 +34,13 @@ draw::Table state_table(const PaperFormulas& formulas) {
                     {}};
   for (const StateRow& row : formulas.states) {
     const bool own = &row == &formulas.states[0];
-    table.rows.push_back({row.form.name, sum_of(row.form, 1) + " = " + short_number(row.form.bytes().total()),
-                          sum_of(row.form, formulas.parameters / 1e9), gigabytes(row.whole), gigabytes(row.of_rank[0]),
-                          gigabytes(row.of_rank[1]), gigabytes(row.of_rank[2]), gigabytes(row.of_rank[3]),
-                          own                     ? "as it is"
-                          : row.form.keys.empty() ? in_herd(false)
-                                                  : row.form.keys});
+    table.rows.push_back({row.recipe.name, sum_of(row.recipe, 1) + " = " + short_number(row.recipe.bytes().total()),
+                          sum_of(row.recipe, formulas.parameters / 1e9), gigabytes(row.whole),
+                          gigabytes(row.of_rank[0]), gigabytes(row.of_rank[1]), gigabytes(row.of_rank[2]),
+                          gigabytes(row.of_rank[3]),
+                          own                       ? "as it is"
+                          : row.recipe.keys.empty() ? in_herd(false)
+                                                    : row.recipe.keys});
   }
   return table;
 }
@@ -48,7 +49,7 @@ draw::Table layer_table(const PaperFormulas& formulas) {
   draw::Table table{{{"tensor parallel"}, {"sequence parallel"}, {"recompute"}, {"a layer", true}, {"herd"}}, {}};
   for (const LayerRow& row : formulas.layers)
     table.rows.push_back({std::to_string(row.tensor_parallel), row.sequence_parallel ? "yes" : "no",
-                          name_of(row.recompute), format_bytes(row.bytes), in_herd(row.not_built.empty())});
+                          name_of(row.recompute), format_bytes(row.bytes), in_herd(row.why_not_built.empty())});
   return table;
 }
 
@@ -69,28 +70,31 @@ draw::Table checkpoint_table(const PaperFormulas& formulas) {
       {}};
   for (const CheckpointRow& row : formulas.checkpoints)
     table.rows.push_back({std::to_string(row.every) + (row.every == 1 ? " layer" : " layers"),
-                          std::to_string(row.layers.kept), std::to_string(row.layers.segment),
-                          std::to_string(row.layers.kept + row.layers.segment), format_bytes(row.bytes)});
+                          std::to_string(row.checkpoints.kept), std::to_string(row.checkpoints.layers_per_segment),
+                          std::to_string(row.checkpoints.kept + row.checkpoints.layers_per_segment),
+                          format_bytes(row.bytes)});
   return table;
 }
 
 draw::Table traffic_table(const PaperFormulas& formulas) {
   draw::Table table{{{"a rank and step"}, {"elements", true}, {"herd"}}, {}};
   for (const TrafficRow& row : formulas.traffic)
-    table.rows.push_back({row.name, format_count(row.elements), in_herd(row.not_built.empty())});
+    table.rows.push_back({row.name, format_count(row.elements), in_herd(row.why_not_built.empty())});
   return table;
 }
 
 draw::Table cross_host_table(const PaperFormulas& formulas) {
   return {{{"across hosts, M 16-bit weights"}, {"of M", true}, {"bytes", true}, {"herd"}},
-          {{"ZeRO-3", "3", format_bytes(formulas.zero3_cross_host), in_herd(formulas.traffic[3].not_built.empty())},
+          {{"ZeRO-3", "3", format_bytes(formulas.zero3_cross_host), in_herd(formulas.traffic[3].why_not_built.empty())},
            {"ZeRO++", "0.75", format_bytes(formulas.zero_plus_plus_cross_host), in_herd(false)}}};
 }
 
 }  // namespace
 
-const char* name_of(spec::Recompute recompute) {
-  return recompute == spec::Recompute::kNone ? "none" : recompute == spec::Recompute::kFull ? "full" : "selective";
+const char* name_of(spec::RecomputeKind recompute) {
+  return recompute == spec::RecomputeKind::kNone   ? "none"
+         : recompute == spec::RecomputeKind::kFull ? "full"
+                                                   : "selective";
 }
 
 std::vector<PaperTable> paper_tables(const PaperFormulas& p) {
@@ -102,7 +106,8 @@ std::vector<PaperTable> paper_tables(const PaperFormulas& p) {
     out.push_back({"activations of one layer in 16 bit, " + shape, layer_table(p)});
     out.push_back({"their terms", term_table(p.layer)});
     char more[64];
-    std::snprintf(more, sizeof more, "full recompute takes %.0f %% more arithmetic", 100 * (p.full_recompute - 1));
+    std::snprintf(more, sizeof more, "full recompute takes %.0f %% more arithmetic",
+                  100 * (p.full_recompute_flop_ratio - 1));
     out.push_back({"recompute of every K layers; " + std::string(more), checkpoint_table(p)});
   }
   if (p.shards * p.replicas == 1) return out;

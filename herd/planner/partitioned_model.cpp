@@ -12,7 +12,7 @@ namespace herd::planner {
 std::optional<spec::Unsupported> beyond_equations(const spec::RunFile& run, const spec::Layout& layout) {
   // Equations know what these would take, though no rewrite is there for them.
   static const std::vector<spec::SupportedValues> without_rows = {{"mesh.cp", {}}, {"strategy.offload", {"nvme"}}};
-  if (auto setting = strategies::without_equations(run, without_rows)) return setting;
+  if (auto setting = strategies::first_setting_without_equations(run, without_rows)) return setting;
   const bool one_stage_a_rank = layout.pipeline.stages_per_rank == 1 && spec::order_file_of(run).empty();
   if (layout.pp == 1 || one_stage_a_rank) return std::nullopt;
   return spec::Unsupported{"strategy.pipeline = \"" + run.strategy.pipeline + "\"",
@@ -57,12 +57,14 @@ double PartitionedModel::whole_elements(const BlockInterval& blocks) const {
   return sum;
 }
 
-int64_t PartitionedModel::weight_bytes(int group) const { return model.group_elements(group) * size_of(model.compute); }
+int64_t PartitionedModel::weight_bytes(int group) const {
+  return model.group_elements(group) * size_of(model.compute_dtype);
+}
 
 int64_t PartitionedModel::shard_bytes(int group) const { return spec::shard_bytes(weight_bytes(group), shards); }
 
 double PartitionedModel::gradient_ratio() const {
-  return static_cast<double>(size_of(model.gradient)) / static_cast<double>(size_of(model.compute));
+  return static_cast<double>(size_of(model.gradient_dtype)) / static_cast<double>(size_of(model.compute_dtype));
 }
 
 Visits PartitionedModel::visits(const BlockInterval& blocks) const {

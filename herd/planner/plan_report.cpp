@@ -57,20 +57,20 @@ std::string equations_text(const Plan& plan) {
 
 std::string plan_text(const Plan& plan) {
   std::string out = headline(plan) + "\n" + spec::summary(plan.prediction.layout) + "\nmachine: " + plan.cluster.name +
-                    (plan.choice.empty() ? "" : "\n" + plan.choice) + "\n\n" + draw::text_table(memory_rows(plan)) +
-                    verdict(plan) + "\n\n";
+                    (plan.automatic_choice.empty() ? "" : "\n" + plan.automatic_choice) + "\n\n" +
+                    draw::text_table(memory_rows(plan)) + verdict(plan) + "\n\n";
   draw::Table costs{{{"of a step"}, {""}}, {}};
   for (const auto& [name, value] : cost_rows(plan)) costs.rows.push_back({name, value});
   out += draw::text_table(costs) + "predicted " + method(plan) + "\n";
   if (plan.fits()) return out;
-  if (plan.rewrites.fitting.empty() && plan.suggestions.empty())
+  if (plan.variants.fitting.empty() && plan.suggestions.empty())
     out += "\n" + nothing_fits(plan) + "\n";
   else
     out += "\nwhat would make it fit, cheapest first:\n";
-  if (!plan.rewrites.fitting.empty()) out += draw::text_table(rewrite_rows(plan));
-  if (plan.rewrites.built > 0) out += rewrite_remark(plan) + "\n";
+  if (!plan.variants.fitting.empty()) out += draw::text_table(variant_rows(plan));
+  if (plan.variants.built > 0) out += variant_remark(plan) + "\n";
   if (plan.suggestions.empty()) return out;
-  return out + (plan.rewrites.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
+  return out + (plan.variants.built > 0 ? "\nor, by equations:\n" : "") + draw::text_table(suggestion_rows(plan));
 }
 
 std::string plan_json(const Plan& plan) {
@@ -99,20 +99,20 @@ std::string plan_json(const Plan& plan) {
     }
   }
   out["equations"] = paper_json(plan.paper_formulas());
-  out["choice"] = plan.choice;
+  out["choice"] = plan.automatic_choice;
   out["rewrites"] = Json::array();
-  for (const Rewrite& rewrite : plan.rewrites.fitting) {
-    Json one = {{"changes", rewrite.changes}};
-    one.update(prediction_json(rewrite.prediction));
+  for (const Variant& variant : plan.variants.fitting) {
+    Json one = {{"changes", variant.changes}};
+    one.update(prediction_json(variant.prediction));
     out["rewrites"].push_back(std::move(one));
   }
-  out["programs_built"] = plan.rewrites.built;
-  if (const auto& nearest = plan.rewrites.nearest) {
+  out["programs_built"] = plan.variants.built;
+  if (const auto& nearest = plan.variants.least_memory) {
     out["nearest"] = {{"changes", nearest->changes}, {"device_bytes_bound", nearest->prediction.device_bound}};
   }
   out["remedies"] = Json::array();
   for (const Suggestion& suggestion : plan.suggestions) {
-    Json one = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.not_built}};
+    Json one = {{"changes", suggestion.changes}, {"ranks", suggestion.ranks}, {"not_built", suggestion.unsupported}};
     one.update(prediction_json(suggestion.prediction));
     out["remedies"].push_back(std::move(one));
   }

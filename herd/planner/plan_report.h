@@ -1,4 +1,4 @@
-// Writes a plan as text, as one JSON object (docs/formats/plan.md) and as a page that loads nothing. Threads: pure.
+// Writes a plan as text, as one JSON object (docs/formats/plan.md) and as a self-contained HTML page. Threads: pure.
 #pragma once
 
 #include <string>
@@ -16,9 +16,9 @@ struct Plan {
   Cluster cluster;
   Budget budget;
   Prediction prediction;
-  std::string choice;  // what strategy.auto took; empty where herd had nothing to choose
-  Rewrites rewrites;   // found where the run does not fit
-  // These are found where it does not fit: other techniques, other ranks, or runs that no program can be built for.
+  std::string automatic_choice;  // what strategy.auto took; empty where herd had nothing to choose
+  Variants variants;             // changes whose programs were built; searched where the run does not fit
+  // Changes that equations find where the run does not fit: other techniques, more ranks, settings without a program.
   std::vector<Suggestion> suggestions;
   double tokens = 0;  // tokens of the whole training; 0 = not stated
   double days = 0;    // days that the training may take; 0 = not stated
@@ -26,7 +26,7 @@ struct Plan {
   bool fits() const { return budget.holds(prediction); }
   double sustained_flops() const;  // returns `flops`, or those of the predicted step, per device
   PaperFormulas paper_formulas() const;
-  double devices_needed() const;  // returns 6PT / (FLOP/s * seconds); REQUIRES tokens and days
+  double devices_needed() const;  // returns 6 * parameters * tokens / (FLOP/s * seconds)
 };
 
 std::string plan_text(const Plan& plan);

@@ -52,9 +52,9 @@ void add_inner_traffic(const Program& step, const spec::ModelTable& model, std::
   for (const program::Op& op : step.ops) {
     if (!is_pass(op)) continue;
     for (const auto& one : model.blocks[static_cast<size_t>(op.block)].inner) {
-      const int times = inner_runs(one, op);
+      const int times = runs_of_inner_collective(one, op);
       const double n = step.mesh.size(step.mesh.find(one.axis));
-      sent[one.axis] += times * (one.reduces ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
+      sent[one.axis] += times * (one.is_all_reduce ? 2 : 1) * static_cast<double>(one.bytes) * (n - 1) / n;
     }
   }
 }
@@ -93,7 +93,7 @@ double Prediction::sent_bytes() const {
 }
 
 std::string why_no_program(const spec::RunFile& run, const spec::Layout& layout) {
-  if (const auto without = strategies::without_technique(run)) return without->setting + " has no rewrite";
+  if (const auto without = strategies::first_unsupported_setting(run)) return without->setting + " has no rewrite";
   const size_t blocks = static_cast<size_t>(2 * run.model.layers + 4);
   const size_t ops = 2 * blocks * static_cast<size_t>(layout.micro_batches);
   if (ops > kMostOps) return "a step of " + std::to_string(ops) + " ops is too long to simulate";
@@ -111,39 +111,39 @@ std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layou
 }
 
 program::Simulation simulate_on(const std::vector<Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, program::Calibration machine, size_t host_ranks,
-                                size_t memory_of) {
+                                const Cluster& cluster, program::Calibration calibration, size_t host_ranks,
+                                size_t memory_rank) {
   const double hosts = static_cast<double>(programs.size()) / static_cast<double>(host_ranks);
-  machine.cores = static_cast<int>(std::lround(machine.cores * hosts));
-  machine.host_bytes_per_us *= hosts;
+  calibration.cores = static_cast<int>(std::lround(calibration.cores * hosts));
+  calibration.host_bytes_per_us *= hosts;
   // A reduction that was measured on this host is not predicted.
-  if (machine.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
-    return simulate(programs, model, machine, program::SharedMemoryCost(machine), memory_of);
-  const CollectiveCostModel cost(cluster.topology, model.compute);
-  return simulate(programs, model, machine, cost, memory_of);
+  if (calibration.reduce_us_per_byte > 0 && cluster.topology.hosts.size() == 1)
+    return simulate(programs, model, calibration, program::SharedMemoryCost(calibration), memory_rank);
+  const CollectiveCostModel cost(cluster.topology, model.compute_dtype);
+  return simulate(programs, model, calibration, cost, memory_rank);
 }
 
 Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster) {
   const spec::Layout layout = spec::resolve_mesh(run, ranks);
   const std::string why = why_no_program(run, layout);
   if (!why.empty()) {
-    if (!strategies::without_technique(run)) {
+    if (!strategies::first_unsupported_setting(run)) {
       if (auto longer = extrapolate(run, ranks, cluster)) return std::move(*longer);
     }
     if (const auto beyond = beyond_equations(run, layout)) {
       throw Error(Code::kBadConfig, why + ", and no equation covers " + beyond->setting + "\n  fix: " +
-                                        (strategies::without_technique(run) ? "" : "fewer micro-batches, or ") +
+                                        (strategies::first_unsupported_setting(run) ? "" : "fewer micro-batches, or ") +
                                         beyond->fix);
     }
-    CollectiveCostModel::LineCache memory;
-    Prediction out = predict_by_equations(run, ranks, cluster, memory);
+    CollectiveCostModel::LineCache line_cache;
+    Prediction out = predict_by_equations(run, ranks, cluster, line_cache);
     out.why_equations = why;
     return out;
   }
   const Cluster used = with_ranks(cluster, ranks);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch, used.device.kernels());
   // Ranks with a device each do not slow each other down, and all of a stage run the same step.
-  std::vector<int> ranks_of_host(used.device.own ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
+  std::vector<int> ranks_of_host(used.device.has_own_device ? 1 : static_cast<size_t>(used.topology.hosts[0].ranks));
   std::iota(ranks_of_host.begin(), ranks_of_host.end(), 0);
   std::vector<Program> programs;
   for (const int rank : ranks_with_all_stages(ranks_of_host, layout))

@@ -1,7 +1,7 @@
 // Predicts what a run needs and takes: bytes on each memory tier of a rank, arithmetic, traffic and time. Where a
 // Program can be built for the run, it is built as herd train does and simulated. A step that is too long for that is
-// extrapolated from two of fewer micro-batches. Otherwise equations over the same layer table and the same prices
-// predict it.
+// extrapolated from two of fewer micro-batches. Otherwise equations over the same model table and the same costs of
+// collectives predict it.
 // Threads: pure.
 #pragma once
 
@@ -33,7 +33,7 @@ struct Prediction {
   bool simulated = false;     // false: by equations
   std::string why_equations;  // why no Program was simulated
   TierBytes device, host, nvme;
-  double device_bound = 0;  // bytes that no order of ops which the program allows exceeds; budgets are compared with it
+  double device_bound = 0;  // upper bound of bytes over every legal order of the ops; budgets are compared with it
   std::string peak_at;      // op at the peak: "loss of block13 mb0"; empty by equations
   double flops = 0;         // FLOP of a rank and step, recompute included
   double compute_us = 0;    // time of its arithmetic alone, at the rates of the cluster
@@ -55,11 +55,12 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
 // and bytes lie on the line through theirs. Then the result has no timeline.
 Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Predicts by equations alone; it takes microseconds where `memory` has the prices of the layout's groups.
+// Predicts by equations alone. It takes microseconds where `line_cache` has the cost lines of the layout's collectives,
+// and adds those that it lacks.
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
-                                CollectiveCostModel::LineCache& memory);
+                                CollectiveCostModel::LineCache& line_cache);
 
-// Predicts memory alone, by equations; it is quick, since nothing is priced.
+// Predicts memory alone, by equations; it is quick, since it needs no times.
 Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
 // Returns the ranks whose programs a simulation of `ranks` needs: first `ranks` in their order, then the other ranks of
@@ -67,9 +68,9 @@ Prediction memory_by_equations(const spec::RunFile& run, int ranks, const Cluste
 std::vector<int> ranks_with_all_stages(std::vector<int> ranks, const spec::Layout& layout);
 
 // Simulates one step of the programs of ranks_with_all_stages(). The first `host_ranks` of them share one host, and so
-// do all others; both hosts are like the machine's. The memory in the result is that of programs[memory_of].
+// do all others. `calibration` is that of one host. The memory in the result is that of programs[memory_rank].
 program::Simulation simulate_on(const std::vector<program::Program>& programs, const spec::ModelTable& model,
-                                const Cluster& cluster, program::Calibration machine, size_t host_ranks,
-                                size_t memory_of = 0);
+                                const Cluster& cluster, program::Calibration calibration, size_t host_ranks,
+                                size_t memory_rank = 0);
 
 }  // namespace herd::planner

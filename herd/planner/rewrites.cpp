@@ -69,13 +69,13 @@ class Candidates {
   Candidates(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget)
       : run_(run), ranks_(ranks), cluster_(cluster), budget_(budget), own_(spec::resolve_mesh(run, ranks)) {}
 
-  Rewrites run() {
-    Rewrites out;
+  Variants run() {
+    Variants out;
     const std::vector<Candidate> all = candidates();
     out.built = static_cast<int>(all.size());
     if (all.empty()) return out;
     out.unchanged = predicted(all[0].run, all[0].layout).prediction;
-    std::vector<Rewrite> fitting;
+    std::vector<Variant> fitting;
     for (const Candidate& one : all) {
       if (fits(one, budget_)) fitting.push_back(predicted(one.run, one.layout));
     }
@@ -83,19 +83,19 @@ class Candidates {
     if (out.fitting.empty()) {
       const auto least = std::min_element(all.begin(), all.end(),
                                           [](const Candidate& a, const Candidate& b) { return a.device < b.device; });
-      out.nearest = Rewrite{least->changes, least->run, {}};
-      out.nearest->prediction.device_bound = static_cast<double>(least->device);
-      out.nearest->prediction.host.buffers = static_cast<double>(least->host);
+      out.least_memory = Variant{least->changes, least->run, {}};
+      out.least_memory->prediction.device_bound = static_cast<double>(least->device);
+      out.least_memory->prediction.host.buffers = static_cast<double>(least->host);
     }
     out.with_other_results = with_other_results();
     return out;
   }
 
  private:
-  strategies::Ranks ranks() const { return {ranks_, cluster_.topology.hosts[0].ranks}; }
+  strategies::RankCounts ranks() const { return {ranks_, cluster_.topology.hosts[0].ranks}; }
 
-  std::vector<Rewrite> with_other_results() const {
-    std::vector<Rewrite> out;
+  std::vector<Variant> with_other_results() const {
+    std::vector<Variant> out;
     each_result_change(run_, ranks(), [&](const spec::RunFile& changed, std::string_view result_change) {
       const std::optional<Candidate> one = built(changed);
       if (!one) return;
@@ -138,26 +138,26 @@ class Candidates {
     return out;
   }
 
-  Rewrite predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
+  Variant predicted(const spec::RunFile& changed, const spec::Layout& layout) const {
     const Cluster cluster = with_micro_batch(cluster_, run_, own_, layout);
     spec::RunFile resolved = with_numbers(changed, ranks_, cluster, budget_);
     Prediction prediction = predict_extrapolated(resolved, ranks_, cluster);
     return {differences(run_, changed), std::move(resolved), std::move(prediction)};
   }
 
-  static std::vector<Rewrite> cheapest_first(std::vector<Rewrite> all) {
-    const auto by_time = [](const Rewrite& a, const Rewrite& b) { return a.prediction.step_us < b.prediction.step_us; };
+  static std::vector<Variant> cheapest_first(std::vector<Variant> all) {
+    const auto by_time = [](const Variant& a, const Variant& b) { return a.prediction.step_us < b.prediction.step_us; };
     std::stable_sort(all.begin(), all.end(), by_time);
     const double alike = all.empty() ? 0 : kAlike * all[0].prediction.step_us;
     const auto end =
-        std::find_if(all.begin(), all.end(), [&](const Rewrite& one) { return one.prediction.step_us > alike; });
-    std::stable_sort(all.begin(), end, [](const Rewrite& a, const Rewrite& b) {
+        std::find_if(all.begin(), all.end(), [&](const Variant& one) { return one.prediction.step_us > alike; });
+    std::stable_sort(all.begin(), end, [](const Variant& a, const Variant& b) {
       return a.changes.size() != b.changes.size() ? a.changes.size() < b.changes.size()
                                                   : a.prediction.device_bound < b.prediction.device_bound;
     });
-    std::vector<Rewrite> out;
-    for (Rewrite& one : all) {
-      const bool no_better = std::any_of(out.begin(), out.end(), [&](const Rewrite& before) {
+    std::vector<Variant> out;
+    for (Variant& one : all) {
+      const bool no_better = std::any_of(out.begin(), out.end(), [&](const Variant& before) {
         return before.changes.size() <= one.changes.size() &&
                before.prediction.device_bound <= one.prediction.device_bound;
       });
@@ -167,9 +167,9 @@ class Candidates {
   }
 
   // What every rank would start with; ranks may hold different shards.
-  std::vector<Rewrite> proved(std::vector<Rewrite> all) const {
-    std::vector<Rewrite> out;
-    for (Rewrite& one : all) {
+  std::vector<Variant> proved(std::vector<Variant> all) const {
+    std::vector<Variant> out;
+    for (Variant& one : all) {
       if (out.size() == kMostShown) break;
       spec::RunFile limited = one.run;
       limited.memory.device_budget = budget_.device;
@@ -244,12 +244,12 @@ class AutoNumbers {
   const spec::ModelTable model_;
 };
 
-std::string text_of(const Rewrite& rewrite, const Prediction& today) {
-  const Prediction& p = rewrite.prediction;
+std::string text_of(const Variant& variant, const Prediction& today) {
+  const Prediction& p = variant.prediction;
   char share[32];
   std::snprintf(share, sizeof share, "%.0f %%", 100 * p.step_us / today.step_us);
   std::string out;
-  for (const std::string& change : rewrite.changes) out += (out.empty() ? "" : " ") + change;
+  for (const std::string& change : variant.changes) out += (out.empty() ? "" : " ") + change;
   if (out.empty()) out = "the run as it is";
   return out + ": " + format_bytes(p.device_bound) + " at its peak, a step of " + format_us(p.step_us) +
          " predicted, " + share + " of today's";
@@ -267,32 +267,32 @@ std::string numbers_text(const spec::RunFile& stated, const spec::RunFile& resol
 
 }  // namespace
 
-Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
+Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget) {
   return Candidates(run, ranks, with_ranks(cluster, ranks), budget).run();
 }
 
-std::string advice(const Rewrites& rewrites, const Budget& budget) {
-  const Prediction& today = rewrites.unchanged;
+std::string advice(const Variants& variants, const Budget& budget) {
+  const Prediction& today = variants.unchanged;
   std::string out;
-  if (rewrites.built == 0) return out;
-  const std::string tried = std::to_string(rewrites.built) + " programs were built";
-  if (!rewrites.fitting.empty()) {
+  if (variants.built == 0) return out;
+  const std::string tried = std::to_string(variants.built) + " programs were built";
+  if (!variants.fitting.empty()) {
     out = "\nwhat fits with the same numbers, cheapest first (" + tried +
           "; today's step: " + format_us(today.step_us) + " predicted):";
-    for (const Rewrite& one : rewrites.fitting) out += "\n  " + text_of(one, today);
+    for (const Variant& one : variants.fitting) out += "\n  " + text_of(one, today);
     out += "\n  strategy.auto=true takes the first";
-  } else if (rewrites.nearest) {
-    const Prediction& p = rewrites.nearest->prediction;
+  } else if (variants.least_memory) {
+    const Prediction& p = variants.least_memory->prediction;
     std::string changes;
-    for (const std::string& change : rewrites.nearest->changes) changes += " " + change;
+    for (const std::string& change : variants.least_memory->changes) changes += " " + change;
     const double missing = budget.device > 0 ? p.device_bound - static_cast<double>(budget.device) : 0;
-    out = "\nnothing fits with the same numbers: of " + std::to_string(rewrites.built) + " programs the nearest is" +
+    out = "\nnothing fits with the same numbers: of " + std::to_string(variants.built) + " programs the nearest is" +
           (changes.empty() ? " the run as it is" : changes) + ": " + format_bytes(p.device_bound) + " of device memory";
     if (missing > 0) out += ", " + format_bytes(missing) + " too much";
     const double host = p.host.total() - static_cast<double>(budget.host);
     if (budget.host > 0 && host > 0) out += "; " + format_bytes(host) + " too much of host memory";
   }
-  for (const Rewrite& one : rewrites.with_other_results) {
+  for (const Variant& one : variants.with_other_results) {
     const Prediction& p = one.prediction;
     out += "\n  " + one.changes.at(0) + (budget.holds(p) ? " fits" : " does not fit") + " without other changes (" +
            format_bytes(p.device_bound) + ", " + format_us(p.step_us) + "), but " + std::string(one.result_change);
@@ -306,7 +306,7 @@ spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster,
   const bool builds = why_no_program(run, layout).empty();
   for (UnsetNumber& one : left) {
     one.applies = one.applies && builds;
-    set_value(*one.key, run, one.applies ? 0 : one.number->value_otherwise);
+    set_value(*one.key, run, one.applies ? 0 : one.number->value_if_inapplicable);
   }
   std::erase_if(left, [](const UnsetNumber& one) { return !one.applies; });
   if (left.empty()) return run;
@@ -325,20 +325,20 @@ ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& machines
     const std::string numbers = numbers_text(run, resolved, ranks);
     return {resolved, numbers.empty() ? "" : "left to herd:" + numbers};
   }
-  const Rewrites rewrites = rewrites_that_fit(run, ranks, cluster, budget);
-  if (rewrites.built == 0) {
+  const Variants variants = variants_that_fit(run, ranks, cluster, budget);
+  if (variants.built == 0) {
     throw Error(Code::kBadConfig, "strategy.auto chooses among programs, but " +
                                       why_no_program(run, spec::resolve_mesh(run, ranks)) +
                                       "\n  fix: strategy.auto = false");
   }
-  if (rewrites.fitting.empty()) {
+  if (variants.fitting.empty()) {
     throw Error(Code::kOverBudget, "strategy.auto found nothing that fits " +
                                        format_bytes(static_cast<double>(budget.device)) + " of device memory" +
-                                       advice(rewrites, budget));
+                                       advice(variants, budget));
   }
-  const spec::RunFile& taken = rewrites.fitting[0].run;
+  const spec::RunFile& taken = variants.fitting[0].run;
   const std::string numbers = numbers_text(run, taken, ranks);
-  ResolvedRun out{taken, "strategy.auto: " + text_of(rewrites.fitting[0], rewrites.unchanged) +
+  ResolvedRun out{taken, "strategy.auto: " + text_of(variants.fitting[0], variants.unchanged) +
                              (numbers.empty() ? "" : ", with" + numbers)};
   out.run.strategy.automatic = false;
   return out;

@@ -1,5 +1,6 @@
-// Searches for the techniques that make a run fit its memory, among the automatic ones of the table (ZeRO, recompute,
-// more micro-batches, inputs gathered again). None of them changes a result beyond the order of sums. Each combination
+// Searches for the techniques that make a run fit its memory, among the automatic ones of the table: ZeRO, recompute,
+// more micro-batches, gathering sequence-parallel inputs again in backward. None of them changes a result beyond the
+// order of sums. Each combination
 // is built as the program that would run, and its memory is bounded. Those that fit are simulated, and what is proposed
 // is proved on all ranks as herd train proves it. Threads: pure.
 #pragma once
@@ -15,37 +16,37 @@
 namespace herd::planner {
 
 // Holds changes of a run file's keys, and the prediction for the changed run.
-struct Rewrite {
+struct Variant {
   std::vector<std::string> changes;  // overrides of the run file, "strategy.zero=3"; none where the run fits as it is
   spec::RunFile run;                 // the run file with these changes
   Prediction prediction;             // prediction of that run
-  std::string_view result_change = {};  // Alternatives::result_change of its value
+  std::string_view result_change = {};  // what the change does to results, as text; empty = only the order of sums
 };
 
 // Holds what a search found for one run.
-struct Rewrites {
+struct Variants {
   Prediction unchanged;  // prediction of the run as it is
-  // Lists rewrites that fit, cheapest first: strategy.auto takes [0]; each other one needs less memory or fewer changes
+  // Lists variants that fit, cheapest first: strategy.auto takes [0]; each other one needs less memory or fewer changes
   // than all before it.
-  std::vector<Rewrite> fitting;
-  // Holds the rewrite that needs least memory, where none fits; its times are not known.
-  std::optional<Rewrite> nearest;
-  // Lists rewrites that change one key to a value that changes results (strategy.precision=bf16), fitting or not.
-  std::vector<Rewrite> with_other_results;
+  std::vector<Variant> fitting;
+  // Holds the variant that needs least device memory, where none fits; its times are not known.
+  std::optional<Variant> least_memory;
+  // Lists variants that change one key to a value that changes results (strategy.precision=bf16), fitting or not.
+  std::vector<Variant> with_other_results;
   int built = 0;  // how many programs the search has built
 };
 
-// Finds the rewrites. Cheapest means the shortest predicted step; of steps within 1 % of it the one with fewest
+// Finds the variants. Cheapest means the shortest predicted step; of steps within 1 % of it the one with fewest
 // changes, then with least memory. `built` = 0 where no program can be built for the run (why_no_program()).
-Rewrites rewrites_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
+Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
 
-// Returns the end of an error about memory: lines that begin with a line break.
-std::string advice(const Rewrites& rewrites, const Budget& budget);
+// Returns the end of an error about memory: lines, each of which a line feed begins.
+std::string advice(const Variants& variants, const Budget& budget);
 
 // Sets the numbers of techniques that are "auto", as for ZeRO-3: first strategy.prefetch, the buffers for gathered
 // weights, then strategy.keep_whole, the groups kept whole. Each gets the smallest value within 1 % of the shortest
 // step that fits the budget. Without a device budget, groups are kept whole as far as that costs no memory. A number
-// that does not apply to the run, or whose step is too long to simulate, gets AutoNumber::value_otherwise.
+// that does not apply to the run, or whose step is too long to simulate, gets AutoNumber::value_if_inapplicable.
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
 
 // Holds a run file in which nothing is "auto".
@@ -53,10 +54,10 @@ struct ResolvedRun {
   spec::RunFile run;
   // Says in one line what strategy.auto took, its prediction, and the numbers that were "auto"; empty where nothing
   // was.
-  std::string choice;
+  std::string summary;
 };
 
-// Applies the cheapest rewrite that fits where strategy.auto is set, and with_numbers(). It returns the same for the
+// Applies the cheapest variant that fits where strategy.auto is set, and with_numbers(). It returns the same for the
 // same arguments, whatever a run measured of the machines. So herd plan, given a run's cluster file, says what the run
 // chose before it had one. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be
 // built.

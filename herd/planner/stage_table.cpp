@@ -27,7 +27,7 @@ StageCost cost_of(const spec::ModelTable& model, const spec::BlockInterval& bloc
   for (size_t b = blocks.begin; b < blocks.end; ++b) {
     const spec::BlockShape& block = model.blocks[b];
     groups.insert(block.groups.begin(), block.groups.end());
-    out.flops += arithmetic_of(block);
+    out.flops += flops_of(block);
   }
   for (const int group : groups) out.parameters += static_cast<double>(model.group_elements(group));
   const std::string &first = model.blocks[blocks.begin].name, &last = model.blocks[blocks.end - 1].name;
@@ -50,8 +50,8 @@ std::string stages_text(const spec::RunFile& run, const spec::Layout& layout) {
   }
   draw::Table table{{{"rank"}, {"stage", true}, {"blocks"}, {"parameters", true}, {"arithmetic", true}}, {}};
   for (int rank = 0; rank < order.ranks; ++rank) {
-    for (int chunk = 0; chunk < order.stages_per_rank; ++chunk) {
-      const int stage = order.stage_of(rank, chunk);
+    for (int local_stage = 0; local_stage < order.stages_per_rank; ++local_stage) {
+      const int stage = order.stage_of(rank, local_stage);
       const StageCost& cost = stages[static_cast<size_t>(stage)];
       char share[32];
       std::snprintf(share, sizeof share, "%.0f %%", most > 0 ? 100 * cost.flops / most : 0);

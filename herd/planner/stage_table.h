@@ -1,4 +1,5 @@
-// Says how a run's pipeline is cut, for herd plan --stages. Threads: any; it may read the file of an order.
+// Says how a run's pipeline is cut, for herd plan --stages. Threads: any; it may read the order file that
+// strategy.pipeline names.
 #pragma once
 
 #include <string>

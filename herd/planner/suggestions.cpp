@@ -40,10 +40,10 @@ std::vector<Suggestion> best_of(std::vector<Suggestion> all, int ranks) {
   bool runs = false;
   for (Suggestion& suggestion : all) {
     const size_t changes = num_changes(suggestion, ranks);
-    const bool first_that_runs = suggestion.not_built.empty() && !runs;
+    const bool first_that_runs = suggestion.unsupported.empty() && !runs;
     if (changes >= fewest && !first_that_runs) continue;
     fewest = std::min(fewest, changes);
-    runs = runs || suggestion.not_built.empty();
+    runs = runs || suggestion.unsupported.empty();
     out.push_back(std::move(suggestion));
   }
   return out;
@@ -58,22 +58,22 @@ bool Budget::holds(const Prediction& prediction) const {
 
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction) {
   if (!prediction.simulated || beyond_equations(run, prediction.layout)) return 1;
-  CollectiveCostModel::LineCache memory;
-  return prediction.step_us / predict_by_equations(run, ranks, cluster, memory).step_us;
+  CollectiveCostModel::LineCache line_cache;
+  return prediction.step_us / predict_by_equations(run, ranks, cluster, line_cache).step_us;
 }
 
 std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                         const Search& search) {
-  CollectiveCostModel::LineCache memory;
+  CollectiveCostModel::LineCache line_cache;
   std::vector<Suggestion> fitting;
   for (int n = ranks; n <= std::max(ranks, kMostRanks) && fitting.empty(); n *= 2) {
     const Cluster used = with_ranks(cluster, n);
-    const strategies::Ranks all{n, used.topology.hosts[0].ranks};
+    const strategies::RankCounts all{n, used.topology.hosts[0].ranks};
     const auto consider = [&](const spec::RunFile& changed) {
       try {
-        if (search.other_techniques && n == ranks && only_automatic(differences(run, changed))) return;
+        if (search.skip_automatic_keys && n == ranks && only_automatic(differences(run, changed))) return;
         if (!search.budget.holds(memory_by_equations(changed, n, used))) return;
-        Prediction prediction = predict_by_equations(changed, n, used, memory);
+        Prediction prediction = predict_by_equations(changed, n, used, line_cache);
         prediction.step_us *= search.time_scale;
         fitting.push_back({differences(run, changed), n, std::move(prediction), not_built(changed)});
       } catch (const Error& error) {

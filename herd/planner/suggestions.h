@@ -18,25 +18,25 @@ struct Budget {
 struct Suggestion {
   std::vector<std::string> changes;  // as herd plan and herd train take them: "strategy.zero=3"
   int ranks = 1;
-  Prediction prediction;  // by equations
-  std::string not_built;  // what this version can't run; empty = herd train takes it
+  Prediction prediction;    // by equations
+  std::string unsupported;  // what this version can't run; empty = herd train takes it
 };
 
 struct Search {
   Budget budget;
-  double time_scale = 1;          // factor on the equations' times, as time_scale() returns
-  bool other_techniques = false;  // leave out changes of automatic keys alone, which rewrites.h finds
-  bool more_ranks = false;        // also try twice, four times, .. as many ranks, until something fits
+  double time_scale = 1;             // factor on the equations' times, as time_scale() returns
+  bool skip_automatic_keys = false;  // omit suggestions that change only keys that "auto" would set (rewrites.h)
+  bool more_ranks = false;           // also try twice, four times, .. as many ranks, until something fits
 };
 
 // Returns the simulated time over that of the equations, for the run as it is; 1 where it was not simulated.
-// Suggestions scaled by it compare with the prediction, also where a measured cluster knows more than its rates.
+// Times of suggestions that are multiplied by it compare with the prediction.
 double time_scale(const spec::RunFile& run, int ranks, const Cluster& cluster, const Prediction& prediction);
 
-// Returns what fits, cheapest first, in device-seconds a step. These are the cheapest of all, of those that change one
-// thing less, .., and of those that this version can train. Empty if nothing fits. It tries the alternatives of
-// techniques (ZeRO stages, recompute, smaller micro-batches, 16-bit precision, states on the host, tensor parallel
-// within a host, pipelines), and their combinations.
+// Returns changes that fit, cheapest first, in device-seconds a step; empty if nothing fits. It tries the alternatives
+// of techniques (ZeRO stages, recompute, smaller micro-batches, 16-bit precision, states on the host, tensor parallel
+// within a host, pipelines), and their combinations. For each number of changes it keeps the cheapest, unless fewer
+// changes cost no more. It also keeps the cheapest that this version can train.
 std::vector<Suggestion> suggest_changes(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                         const Search& search);
 

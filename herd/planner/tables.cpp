@@ -127,31 +127,31 @@ std::string method(const Plan& plan) {
   return "by equations: " + p.why_equations;
 }
 
-draw::Table rewrite_rows(const Plan& plan) {
+draw::Table variant_rows(const Plan& plan) {
   draw::Table table{{{"change"}, {"device", true}, {"step", true}, {"of today's", true}}, {}};
-  for (const Rewrite& one : plan.rewrites.fitting) {
+  for (const Variant& one : plan.variants.fitting) {
     const Prediction& p = one.prediction;
     table.rows.push_back({joined(one.changes), format_bytes(p.device_bound), format_us(p.step_us),
-                          percent(p.step_us / plan.rewrites.unchanged.step_us)});
+                          percent(p.step_us / plan.variants.unchanged.step_us)});
   }
   return table;
 }
 
-std::string rewrite_remark(const Plan& plan) {
-  const Rewrites& rewrites = plan.rewrites;
-  if (rewrites.built == 0) return "";
-  std::string out = std::to_string(rewrites.built) + " programs were built";
-  if (rewrites.nearest) {
-    const Prediction& p = rewrites.nearest->prediction;
+std::string variant_remark(const Plan& plan) {
+  const Variants& variants = plan.variants;
+  if (variants.built == 0) return "";
+  std::string out = std::to_string(variants.built) + " programs were built";
+  if (variants.least_memory) {
+    const Prediction& p = variants.least_memory->prediction;
     const double missing = p.device_bound - static_cast<double>(plan.budget.device);
     out += "; none fits. Nearest: " +
-           (rewrites.nearest->changes.empty() ? "the run as it is" : joined(rewrites.nearest->changes)) + ", " +
-           format_bytes(p.device_bound);
+           (variants.least_memory->changes.empty() ? "the run as it is" : joined(variants.least_memory->changes)) +
+           ", " + format_bytes(p.device_bound);
     if (plan.budget.device > 0 && missing > 0) out += ", " + format_bytes(missing) + " too much";
   } else {
     out += " and those that fit simulated; they change no number. strategy.auto=true takes the first";
   }
-  for (const Rewrite& one : rewrites.with_other_results) {
+  for (const Variant& one : variants.with_other_results) {
     const Prediction& p = one.prediction;
     out += ". " + one.changes.at(0) + " alone " + (plan.budget.holds(p) ? "fits" : "does not fit") + ": " +
            format_bytes(p.device_bound) + ", " + format_us(p.step_us) + ", but " + std::string(one.result_change);
@@ -182,7 +182,7 @@ draw::Table suggestion_rows(const Plan& plan) {
     table.rows.push_back({suggestion.changes.empty() ? "more ranks" : joined(suggestion.changes),
                           std::to_string(suggestion.ranks), format_bytes(suggestion.prediction.device_bound),
                           host > 0 ? format_bytes(host) : "-", format_us(suggestion.prediction.step_us), cost,
-                          suggestion.not_built.empty() ? "yes" : "not yet"});
+                          suggestion.unsupported.empty() ? "yes" : "not yet"});
   }
   return table;
 }

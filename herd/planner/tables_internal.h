@@ -16,11 +16,11 @@ draw::Table memory_rows(const Plan& plan);
 std::string verdict(const Plan& plan);
 std::vector<std::pair<std::string, std::string>> cost_rows(const Plan& plan);
 std::string method(const Plan& plan);  // says how the figures were computed
-draw::Table rewrite_rows(const Plan& plan);
+draw::Table variant_rows(const Plan& plan);
 // Says what the rows rest on, or what comes nearest; empty without programs.
-std::string rewrite_remark(const Plan& plan);
+std::string variant_remark(const Plan& plan);
 draw::Table suggestion_rows(const Plan& plan);
-// Says that nothing fits, and what was not tried; REQUIRES neither rewrites that fit nor suggestions.
+// Says that nothing fits, and what was not tried; REQUIRES neither variants that fit nor suggestions.
 std::string nothing_fits(const Plan& plan);
 
 }  // namespace herd::planner

@@ -32,7 +32,7 @@ class StageTime {
     // A device sends while it computes; cores that all compute have to do both.
     const double first_bucket =
         psi > 0 ? talk * std::min(1.0, static_cast<double>(cut_.run.strategy.bucket) /
-                                           (psi * static_cast<double>(size_of(cut_.model.gradient))))
+                                           (psi * static_cast<double>(size_of(cut_.model.gradient_dtype))))
                 : 0;
     const bool spare = machine_.cores > ranks_of_host_ * machine_.threads;
     const double hidden = spare ? talk : talk - on_cores;
@@ -43,9 +43,10 @@ class StageTime {
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       for (const auto& inner : cut_.model.blocks[b].inner) {
         const double n = inner.axis == "tp" ? cut_.layout.tp : cut_.layout.cp;
-        double times = inner.forward + (b >= cut_.first ? inner.backward : 0);
+        double times = inner.times_forward + (b >= cut_.first ? inner.times_backward : 0);
         if (cut_.recomputed(b)) times += inner.*again(b, blocks);
-        out.sent[inner.axis] += m * times * (inner.reduces ? 2 : 1) * static_cast<double>(inner.bytes) * (n - 1) / n;
+        out.sent[inner.axis] +=
+            m * times * (inner.is_all_reduce ? 2 : 1) * static_cast<double>(inner.bytes) * (n - 1) / n;
       }
     }
   }
@@ -53,14 +54,15 @@ class StageTime {
  private:
   // The last block of a segment runs again for its graph alone, those before it for their outputs, too.
   int spec::InnerCollective::*again(size_t b, const BlockInterval& blocks) const {
-    return cut_.ends_segment(b, blocks) ? &spec::InnerCollective::recompute : &spec::InnerCollective::forward;
+    return cut_.ends_segment(b, blocks) ? &spec::InnerCollective::times_recompute
+                                        : &spec::InnerCollective::times_forward;
   }
 
   double inner_us(const spec::BlockShape& block, int spec::InnerCollective::*times) const {
     double us = 0;
     for (const auto& one : block.inner) {
-      const auto price = cost_.price(one.reduces ? OpKind::kAllReduce : OpKind::kAllGather, one.bytes, cut_.layout.mesh,
-                                     cut_.layout.mesh.find(one.axis));
+      const auto price = cost_.price(one.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather, one.bytes,
+                                     cut_.layout.mesh, cut_.layout.mesh.find(one.axis));
       us += one.*times * (price.latency_us + price.work_us * oversubscription_);
     }
     return us;
@@ -74,7 +76,7 @@ class StageTime {
     double elements = 0;
     for (const int g : cut_.model.blocks[b].groups)
       elements += cut_.frozen(g) ? 0 : static_cast<double>(cut_.model.group_elements(g));
-    return elements * static_cast<double>(size_of(cut_.model.gradient));
+    return elements * static_cast<double>(size_of(cut_.model.gradient_dtype));
   }
 
   struct Passes {
@@ -91,13 +93,15 @@ class StageTime {
     };
     for (size_t b = blocks.begin; b < blocks.end; ++b) {
       const auto& block = cut_.model.blocks[b];
-      const double forward = pass_us(block.forward, cut_.is_head(b) ? adds * gradient_bytes(b) : 0, block.parts);
-      (cut_.is_head(b) ? out.backward : out.forward) += forward + inner_us(block, &spec::InnerCollective::forward);
+      const double forward =
+          pass_us(block.forward, cut_.is_head(b) ? adds * gradient_bytes(b) : 0, block.num_program_blocks);
+      (cut_.is_head(b) ? out.backward : out.forward) +=
+          forward + inner_us(block, &spec::InnerCollective::times_forward);
       count(block.forward);
       if (b < cut_.first) continue;
-      out.backward += inner_us(block, &spec::InnerCollective::backward);
+      out.backward += inner_us(block, &spec::InnerCollective::times_backward);
       if (cut_.is_head(b)) continue;
-      out.backward += pass_us(block.backward, adds * gradient_bytes(b), block.parts);
+      out.backward += pass_us(block.backward, adds * gradient_bytes(b), block.num_program_blocks);
       count(block.backward);
       if (cut_.recomputed(b)) {
         out.backward += forward + inner_us(block, again(b, blocks));
@@ -117,7 +121,7 @@ class StageTime {
   // cores.
   double data_parallel_us(const BlockInterval& blocks, double psi, double& on_cores,
                           std::map<std::string, double>& sent) const {
-    const double bytes = psi * static_cast<double>(size_of(cut_.model.gradient));
+    const double bytes = psi * static_cast<double>(size_of(cut_.model.gradient_dtype));
     const double m = cut_.layout.micro_batches;
     double us = 0;
     if (cut_.shards > 1) {
@@ -146,7 +150,7 @@ class StageTime {
     // Ranks that share rows each have the gradients of their own rows for weights that are whole. What ZeRO cuts is
     // summed among them as shards.
     if (cut_.layout.tp > 1 && cut_.run.strategy.sequence_parallel) {
-      const double part = cut_.whole_elements(blocks) * static_cast<double>(size_of(cut_.model.gradient)) /
+      const double part = cut_.whole_elements(blocks) * static_cast<double>(size_of(cut_.model.gradient_dtype)) /
                           (cut_.zero > 0 ? cut_.shards : 1);
       sent["tp"] += 2 * part * (cut_.layout.tp - 1) / cut_.layout.tp;
       us += price_us(OpKind::kAllReduce, part, "tp", on_cores);
@@ -185,7 +189,7 @@ class StageTime {
     const double own = cut_.zero >= 1 ? psi / cut_.shards : psi;
     const double here = pass_us({}, own * 2 * (bytes.gradient + bytes.weight));
     const std::string& offload = cut_.run.strategy.offload;
-    if (offload == "none" || (offload == "states" && !cluster_.device.own))
+    if (offload == "none" || (offload == "states" && !cluster_.device.has_own_device))
       return pass_us({}, own * 2 * (bytes.gradient + bytes.weight + bytes.states));
     const double rate = offload == "nvme" ? cluster_.device.nvme_bytes_per_us : cluster_.device.host_link_bytes_per_us;
     return here + own * 2 * bytes.states / rate +

@@ -31,7 +31,7 @@ std::vector<Dimension> dimensions(const Takes& takes) {
 bool is_layout(const spec::Key& key) { return key.section == "mesh"; }
 
 // Values of a dimension may depend on those before it.
-void walk(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run, const strategies::Ranks& ranks,
+void walk(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run, const strategies::RankCounts& ranks,
           const VisitRun& visit) {
   if (at == all.size()) return visit(run);
   const spec::Key& key = *all[at].key;
@@ -50,7 +50,7 @@ void walk(const std::vector<Dimension>& all, size_t at, const spec::RunFile& run
 
 }  // namespace
 
-void each_layout(const spec::RunFile& run, const strategies::Ranks& ranks, const VisitRun& visit) {
+void each_layout(const spec::RunFile& run, const strategies::RankCounts& ranks, const VisitRun& visit) {
   const auto layouts = dimensions([](const spec::Key& key, const Alternatives&) { return is_layout(key); });
   walk(layouts, 0, run, ranks, [&](const spec::RunFile& changed) {
     spec::RunFile adapted = changed;
@@ -61,7 +61,7 @@ void each_layout(const spec::RunFile& run, const strategies::Ranks& ranks, const
   });
 }
 
-void each_variant(const spec::RunFile& run, const strategies::Ranks& ranks, bool automatic_only,
+void each_variant(const spec::RunFile& run, const strategies::RankCounts& ranks, bool automatic_only,
                   const VisitRun& visit) {
   const auto keys = dimensions([&](const spec::Key& key, const Alternatives& alternatives) {
     return !is_layout(key) && (alternatives.automatic || !automatic_only);
@@ -70,7 +70,7 @@ void each_variant(const spec::RunFile& run, const strategies::Ranks& ranks, bool
 }
 
 void each_result_change(
-    const spec::RunFile& run, const strategies::Ranks& ranks,
+    const spec::RunFile& run, const strategies::RankCounts& ranks,
     const std::function<void(const spec::RunFile& changed, std::string_view result_change)>& visit) {
   for (const strategies::Technique& row : strategies::techniques()) {
     for (const Alternatives& alternatives : row.alternatives) {

@@ -36,12 +36,12 @@ class PlainStep {
   bool frozen(int group) const { return model_.groups[static_cast<size_t>(group)].frozen; }
 
   void declare(Program& step) const {
-    const int64_t element = size_of(model_.compute);
+    const int64_t element = size_of(model_.compute_dtype);
     for (int g = 0; g < static_cast<int>(model_.groups.size()); ++g) {
       const int64_t elements = model_.group_elements(g);
       step.values[weight(g)] = {.bytes = elements * element, .persistent = true};
       if (frozen(g)) continue;
-      step.values[gradient(g)] = {.bytes = elements * size_of(model_.gradient)};
+      step.values[gradient(g)] = {.bytes = elements * size_of(model_.gradient_dtype)};
       step.values[state(g)] = {.bytes = elements * state_bytes_per_parameter(run_), .persistent = true};
     }
     for (int b = 0; b < step.num_blocks; ++b) {

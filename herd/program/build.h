@@ -1,6 +1,6 @@
 // Builds the plain step of one rank: one micro-batch, no other rank, nothing released. Strategies rewrite it
 // (herd/strategies). The ops are: load; forward of every block but the last; loss; backward of every block but the
-// last, last first; a step per group. Where the model's blocks are parts of layers, all values are whole:
+// last, last first; an update (kStep) per group. Where the model's blocks are parts of layers, all values are whole:
 // strategies/tensor_parallel.h says how ranks share them. Frozen groups have weights only; blocks before the first
 // trained one run a forward without a graph.
 // Threads: pure.

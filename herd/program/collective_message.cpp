@@ -16,7 +16,7 @@ bool is_collective(const Op& op) {
   return op.kind == OpKind::kAllGather || op.kind == OpKind::kAllReduce || op.kind == OpKind::kReduceScatter;
 }
 
-int shard_axis(const Program& step) {
+int weight_shard_axis(const Program& step) {
   for (const auto& [value, info] : step.values) {
     const bool parameters = value.kind == ValueKind::kWeight || value.kind == ValueKind::kGradient;
     if (parameters && value.placement.shard != 0) return std::countr_zero(value.placement.shard);

@@ -1,4 +1,5 @@
-// Tells which ops are collectives, how many bytes they move, and which values they move. Threads: pure.
+// Tells which ops are collectives, how many bytes they move, which values they move, and which axis cuts weights.
+// Threads: pure.
 #pragma once
 
 #include "herd/program/program.h"
@@ -23,6 +24,6 @@ inline bool is_activation_or_gradient(const Value& value) {
 bool is_collective(const Op& op);
 
 // Returns the axis that cuts weights and gradients into shards; kNoAxis if the step has no such shards.
-int shard_axis(const Program& step);
+int weight_shard_axis(const Program& step);
 
 }  // namespace herd::program

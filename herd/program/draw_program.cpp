@@ -47,29 +47,30 @@ void add_step(draw::Series& to, double from_us, double to_us, double bytes) {
 
 }  // namespace
 
-std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& beside, int64_t limit) {
+std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& predicted, int64_t limit) {
   const OpMemory* peak = peak_of(step);
   if (peak == nullptr) return "";
   draw::Chart chart{.title = "Device memory over a step", .x_label = "ms from the step's start", .y_label = "MiB"};
   draw::Series other{"predicted", {}};
-  for (int use = 0; use < kNumMemoryUses; ++use) chart.series.push_back({std::string(use_name(use)), {}});
+  for (int use = 0; use < kNumMemoryUses; ++use)
+    chart.series.push_back({std::string(use_name(static_cast<MemoryUse>(use))), {}});
   for (size_t i = 0; i < step.size(); ++i) {
     const OpMemory& one = step[i];
     const double end = end_of(step, i);
     std::string hover = one.name + ": " + format_bytes(static_cast<double>(one.total()));
     for (size_t use = 0; use < one.bytes.size(); ++use) {
       add_step(chart.series[use], one.begin_us, end, static_cast<double>(one.bytes[use]));
-      hover +=
-          "\n" + std::string(use_name(static_cast<int>(use))) + " " + format_bytes(static_cast<double>(one.bytes[use]));
+      hover += "\n" + std::string(use_name(static_cast<MemoryUse>(use))) + " " +
+               format_bytes(static_cast<double>(one.bytes[use]));
     }
-    if (const OpMemory* twin = same_op(beside, one.op)) {
+    if (const OpMemory* twin = same_op(predicted, one.op)) {
       add_step(other, one.begin_us, end, static_cast<double>(twin->total()));
       hover += "\npredicted " + format_bytes(static_cast<double>(twin->total()));
     }
     chart.bands.push_back({one.begin_us / 1e3, end / 1e3, hover});
   }
   if (!other.points.empty()) chart.lines.push_back(std::move(other));
-  chart.mark = peak->begin_us / 1e3;
+  chart.mark_x = peak->begin_us / 1e3;
   chart.mark_name = "most: " + format_bytes(static_cast<double>(peak->total())) + " at " + peak->name;
   if (limit > 0 && static_cast<double>(limit) < 2 * static_cast<double>(peak->total())) {
     chart.limit = static_cast<double>(limit) / kMiB;
@@ -102,7 +103,7 @@ std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vec
   };
   const OpMemory &thought = find(predicted, peak->op), &was = find(measured, peak->op);
   for (size_t use = 0; use < thought.bytes.size(); ++use)
-    add(uses, {std::string(use_name(static_cast<int>(use)))}, thought.bytes[use], was.bytes[use]);
+    add(uses, {std::string(use_name(static_cast<MemoryUse>(use)))}, thought.bytes[use], was.bytes[use]);
   add(uses, {"total"}, thought.total(), was.total());
   for (const OpMemory& one : step) {
     char at[32];

@@ -1,4 +1,5 @@
-// Draws a predicted step as a self-contained page: timeline, memory over time by use, and the ops. Threads: pure.
+// Draws a predicted step as a self-contained page: timeline, memory over time by what it is for
+// (memory_use.h), and the ops. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -13,9 +14,9 @@ namespace herd::program {
 std::string program_page(const Program& step, const Simulation& simulation);
 
 // Draws device memory over a step: areas by use, the op that holds most, and under the pointer what each op holds.
-// `beside` has the same ops as predicted or measured elsewhere, drawn as a line of totals at the times of `step`; it
+// `predicted` has the same ops where `step` was measured. It is drawn as a line of totals at the times of `step`, and
 // may be empty. `limit` is a budget in bytes; 0 = none. Returns empty for a step without ops.
-std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& beside, int64_t limit);
+std::string memory_figure(const std::vector<OpMemory>& step, const std::vector<OpMemory>& predicted, int64_t limit);
 // Lists what the uses hold at the op with most bytes, and, folded away, each op's bytes; predicted beside measured.
 // Either may be empty.
 std::string memory_tables(const std::vector<OpMemory>& predicted, const std::vector<OpMemory>& measured);

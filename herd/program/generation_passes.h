@@ -1,7 +1,7 @@
 // Makes programs that continue texts. They are the forward passes of a step's chain for one micro-batch, without
 // graphs. The logits of the last token of each sequence stand in place of a loss. A block with attention keeps in its
 // cache the keys and values of the tokens that it has seen. Caches are persistent values that both programs hold, so
-// the programs run by turns on one memory.
+// the two programs take turns on the same memory.
 //   prompt pass   reads a text and begins the caches
 //   token pass    reads one token more and continues the caches
 // Logits are persistent, too: whoever samples reads them between two passes.   Threads: pure.
@@ -21,7 +21,8 @@ enum class Caches : uint8_t { kBegun, kContinued };
 // releases.
 Program generation_pass(const Program& step, const spec::ModelTable& table, Caches caches);
 
-// Turns the expectation of a step into that of its pass: no weight changes, and caches go from version to version.
+// Returns what the verifier expects of the pass (Expectation), from what it expects of the step: no weight changes, and
+// caches go from version to version.
 Expectation generation_expected(Expectation step, const spec::ModelTable& table, Caches caches);
 
 }  // namespace herd::program

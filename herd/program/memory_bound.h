@@ -23,16 +23,16 @@ struct Peak {
 // Returns a line for each kind, "  states 1.21 GiB", then one for pools and one for scratch where they hold any.
 std::string memory_table(const Peak& peak);
 
-// Returns the peak of a tier when ops run one by one in the order of the program. It is exact if lanes wait for each
-// other that way.
+// Returns the peak of a tier when ops run one by one in the order of the program. It is exact where ops
+// really run one at a time in that order.
 Peak in_order_peak(const Program& step, Tier tier);
 
 // Returns a bound that no legal order of the ops exceeds. Memory grows only where an op that takes some starts. At each
 // such op it counts all values that are neither surely released before it nor surely first written after it
 // (op_order.h). It adds the scratch of the op and of ops that may run beside it.
-// `others` are programs of any ranks; those that this rank exchanges messages with make the bound tighter. An answer
-// from a rank proves that what was sent to it has left. Without them, all that a stage sends may wait until the step
-// ends.
+// `others` are programs of any ranks; those that this rank exchanges messages with make the bound tighter. A message
+// received from a rank that first had to receive ours proves that ours has left. Without them, all that a stage sends
+// may wait until the step ends.
 // It takes O(ops * lanes * log ops) time: 0.2 s for 50,000 ops. Throws as OpOrder does.
 Peak peak_bound(const Program& step, Tier tier, std::span<const Program> others = {});
 

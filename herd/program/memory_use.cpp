@@ -29,7 +29,7 @@ MemoryUse use_of(ValueKind kind) {
 
 }  // namespace
 
-std::string_view use_name(int use) {
+std::string_view use_name(MemoryUse use) {
   constexpr std::array<std::string_view, kNumMemoryUses> kNames = {"weights", "gradients", "optimizer states",
                                                                    "activations", "buffers"};
   return kNames[static_cast<size_t>(use)];
@@ -48,10 +48,10 @@ BytesByUse by_use(const std::map<ValueKind, int64_t>& by_kind, int64_t total) {
 
 int64_t OpMemory::total() const { return std::accumulate(bytes.begin(), bytes.end(), int64_t{0}); }
 
-const OpMemory* peak_of(const std::vector<OpMemory>& step) {
-  const auto most = std::max_element(step.begin(), step.end(),
+const OpMemory* peak_of(const std::vector<OpMemory>& ops) {
+  const auto most = std::max_element(ops.begin(), ops.end(),
                                      [](const OpMemory& a, const OpMemory& b) { return a.total() < b.total(); });
-  return most == step.end() ? nullptr : &*most;
+  return most == ops.end() ? nullptr : &*most;
 }
 
 }  // namespace herd::program

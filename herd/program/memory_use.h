@@ -1,5 +1,5 @@
-// Defines what device memory is used for while a step runs, op by op, in five kinds that a reader needs no program to
-// understand. simulate.h predicts it, train/measured_memory.h measures it, draw_program.h draws it. Threads: pure.
+// Defines what device memory is used for while a step runs, op by op, in five kinds that need no knowledge of
+// programs. simulate.h predicts it, train/measured_memory.h measures it, draw_program.h draws it. Threads: pure.
 #pragma once
 
 #include <array>
@@ -23,12 +23,12 @@ enum class MemoryUse : uint8_t {
 inline constexpr int kNumMemoryUses = 5;
 using BytesByUse = std::array<int64_t, kNumMemoryUses>;
 
-std::string_view use_name(int use);  // returns "optimizer states"
+std::string_view use_name(MemoryUse use);  // returns "optimizer states"
 
 // Splits `total` bytes by use: values hold the bytes of `by_kind`; the rest are buffers.
 BytesByUse by_use(const std::map<ValueKind, int64_t>& by_kind, int64_t total);
 
-// Holds the most bytes that are held while one op of the compute lane runs.
+// Holds the peak of memory while one op of the compute lane runs.
 struct OpMemory {
   int op = -1;       // index in Program::ops
   std::string name;  // "backward of block3 mb0"
@@ -37,7 +37,7 @@ struct OpMemory {
   int64_t total() const;
 };
 
-// Returns the first op with most bytes; null for an empty step.
-const OpMemory* peak_of(const std::vector<OpMemory>& step);
+// Returns the first op with most bytes; null where there are no ops.
+const OpMemory* peak_of(const std::vector<OpMemory>& ops);
 
 }  // namespace herd::program

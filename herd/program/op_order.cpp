@@ -194,15 +194,15 @@ class Clocks {
 OpOrder::OpOrder(const Program& step, int repetitions, std::span<const Program> others)
     : ops_of_(lanes_of(step, repetitions)),
       lane_of_(step.ops.size(), kNoLane),
-      place_(step.ops.size() * static_cast<size_t>(repetitions)) {
+      index_(step.ops.size() * static_cast<size_t>(repetitions)) {
   for (size_t lane = 0; lane < ops_of_.size(); ++lane) {
-    for (size_t place = 0; place < ops_of_[lane].size(); ++place) {
-      const size_t op = ops_of_[lane][place];
+    for (size_t index = 0; index < ops_of_[lane].size(); ++index) {
+      const size_t op = ops_of_[lane][index];
       lane_of_[op % step.ops.size()] = lane;
-      place_[op] = static_cast<int32_t>(place);
+      index_[op] = static_cast<int32_t>(index);
     }
   }
-  waits_.resize(place_.size());
+  waits_.resize(index_.size());
   const auto waits = dependencies(step);
   for (size_t op = 0; op < waits_.size(); ++op) {
     if (is_deferred_release(op)) add_waits(step, waits, op, waits_[op]);

@@ -28,16 +28,16 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block) {
   return cost;
 }
 
-int inner_runs(const spec::InnerCollective& one, const Op& op) {
+int runs_of_inner_collective(const spec::InnerCollective& one, const Op& op) {
   switch (op.kind) {
     case OpKind::kForward:
-      return one.forward;
+      return one.times_forward;
     case OpKind::kRecompute:
-      return one.recompute;
+      return one.times_recompute;
     case OpKind::kBackward:
-      return one.backward;
+      return one.times_backward;
     case OpKind::kLoss:
-      return one.forward + one.backward;
+      return one.times_forward + one.times_backward;
     default:
       return 0;
   }

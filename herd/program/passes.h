@@ -6,7 +6,7 @@
 
 namespace herd::program {
 
-// True for forward, backward, either half of a backward, recompute, loss and logits.
+// Tells whether an op is a forward, a backward, either half of a backward, a recompute, a loss or logits.
 bool is_pass(const Op& op);
 
 // Returns the cost of an op of `block`; zero for an op that is no pass. Gradients of weights take half of the
@@ -16,7 +16,7 @@ spec::PassCost cost_of(const Op& op, const spec::BlockShape& block);
 // Returns the share of a whole backward, or of a whole loss, that an op does; 1 for either as a whole.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
 
-// Counts how often an op of a block runs a collective that its pass issues by itself.
-int inner_runs(const spec::InnerCollective& one, const Op& op);
+// Returns how many times the op runs this collective, which the block's code calls itself, so that it is no op.
+int runs_of_inner_collective(const spec::InnerCollective& collective, const Op& op);
 
 }  // namespace herd::program

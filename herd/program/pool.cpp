@@ -10,7 +10,7 @@ namespace {
 
 bool close(const PoolUse& a, const PoolUse& b, int depth) {
   const bool by_visit = a.first_visit - b.last_visit < depth && b.first_visit - a.last_visit < depth;
-  return by_visit || (a.begin <= b.end && b.begin <= a.end);
+  return by_visit || (a.first_op <= b.last_op && b.first_op <= a.last_op);
 }
 
 // Pairs of items that may not share, by a sweep over the uses.
@@ -19,7 +19,7 @@ std::set<std::pair<int, int>> pairs_apart(const std::vector<PoolUse>& uses, int 
   std::vector<PoolUse> recent;
   for (const PoolUse& use : uses) {
     std::erase_if(recent, [&](const PoolUse& other) {
-      return use.first_visit - other.last_visit >= depth && other.end < use.begin;
+      return use.first_visit - other.last_visit >= depth && other.last_op < use.first_op;
     });
     for (const PoolUse& other : recent) {
       if (other.item != use.item && close(use, other, depth)) apart.insert(std::minmax(use.item, other.item));
@@ -31,7 +31,7 @@ std::set<std::pair<int, int>> pairs_apart(const std::vector<PoolUse>& uses, int 
 
 }  // namespace
 
-int64_t Pool::bytes() const { return std::accumulate(buffers.begin(), buffers.end(), int64_t{0}); }
+int64_t Pool::bytes() const { return std::accumulate(buffer_bytes.begin(), buffer_bytes.end(), int64_t{0}); }
 
 Pool assign_pool(const std::vector<int64_t>& bytes, const std::vector<PoolUse>& uses, int depth) {
   const auto apart = pairs_apart(uses, depth);
@@ -59,7 +59,7 @@ Pool assign_pool(const std::vector<int64_t>& bytes, const std::vector<PoolUse>& 
     at->most = std::max(at->most, size);
     chosen = static_cast<int>(at - buffers.begin());
   }
-  for (const Buffer& buffer : buffers) pool.buffers.push_back(buffer.most);
+  for (const Buffer& buffer : buffers) pool.buffer_bytes.push_back(buffer.most);
   return pool;
 }
 

@@ -1,8 +1,9 @@
-// Defines a pool of buffers that values share: how many there are, how large each is, and which value gets which. Work
-// goes on in visits, one after the other; a visit is a pass over a block. A use holds a buffer from one visit to
-// another. With `depth` k a buffer rests for k-1 visits between two uses, so that many uses may be prepared ahead.
-//   Two items share a buffer only if their uses are at least so far apart, and the larger has at most twice the bytes
-//   of the smaller: a small item never waits for the buffer of an embedding.
+// Defines a pool of buffers that values (items) share: how many there are, how large each is, and which item gets
+// which. Work goes on in visits, one after the other; a visit is a pass over a block. A use holds a buffer from one
+// visit to another. With `depth` k a buffer rests for k-1 visits between two uses, so that many uses may be prepared
+// ahead.
+//   Two items share a buffer only if their uses are at least `depth` visits apart, and the larger has at most twice the
+//   bytes of the smaller: a small item never waits for the buffer of an embedding.
 // Threads: pure.
 #pragma once
 
@@ -12,14 +13,14 @@
 namespace herd::program {
 
 struct PoolUse {
-  int item = 0;
-  int first_visit = 0, last_visit = 0;
-  int begin = 0, end = -1;  // ops [begin, end], both included, that hold the buffer; empty = the visits say all
+  int item = 0;                         // index of the value
+  int first_visit = 0, last_visit = 0;  // both included
+  int first_op = 0, last_op = -1;       // both included; last_op < first_op: the buffer is held for whole visits
 };
 
 struct Pool {
-  std::vector<int> buffer_of;    // by item; -1 for one without a use
-  std::vector<int64_t> buffers;  // bytes of each
+  std::vector<int> buffer_of;         // by item; -1 for one without a use
+  std::vector<int64_t> buffer_bytes;  // by buffer
   int64_t bytes() const;
 };
 

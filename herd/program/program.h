@@ -57,7 +57,7 @@ enum class OpKind : uint8_t {
   kReduceScatter,   // g [, g.shard] -> g.shard, or x.partial -> x.shard. It sums along an axis, g.shard included.
   kNorm,            // g.. -> norm of each, or one norm of all. A kAllReduce follows where ranks hold shards or stages.
   kClip,            // norm.. -> factor. It makes the factor that clips the gradients and undoes a loss scale.
-  kStep,            // g, w, s [, factor] -> w, s. It updates the weights of one parameter group.
+  kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (not a step).
   kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
   kReceive,         // -> x.m or dx.m. It receives from `peer` along an axis.
   kFetch,           // v.host -> v. It copies from the host to the device.
@@ -89,14 +89,16 @@ enum class ValueKind : uint8_t {
   kState,               // s<group>: what the optimizer keeps, such as moments and the fp32 part of 16-bit weights
   kActivation,          // x<b>.m: the output of block b-1; x0 are the tokens
   kActivationGradient,  // dx<b>.m: the gradient of x<b>.m
-  kGraph,               // graph<b>.m: what backward needs of a forward; a shard lacks inputs that backward reads again
-  kLoss,                // loss.m: the sum of the token losses in nats, and the number of tokens that count
-  kNorm,                // norm<group>: the sum of squares of gradients, of which it may be a part
-  kFactor,              // factor: the number that kStep multiplies gradients with
-  kTarget,              // target.m: the labels of the tokens
-  kPending,             // pending<b>.m: what the first half of a backward keeps to make the gradients of weights later
-  kCache,               // cache<b>: keys and values of the tokens that block b's attention has seen
-  kLogits,              // logits.m: logits of the last token of each sequence, in fp32
+  // graph<b>.m: what backward needs of a forward. Placed as a shard it lacks the inputs that backward reads again
+  // (strategies/tensor_parallel.h).
+  kGraph,
+  kLoss,     // loss.m: the sum of the token losses in nats, and the number of tokens that count
+  kNorm,     // norm<group>: a sum of squares of gradients, or of this rank's part of them; not yet its root
+  kFactor,   // factor: the number that kStep multiplies gradients with
+  kTarget,   // target.m: the labels of the tokens
+  kPending,  // pending<b>.m: what the first half of a backward keeps to make the gradients of weights later
+  kCache,    // cache<b>: keys and values of the tokens that block b's attention has seen
+  kLogits,   // logits.m: logits of the last token of each sequence, in fp32
 };
 
 // Names how numbers are written. The model computes with plain ones; encoded ones are shorter, to be moved.

@@ -20,8 +20,8 @@ std::string_view kind_name(ValueKind kind);  // returns the plural for tables an
 // tier where values of the kind usually lie: the host for losses, norms and the factor, else the device.
 std::string value_name(const Mesh& mesh, const Value& value);
 
-// Each returns what its function above names so, and nothing for any other text. parse_value() takes exactly what
-// value_name() writes, so it refuses leading zeros and axes in another order.
+// Each is the inverse of the function of its name above, and returns nothing for a text that names no value.
+// parse_value() takes exactly what value_name() writes, so it refuses leading zeros and axes in another order.
 std::optional<OpKind> parse_op_kind(std::string_view text);
 std::optional<Lane> parse_lane(std::string_view text);
 std::optional<Tier> parse_tier(std::string_view text);
@@ -32,7 +32,8 @@ std::string subject(const Program& step, const Op& op);
 
 // Returns the kind and the subject of an op: "all_gather of w7 on fsdp".
 std::string describe(const Program& step, const Op& op);
-// Returns the program's rank with its place on each axis, but products and restricted ones: "rank 3 (dp 1, pp 0)".
+// Returns the program's rank with its place on each axis of the mesh: "rank 3 (dp 1, pp 0)". It leaves out axes that
+// are products of others (dp*fsdp) or hold only some members.
 std::string rank_name(const Program& step);
 
 std::string axis_name(const Mesh& mesh, int axis);  // returns "dp"

@@ -1,4 +1,5 @@
-// Writes and reads a Program as text, one op a line: op, of, lane, reads, writes. Grammar: docs/formats/program.md.
+// Writes and reads a Program as text, one op a line: op, the block or group it is of, lane, reads,
+// writes. Grammar: docs/formats/program.md.
 // Threads: pure.
 #pragma once
 

@@ -36,23 +36,23 @@ struct Work {
 
 // Empty for what takes no time of the rank's cores.
 std::optional<Work> work_of(const Program& step, const Op& op, const spec::ModelTable& model,
-                            const Calibration& machine) {
+                            const Calibration& calibration) {
   const auto pass = [&](OpKind kind) {
     const spec::BlockShape& block = model.blocks.at(static_cast<size_t>(op.block));
     const double share = kind == OpKind::kForward ? 1 : share_of_backward(op, block);
     const spec::PassCost cost = cost_of(op, block);
     const double so_far = static_cast<double>(bytes_of_gradients(step, op.reads));  // what it adds to
     const double more = so_far + static_cast<double>(bytes_of_gradients(step, op.writes));
-    if (const auto measured = machine.measured_us.find({kind, op.block}); measured != machine.measured_us.end())
-      return Work{
-          {share * measured->second + so_far / (machine.core_bytes_per_us * machine.threads), cost.memory_bytes + more},
-          true,
-          &block};
-    return Work{pass_work(cost, more, machine), false, &block};
+    if (const auto measured = calibration.measured_us.find({kind, op.block}); measured != calibration.measured_us.end())
+      return Work{{share * measured->second + so_far / (calibration.core_bytes_per_us * calibration.threads),
+                   cost.memory_bytes + more},
+                  true,
+                  &block};
+    return Work{pass_work(cost, more, calibration), false, &block};
   };
   const double bytes = static_cast<double>(bytes_of(step, op.reads) + bytes_of(step, op.writes));
   const double elements =
-      static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.gradient));
+      static_cast<double>(bytes_of_gradients(step, op.reads)) / static_cast<double>(size_of(model.gradient_dtype));
   switch (op.kind) {
     case OpKind::kForward:
     case OpKind::kRecompute:
@@ -64,20 +64,20 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
     case OpKind::kBackwardWeight:
       return pass(model.blocks.at(static_cast<size_t>(op.block)).is_loss() ? OpKind::kLoss : OpKind::kBackward);
     case OpKind::kStep:
-      if (machine.update_us_per_element > 0)
-        return Work{{elements * machine.update_us_per_element / machine.threads, bytes}, true};
-      return Work{pass_work({}, bytes, machine)};
+      if (calibration.update_us_per_element > 0)
+        return Work{{elements * calibration.update_us_per_element / calibration.threads, bytes}, true};
+      return Work{pass_work({}, bytes, calibration)};
     case OpKind::kNorm:
-      if (machine.norm_us_per_element > 0) return Work{{elements * machine.norm_us_per_element, bytes}, true};
-      return Work{pass_work({}, bytes, machine)};
+      if (calibration.norm_us_per_element > 0) return Work{{elements * calibration.norm_us_per_element, bytes}, true};
+      return Work{pass_work({}, bytes, calibration)};
     case OpKind::kFetch:
     case OpKind::kEvict:
     case OpKind::kEncode:
     case OpKind::kDecode:
-      return Work{pass_work({}, bytes, machine)};
+      return Work{pass_work({}, bytes, calibration)};
     case OpKind::kLoad:
     case OpKind::kClip:
-      return Work{pass_work({}, 0, machine)};
+      return Work{pass_work({}, 0, calibration)};
     default:
       return std::nullopt;
   }
@@ -85,11 +85,11 @@ std::optional<Work> work_of(const Program& step, const Op& op, const spec::Model
 
 class Simulator {
  public:
-  Simulator(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-            const CollectiveCost& cost, size_t whose)
-      : programs_(programs), model_(model), machine_(machine), cost_(cost), whose_(whose) {
-    cores_ = engine_.add_resource("cores", machine.cores);
-    bus_ = engine_.add_resource("memory bus", machine.host_bytes_per_us);
+  Simulator(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,
+            const CollectiveCost& cost, size_t memory_of)
+      : programs_(programs), model_(model), calibration_(calibration), cost_(cost), memory_of_(memory_of) {
+    cores_ = engine_.add_resource("cores", calibration.cores);
+    bus_ = engine_.add_resource("memory bus", calibration.host_bytes_per_us);
   }
 
   Simulation run() {
@@ -144,14 +144,15 @@ class Simulator {
         task.latency_us = price.latency_us;
         task.work_us = price.work_us;
         if (price.work_us > 0)
-          task.uses = {{cores_, 1}, {bus_, bus_rate(price.host_bytes, price.work_us, machine_.reduce_us_per_byte > 0)}};
+          task.uses = {{cores_, 1},
+                       {bus_, bus_rate(price.host_bytes, price.work_us, calibration_.reduce_us_per_byte > 0)}};
         meeting.work.push_back(add_task(task));
       } else {
-        if (auto work = work_of(step, op, model_, machine_)) {
+        if (auto work = work_of(step, op, model_, calibration_)) {
           if (work->block != nullptr) add_inner(op, step, *work->block, work->pass, task.latency_us);
           task.work_us = work->pass.work_us;
           if (task.work_us > 0)
-            task.uses = {{cores_, static_cast<double>(machine_.threads)},
+            task.uses = {{cores_, static_cast<double>(calibration_.threads)},
                          {bus_, bus_rate(work->pass.host_bytes, task.work_us, work->measured)}};
         }
         add_task(task);
@@ -164,7 +165,7 @@ class Simulator {
   // Bytes of the memory bus per microsecond. What was measured beside all other ranks has had its share.
   double bus_rate(double bytes, double us, bool measured) const {
     const double rate = bytes / us;
-    return measured ? std::min(rate, machine_.host_bytes_per_us / static_cast<double>(programs_.size())) : rate;
+    return measured ? std::min(rate, calibration_.host_bytes_per_us / static_cast<double>(programs_.size())) : rate;
   }
 
   // Collectives that autograd issues within the op: the rank's threads wait for them.
@@ -172,9 +173,9 @@ class Simulator {
                  double& latency_us) const {
     for (const spec::InnerCollective& one : block.inner) {
       const int axis = step.mesh.find(one.axis);
-      const int times = inner_runs(one, op);
+      const int times = runs_of_inner_collective(one, op);
       if (axis == kNoAxis || times == 0) continue;
-      const OpKind kind = one.reduces ? OpKind::kAllReduce : OpKind::kAllGather;
+      const OpKind kind = one.is_all_reduce ? OpKind::kAllReduce : OpKind::kAllGather;
       const CollectivePrice price = cost_.price(kind, one.bytes, step.mesh, axis);
       latency_us += times * price.latency_us;
       pass.work_us += times * price.work_us;
@@ -236,7 +237,7 @@ class Simulator {
 
   // One rank's own device memory: standing values and slots, what ops take as they start and give back.
   void remember(Simulation& out) const {
-    const Program& step = programs_[whose_];
+    const Program& step = programs_[memory_of_];
     Program nothing_runs = step;
     nothing_runs.ops.clear();
     const Peak standing = in_order_peak(nothing_runs, Tier::kDevice);
@@ -244,7 +245,7 @@ class Simulator {
     int64_t scratch = standing.pool_bytes;
     std::vector<std::tuple<double, int, size_t>> events;  // time; 0 = an op ends, 1 = it starts; op
     for (size_t i = 0; i < step.ops.size(); ++i) {
-      const sim::TaskTime time = time_of(whose_, i);
+      const sim::TaskTime time = time_of(memory_of_, i);
       events.emplace_back(time.start_us, step.ops[i].kind == OpKind::kRelease ? 0 : 1, i);
       if (step.scratch.contains({step.ops[i].kind, step.ops[i].block})) events.emplace_back(time.end_us, -1, i);
     }
@@ -273,17 +274,17 @@ class Simulator {
   }
 
   void note(size_t index, const BytesByUse& bytes, Simulation& out) const {
-    const Op& op = programs_[whose_].ops[index];
-    const sim::TaskTime time = time_of(whose_, index);
-    out.memory.push_back({static_cast<int>(index), describe(programs_[whose_], op),
+    const Op& op = programs_[memory_of_].ops[index];
+    const sim::TaskTime time = time_of(memory_of_, index);
+    out.memory.push_back({static_cast<int>(index), describe(programs_[memory_of_], op),
                           std::max(0.0, time.start_us - shown_us_), std::max(0.0, time.end_us - shown_us_), bytes});
   }
 
   const std::vector<Program>& programs_;
   const spec::ModelTable& model_;
-  const Calibration& machine_;
+  const Calibration& calibration_;
   const CollectiveCost& cost_;
-  const size_t whose_;  // memory is shown
+  const size_t memory_of_;  // memory is shown
   sim::Engine engine_;
   int cores_ = 0, bus_ = 0;
   std::vector<sim::Task> tasks_;
@@ -296,29 +297,29 @@ class Simulator {
 
 }  // namespace
 
-PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& machine) {
+PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& calibration) {
   const double flops_us =
-      cost.matmul_flops / machine.matmul_flops_per_us + cost.attention_flops / machine.attention_flops_per_us;
+      cost.matmul_flops / calibration.matmul_flops_per_us + cost.attention_flops / calibration.attention_flops_per_us;
   const double bytes = cost.memory_bytes + more_bytes;
-  return {machine.op_overhead_us + (flops_us + bytes / machine.core_bytes_per_us) / machine.threads, bytes};
+  return {calibration.op_overhead_us + (flops_us + bytes / calibration.core_bytes_per_us) / calibration.threads, bytes};
 }
 
 CollectivePrice SharedMemoryCost::price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const {
   if (mesh.size(axis) < 2) return {};
   if (kind == OpKind::kSend || kind == OpKind::kReceive) {  // into the ring, or out of it
     const double traffic = 2.0 * static_cast<double>(bytes);
-    return {.latency_us = 2, .work_us = traffic / machine_.core_bytes_per_us, .host_bytes = traffic};
+    return {.latency_us = 2, .work_us = traffic / calibration_.core_bytes_per_us, .host_bytes = traffic};
   }
   const double traffic = (kind == OpKind::kAllReduce ? 2.0 : 1.0) * static_cast<double>(bytes);
-  const double measured = traffic / 2 * machine_.reduce_us_per_byte;
+  const double measured = traffic / 2 * calibration_.reduce_us_per_byte;
   return {.latency_us = 2,
-          .work_us = measured > 0 ? measured : traffic / machine_.core_bytes_per_us,
+          .work_us = measured > 0 ? measured : traffic / calibration_.core_bytes_per_us,
           .host_bytes = traffic};
 }
 
-Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-                    const CollectiveCost& cost, size_t whose) {
-  return Simulator(programs, model, machine, cost, whose).run();
+Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,
+                    const CollectiveCost& cost, size_t memory_of) {
+  return Simulator(programs, model, calibration, cost, memory_of).run();
 }
 
 }  // namespace herd::program

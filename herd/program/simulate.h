@@ -27,8 +27,8 @@ struct Calibration {
   double host_bytes_per_us = 13'000;     // all cores together
   double op_overhead_us = 50;            // time to launch an op's kernels
 
-  // These were measured with all ranks of the host at work and cores enough, and replace the rates above. Work that
-  // waits for memory has waited in them already, so it takes a rank's share of the bus at most.
+  // These were measured with all ranks of the host at work and cores enough, and replace the rates above. They
+  // include the time spent waiting for memory, so a measured op takes this rank's share of the bus at most.
   // measured_us has the time of forward, loss and backward of a block, one micro-batch.
   std::map<std::pair<OpKind, int>, double> measured_us = {};
   double update_us_per_element = 0;  // time of the optimizer, one thread; 0 = not measured
@@ -52,22 +52,23 @@ class CollectiveCost {
 };
 
 // Prices ranks of one host that reduce straight out of each other's memory. In an all-reduce of S bytes a rank reads S
-// and writes S: its slice of n inputs, to n outputs. A gather, or a reduce-scatter, moves half of that. The time is as
-// measured, else that of the traffic.
+// and writes S. It reads its part, S/n, of each of n inputs, and writes it to each of n outputs. A gather, or a
+// reduce-scatter, moves half of that. The time is as measured, else that of the traffic.
 class SharedMemoryCost final : public CollectiveCost {
  public:
-  explicit SharedMemoryCost(const Calibration& machine) : machine_(machine) {}
+  explicit SharedMemoryCost(const Calibration& calibration) : calibration_(calibration) {}
   CollectivePrice price(OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
  private:
-  Calibration machine_;
+  Calibration calibration_;
 };
 
 // Holds what a pass over a block asks of a rank that has its threads and the memory to itself.
 struct PassWork {
   double work_us = 0, host_bytes = 0;
 };
-PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& machine);
+// `more_bytes` are bytes of memory traffic beside those of `cost`.
+PassWork pass_work(const spec::PassCost& cost, double more_bytes, const Calibration& calibration);
 
 struct Simulation {
   double step_us = 0;            // time from step to step, once steps follow each other steadily
@@ -77,8 +78,8 @@ struct Simulation {
 };
 
 // Simulates `programs` of ranks that share the machine's cores and memory; ranks outside of them are never late. Memory
-// is that of programs[whose]. Throws kBadConfig if their lanes wait for each other in a circle.
-Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& machine,
-                    const CollectiveCost& cost, size_t whose = 0);
+// is that of programs[memory_of]. Throws kBadConfig if their lanes wait for each other in a circle.
+Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,
+                    const CollectiveCost& cost, size_t memory_of = 0);
 
 }  // namespace herd::program

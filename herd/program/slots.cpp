@@ -106,14 +106,14 @@ class Assignment {
       bytes.push_back(info.bytes);
     }
     std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) {
-      return std::tie(a.first_visit, a.begin) < std::tie(b.first_visit, b.begin);
+      return std::tie(a.first_visit, a.first_op) < std::tie(b.first_visit, b.first_op);
     });
     give_buffers(items, assign_pool(bytes, uses, depth));
   }
 
   void give_buffers(const std::vector<Value>& items, const Pool& pool) {
     for (size_t i = 0; i < items.size(); ++i) step_.values[items[i]].slot = next_slot_ + pool.buffer_of[i];
-    next_slot_ += static_cast<int>(pool.buffers.size());
+    next_slot_ += static_cast<int>(pool.buffer_bytes.size());
   }
 
   // What is copied to the host, or from it, shares buffers there: neighbours have two, so that one is copied while the
@@ -129,8 +129,9 @@ class Assignment {
       items.push_back(value);
       bytes.push_back(info.bytes);
     }
-    std::stable_sort(uses.begin(), uses.end(), [](const PoolUse& a, const PoolUse& b) { return a.begin < b.begin; });
-    for (size_t i = uses.size(); i-- > 1;) uses[i].begin = uses[i - 1].begin;
+    std::stable_sort(uses.begin(), uses.end(),
+                     [](const PoolUse& a, const PoolUse& b) { return a.first_op < b.first_op; });
+    for (size_t i = uses.size(); i-- > 1;) uses[i].first_op = uses[i - 1].first_op;
     give_buffers(items, assign_pool(bytes, uses, 0));
   }
 

@@ -1,13 +1,14 @@
 // Gives values slots: buffers that live as long as the run. Hazards are then derived on slots (op_dependencies.h). So
 // with k gather buffers at most k gathered weights exist at a time, and a gather runs ahead of its use while a buffer
 // is free. Prefetching needs no op of its own. These values get slots:
-//   received          Received activations, and received gradients of them, get slots of a pool each. A receive waits
-//                     for a free slot, so it is not posted long before its message can be sent. The memory of such a
-//                     value is its own.
+//   received          Received activations have one pool of slots, received gradients of activations another. A receive
+//                     waits for a free slot, so it is not posted long before its message can be sent. The slot only
+//                     delays the receive; the value's memory is its own.
 //   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
 //   gathered weights  Whole weights that are not persistent get a slot of the weights' pool.
 //   shard             A shard of a gradient gets the slot of its whole if that is not pooled, and lies inside the
-//                     whole; else it gets its own slot. Weights kept both whole and as a shard share one slot so, too.
+//                     whole; else it gets its own slot. Weights that are kept both whole and as a shard share a slot in
+//                     the same way.
 //   on the host       Pooled values on the host share slots there; neighbours in the step have different ones.
 // Threads: pure.
 #pragma once

@@ -8,7 +8,7 @@
 //   factor      is the set of groups whose norms it has seen, each with all contributions.
 //   cache       is (block, data rank) and a version. A pass that continues caches must read version t of its own
 //               block's cache in step t, and leave t+1.
-// A shard may lie in the slot of its whole. Writing one of them then spoils the other, but for a gather in place.
+// A shard may lie in the slot of its whole. Writing one of them then spoils the other, unless the op gathers in place.
 // verify() reports these faults:
 //   - a contribution that is missing or doubled, and a stale or future weight;
 //   - a value read that holds nothing, or another value;
@@ -34,11 +34,12 @@ namespace herd::program {
 // a finished step.
 struct Proof {
   bool data_ranks_summed = true;  // true: gradients hold the contributions of all data ranks
-  int summed_axis =
-      kNoAxis;          // with `data_ranks_summed` false, they hold those of all ranks along this axis, else one rank's
-  bool staged = false;  // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
+  // With `data_ranks_summed` false, gradients hold the contributions of all ranks along this axis; kNoAxis: one rank's.
+  int summed_axis = kNoAxis;
+  bool staged = false;        // true: each rank runs the blocks of its pipeline stage; false: it runs all blocks
   bool stages_summed = true;  // true: gradients hold the contributions of all stages; false: those of one stage
-  bool rows_summed = true;    // true: gradients hold those of all shards of token rows; false: those of one shard
+  // True: gradients hold the contributions of all shards of token rows (sequence parallel); false: those of one shard.
+  bool rows_summed = true;
   bool copies_summed = true;  // true: gradients hold those of all ranks with a copy of the part; false: one rank's
   bool blocks_split = true;   // true: ranks of the tensor axis share blocks as block_splits says; false: none is shared
   int shard_axis = kNoAxis;   // axis that cuts persistent shards
@@ -56,16 +57,18 @@ struct Expectation {
   int micro_batches = 1;
   bool trains = true;  // false: the programs compute losses alone, and no version changes
   Mesh mesh = {};
-  int data_axis = kNoAxis;           // axis whose ranks work on samples of their own
-  int tensor_axis = kNoAxis;         // axis whose ranks share the work on each sample
-  std::set<int> copied_groups = {};  // groups of which the ranks along copies_axis hold the same part of a cut block
-  int copies_axis = kNoAxis;         // axis whose ranks hold those copies, each for its own query heads
+  int data_axis = kNoAxis;    // axis whose ranks work on samples of their own
+  int tensor_axis = kNoAxis;  // axis whose ranks share the work on each sample
+  // Groups of which the ranks along copies_axis hold the same part of a cut block, each for its own query heads: keys
+  // and values with fewer heads than tensor-parallel ranks.
+  std::set<int> copied_groups = {};
+  int copies_axis = kNoAxis;         // axis whose ranks hold those copies
   int stage_axis = kNoAxis;          // axis whose ranks run the stages of a pipeline
   std::vector<int> block_rank = {};  // index along stage_axis of the rank that runs a block
   // Tells which blocks keep a cache of keys and values in a pass that continues texts; empty = no such pass.
   std::vector<bool> block_caches = {};
-  bool continues_caches =
-      false;  // true: the pass reads caches of the tokens before, and adds to them; false: it begins them
+  // True: the pass reads caches of the tokens before, and adds to them; false: it begins them.
+  bool continues_caches = false;
   Proof proof = {};
 };
 
@@ -76,7 +79,7 @@ struct Finding {
 };
 
 // Returns what breaks the rules, at most 20 findings; nothing for programs that are proved. `programs` holds one for
-// every rank of the mesh, by rank. After the first bad symbol the rest may follow from it.
+// every rank of the mesh, by rank. Later findings may be consequences of the first.
 std::vector<Finding> verify(const std::vector<Program>& programs, const Expectation& expected);
 
 // Returns "rank 1, op 14 all_reduce of g3 on dp ...", a line for each finding; nothing for none.

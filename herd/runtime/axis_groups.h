@@ -1,6 +1,6 @@
 // Holds the communicators of a step. Each lane has one for every mesh axis that its collectives run on. So ranks of an
-// axis meet in the order of one lane, and lanes progress independently. Ops that ranks compute together have one, too.
-// Messages have one for every axis that they follow.
+// axis meet in the order of one lane, and lanes progress independently. An axis whose ranks
+// compute a loss together has one, too. Messages have one for every axis that they follow.
 // Threads: one thread makes it; of() from any.
 #pragma once
 
@@ -16,7 +16,7 @@ namespace herd::runtime {
 class AxisGroups {
  public:
   // Collective over `world`, which it borrows. Reductions over an axis that is the whole world run on `world`, others
-  // on groups split off it. Ranks may have other steps, so all make the groups that any of them needs.
+  // on groups split off it. Ranks may have different steps, so all make the groups that any of them needs.
   AxisGroups(Communicator& world, const program::Program& step);
   // Throws kBug where the step has no collective on that lane and axis.
   Communicator& of(program::Lane lane, int axis) const;

@@ -11,8 +11,9 @@
 
 namespace herd::runtime {
 
-// Executes one op of step `step`, on the op's lane. Returns the event of an operation it only started, else null. The
-// release of what an operation reads runs on whichever thread next starts an op or waits, and must submit no job.
+// Executes one op of step `step`, on the op's lane. Returns the end of what it has started and not finished; null where
+// nothing is left to wait for. The release of what an operation reads runs on whichever thread next starts an op or
+// waits, and must submit no job.
 using Binding = std::function<EventPtr(const program::Op& op, int64_t step)>;
 using BindingTable = std::map<program::OpKind, Binding>;
 

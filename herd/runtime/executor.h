@@ -1,17 +1,17 @@
-// Executes a Program. Each lane starts its ops first in, first out; messages with each other rank are a queue apart. An
-// op waits for exactly its hazards (program/op_dependencies.h), across the end of the loop body too. The executor holds
-// no strategy: bindings say what ops do.
+// Executes a Program. Each lane starts its ops first in, first out; the messages to and from one peer form a queue of
+// their own. An op waits for exactly its hazards (program/op_dependencies.h), across the end of the loop body too. The
+// executor holds no strategy: bindings say what ops do.
 //
 // An op is handed to its lane as soon as everything it depends on has been handed to one. Other lanes are looked at
 // after each compute op. When run() returns, every op of the step has been handed over, and the compute lane is done.
 // Other lanes may still work, and hazards carry over into the next step.
 // A release on an asynchronous lane is no job of the lane (program::is_deferred_release). It takes effect as soon as
-// what it waits for is over. Releases that can take effect do so before any op starts. Errors: run() or drain() throws
-// what an op threw, as herd::Error. Its message opens with step, op, block, micro-batch and rank. After that, only
-// drain() and the destructor may be called. If several ops have failed, one that failed on this rank by itself comes
-// before operations that failed since. Threads: one calling thread, which is also the compute lane on a CPU. Bindings
-// run on the threads of their lanes. Those of releases on asynchronous lanes run on whichever thread next starts an op
-// or waits.
+// what it waits for is over. Releases that can take effect do so before any op starts.
+// Errors: run() or drain() throws what an op threw, as herd::Error. Its message opens with step, op, block, micro-batch
+// and rank. After that, only drain() and the destructor may be called. If several ops have failed, an error that this
+// rank made itself is thrown rather than those that followed from it.
+// Threads: one calling thread, which is also the compute lane on a CPU. Bindings run on the threads of their lanes.
+// Those of releases on asynchronous lanes run on whichever thread next starts an op or waits.
 #pragma once
 
 #include <functional>
@@ -36,13 +36,13 @@ using LaneFactory = std::function<std::unique_ptr<Lane>(program::Lane)>;
 // Returns inline_lane for compute, ready_lane for collectives and messages, thread_lane for the rest (lane.h).
 std::unique_ptr<Lane> make_cpu_lane(program::Lane lane);
 
-// Hears of ops, on the threads of their lanes.
+// Functions that the threads of lanes call.
 struct OpListener {
-  // Hears that an op begins: "step 7: backward of block3 mb1 on rank 2 (pp 1)". May be empty: writing these words takes
-  // longer than a short op.
+  // Called when an op begins, with "step 7: backward of block3 mb1 on rank 2 (pp 1)". May be empty: writing these words
+  // takes longer than a short op.
   std::function<void(const std::string&)> began = {};
-  // Hears the first error that an op of this rank throws, before anybody waits for what is in flight. Peers may wait
-  // for this rank in any group, so this is the place to tell them. Must not be empty.
+  // Called with the first error that an op of this rank throws, before anybody waits for what is in flight. Peers may
+  // wait for this rank in any group, so this is the place to tell them. Must not be empty.
   std::function<void(const Error&)> failed = [](const Error&) {};
 };
 

@@ -59,7 +59,7 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
     for (const ValueKind kind : {ValueKind::kWeight, ValueKind::kGradient})
       HERD_CHECK(type_of(*group, kind) == type_of(*groups_.front(), kind),
                  group->name() + " has another dtype than the first group");
-  const int axis = program::shard_axis(step);
+  const int axis = program::weight_shard_axis(step);
   shards_ = step.mesh.size(axis), shard_ = step.mesh.index(axis, step.rank);
   shard_placement_ = program::kWhole.shard_on(axis);
   lay_out(step, ValueKind::kWeight, Codec::kPlain, weights_);
@@ -104,10 +104,10 @@ FlatParameters::FlatParameters(Groups groups, const program::Program& step, Comm
   for (int g = 0; g < num_groups(); ++g) refresh_host(g);
   const at::ScalarType type = groups_.front()->dtype();
   if (type == at::kFloat) return;
-  exact_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
+  remainder_ = zeros(type == at::kBFloat16 && !states_on_host ? at::kShort : at::kFloat);
   for (int g = 0; g < num_groups(); ++g) {
     if (seed && holds(g) && !group(g).frozen())
-      group(g).initialize(*seed, own_exact(g, exact_.scalar_type()), part(g).begin);
+      group(g).initialize(*seed, own_remainder(g, remainder_.scalar_type()), part(g).begin);
   }
 }
 
@@ -209,15 +209,15 @@ void FlatParameters::find_copies(Communicator& comm) {
   const auto groups = static_cast<size_t>(num_groups());
   std::vector<int64_t> mine, all(3 * groups * static_cast<size_t>(comm.size()));
   for (int g = 0; g < num_groups(); ++g) {
-    const Part own = holds(g) ? part(g) : Part{-1, 0};
-    mine.insert(mine.end(), {own.begin, own.count, group(g).place()});
+    const kernels::ElementRange own = holds(g) ? part(g) : kernels::ElementRange{-1, -1};
+    mine.insert(mine.end(), {own.begin, own.size(), group(g).place()});
   }
   if (comm.size() > 1)
     comm.all_gather(mine, all, {.name = "parts of the parameters"});
   else
     all = mine;
   for (size_t g = 0; g < groups; ++g) {
-    auto& [copy, copies] = copies_.emplace_back(0, 0);
+    auto& [copy, copies] = copy_index_and_count_.emplace_back(0, 0);
     for (int rank = 0; rank < comm.size(); ++rank) {
       const auto theirs = all.begin() + static_cast<long>(3 * (static_cast<size_t>(rank) * groups + g));
       if (!std::equal(theirs, theirs + 3, mine.begin() + static_cast<long>(3 * g))) continue;
@@ -277,47 +277,47 @@ bool FlatParameters::cut(int group) const {
   return sharded() && weights_.places.contains(program::weight(group, shard_placement_));
 }
 
-Part FlatParameters::part(int index) const {
+kernels::ElementRange FlatParameters::part(int index) const {
   const int64_t all = group(index).elements();
   if (!cut(index)) return {0, all};
   const int64_t size = memory(program::weight(index, shard_placement_)).numel();
   const int64_t begin = std::min(all, shard_ * size);
-  return {begin, std::min(size, all - begin)};
+  return {begin, std::min(begin + size, all)};
 }
 
-Part FlatParameters::saved_part(int index) const {
-  const auto [begin, all] = part(index);
+kernels::ElementRange FlatParameters::saved_part(int index) const {
+  const kernels::ElementRange own = part(index);
   const int64_t width = element_of(group(index), ValueKind::kWeight);
-  const auto [copy, copies] = copies_[static_cast<size_t>(index)];
-  const int64_t size = spec::shard_bytes(all * width, copies) / width;
-  const int64_t offset = std::min(all, copy * size);
-  return {begin + offset, std::min(size, all - offset)};
+  const auto [copy, copies] = copy_index_and_count_[static_cast<size_t>(index)];
+  const int64_t size = spec::shard_bytes(own.size() * width, copies) / width;
+  const int64_t begin = std::min(own.end, own.begin + copy * size);
+  return {begin, std::min(begin + size, own.end)};
 }
 
 Value FlatParameters::own_value(ValueKind kind, int group) const {
   return {kind, group, -1, cut(group) ? shard_placement_ : program::kWhole};
 }
 at::Tensor FlatParameters::own(ValueKind kind, int group) const {
-  return memory(own_value(kind, group)).narrow(0, 0, part(group).count);
+  return memory(own_value(kind, group)).narrow(0, 0, part(group).size());
 }
 at::Tensor FlatParameters::own_weights(int group) const { return own(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::own_gradient(int group) const { return own(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::update_memory(ValueKind kind, int group) const {
   const at::Tensor host = memory(in_tier(own_value(kind, group), program::Tier::kHost));
-  return host.defined() ? host.narrow(0, 0, part(group).count) : own(kind, group);
+  return host.defined() ? host.narrow(0, 0, part(group).size()) : own(kind, group);
 }
 at::Tensor FlatParameters::update_weights(int group) const { return update_memory(ValueKind::kWeight, group); }
 at::Tensor FlatParameters::update_gradient(int group) const { return update_memory(ValueKind::kGradient, group); }
 at::Tensor FlatParameters::own_state(int k, int group) const {
-  return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).count);
+  return state(k).narrow(0, state_offsets_[static_cast<size_t>(group)], part(group).size());
 }
 
-at::Tensor FlatParameters::own_exact(int index, at::ScalarType type) const {
-  if (!exact_.defined() || exact_.scalar_type() != type || group(index).frozen()) return {};
-  return exact_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).count);
+at::Tensor FlatParameters::own_remainder(int index, at::ScalarType type) const {
+  if (!remainder_.defined() || remainder_.scalar_type() != type || group(index).frozen()) return {};
+  return remainder_.narrow(0, state_offsets_[static_cast<size_t>(index)], part(index).size());
 }
-at::Tensor FlatParameters::own_master(int group) const { return own_exact(group, at::kFloat); }
-at::Tensor FlatParameters::own_low_halves(int group) const { return own_exact(group, at::kShort); }
+at::Tensor FlatParameters::own_master(int group) const { return own_remainder(group, at::kFloat); }
+at::Tensor FlatParameters::own_low_halves(int group) const { return own_remainder(group, at::kShort); }
 
 void FlatParameters::attach(int index) {
   nn::ParameterGroup& one = group(index);

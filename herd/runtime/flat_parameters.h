@@ -5,9 +5,9 @@
 //             has elements [i * S, (i + 1) * S). A shard lies inside the whole if both share a slot, else after the
 //             wholes.
 //   pooled    The whole of a group lies in the buffer of its slot, from its first write to its release.
-//   states    Each is fp32 or bf16, and covers what this rank updates. What makes 16-bit weights exact lies beside
-//             them. For fp16 this is an fp32 master copy. bf16 weights are the upper halves of fp32 numbers, and this
-//             is the lower halves (bridge/split_float.h). A frozen group has no states and no gradient.
+//   states    Each is fp32 or bf16, and covers what this rank updates. Beside them lies the remainder, which makes
+//             16-bit weights exact. For fp16 it is an fp32 master copy. bf16 weights are the upper halves of fp32
+//             numbers, and it is the lower halves (bridge/split_float.h). A frozen group has no states and no gradient.
 //   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
 //             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.
@@ -27,17 +27,13 @@
 
 #include "herd/bridge/budget_allocator.h"
 #include "herd/comm/communicator.h"
+#include "herd/kernels/element_range.h"
 #include "herd/nn/parameter_group.h"
 #include "herd/program/program.h"
 
 namespace herd::runtime {
 
 using Groups = std::vector<std::shared_ptr<nn::ParameterGroup>>;
-
-// Holds elements [begin, begin + count) of a group's flat weights.
-struct Part {
-  int64_t begin = 0, count = 0;
-};
 
 class FlatParameters {
  public:
@@ -68,18 +64,22 @@ class FlatParameters {
   program::Placement shard_placement() const { return shard_placement_; }  // returns that of shards; kWhole without any
   bool keeps_whole(int group) const;  // tells whether the group's weights are whole from step to step
 
-  // Returns what this rank updates of a group: its shard, or all of it. Of a frozen group it is what the rank holds.
-  // All functions from here to own_low_halves() have REQUIRES holds(group), and return [part(group).count] elements.
-  Part part(int group) const;
+  // own_*       is what this rank updates of a group, on the device.
+  // update_*    is the copy that the update works on: the host's if it keeps any, else the same as own_*.
+  // saved_part  is the piece of own_* that this rank writes to a checkpoint.
+  // All functions from here to own_low_halves() REQUIRE holds(group); tensors have part(group).size() elements.
+
+  // Returns what this rank updates of the group's flat weights: its shard, or all of them. Of a frozen group it is what
+  // the rank holds.
+  kernels::ElementRange part(int group) const;
   // Returns what this rank saves of part(group). Ranks that hold the same part save a piece each.
-  Part saved_part(int group) const;
+  kernels::ElementRange saved_part(int group) const;
   at::Tensor own_weights(int group) const;
-  at::Tensor own_gradient(int group) const;  // REQUIRES a group that is not frozen, as own_state() does
-  at::Tensor own_state(int k, int group) const;
-  // These return the tensors that the update works on: the host's if it keeps any, else own_weights and own_gradient.
+  at::Tensor own_gradient(int group) const;      // REQUIRES a group that is not frozen, as own_state() does
+  at::Tensor own_state(int k, int group) const;  // REQUIRES k in [0, num_states())
   at::Tensor update_weights(int group) const;
   at::Tensor update_gradient(int group) const;
-  // These return what makes 16-bit weights exact; an undefined tensor if the rank keeps none or the group is frozen.
+  // These return the remainder; an undefined tensor if the rank keeps none or the group is frozen.
   at::Tensor own_master(int group) const;      // returns the fp32 numbers that own_weights() are the rounding of
   at::Tensor own_low_halves(int group) const;  // returns int16, the lower halves of fp32 numbers with bf16 upper halves
   int num_states() const { return static_cast<int>(states_.size()); }
@@ -93,7 +93,8 @@ class FlatParameters {
   // Takes pooled weights from the group's tensors, which then throw when used; leaves weights that are kept whole.
   void detach(int group);
 
-  // These return everything of a kind, padding and pools included, for measurements and hashes.
+  // These return everything of a kind, padding and pools included, for measurements and hashes. REQUIRES k in
+  // [0, num_states()).
   const at::Tensor& weights() const { return weights_.memory; }
   const at::Tensor& gradients() const { return gradients_.memory; }
   const at::Tensor& state(int k) const { return states_[static_cast<size_t>(k)]; }
@@ -116,19 +117,19 @@ class FlatParameters {
   at::Tensor own(program::ValueKind kind, int group) const;
   at::Tensor update_memory(program::ValueKind kind, int group) const;
   void lay_out_host(const program::Program& step, program::ValueKind kind, Region& region);
-  at::Tensor own_exact(int group, at::ScalarType type) const;
+  at::Tensor own_remainder(int group, at::ScalarType type) const;
 
   Groups groups_;
   int shard_ = 0, shards_ = 1;  // this rank's index among the ranks of the shard axis, and their number
   program::Placement shard_placement_;
   // By group, the (index, number) of this rank among the ranks that hold the same part of it.
-  std::vector<std::pair<int, int>> copies_;
+  std::vector<std::pair<int, int>> copy_index_and_count_;
   std::vector<bool> keeps_whole_;  // by group
   Region weights_, gradients_, encoded_gradients_;
   Region host_weights_, host_gradients_;
-  std::vector<int64_t> state_offsets_;  // first element of each group in states_ and exact_, then their size
+  std::vector<int64_t> state_offsets_;  // first element of each group in states_ and remainder_, then their size
   std::vector<at::Tensor> states_;
-  at::Tensor exact_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights
+  at::Tensor remainder_;  // own_master() or own_low_halves() of all groups; undefined with fp32 weights
 };
 
 }  // namespace herd::runtime

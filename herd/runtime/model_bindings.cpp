@@ -100,7 +100,7 @@ ModelBindings::ModelBindings(const Chain& chain, FlatParameters& parameters, con
       groups_(groups),
       update_(std::move(update)),
       options_(std::move(options)),
-      squares_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
+      squared_norms_(static_cast<size_t>(parameters.num_groups()), 0.0) {}
 
 BindingTable ModelBindings::table() {
   auto quiet = [](auto function) -> Binding {
@@ -110,7 +110,7 @@ BindingTable ModelBindings::table() {
     };
   };
   BindingTable table;
-  table[OpKind::kLoad] = quiet([this](const Op& op, int64_t) { load(op); });
+  table[OpKind::kLoad] = quiet([this](const Op& op, int64_t) { load_inputs(op); });
   table[OpKind::kForward] = quiet([this](const Op& op, int64_t step) { forward(op, step); });
   table[OpKind::kLoss] = quiet([this](const Op& op, int64_t step) { loss(op, step); });
   table[OpKind::kLogits] = quiet([this](const Op& op, int64_t step) { logits(op, step); });
@@ -150,13 +150,13 @@ void ModelBindings::begin_step(StepInput input) {
   output_ = {};
 }
 
-at::Tensor ModelBindings::find(const program::Value& value) const {
+at::Tensor ModelBindings::find_tensor(const program::Value& value) const {
   const std::lock_guard lock(mutex_);
   const auto at = tensors_.find(value);
   return at == tensors_.end() ? at::Tensor() : at->second;
 }
 
-void ModelBindings::put(const program::Value& value, at::Tensor tensor) {
+void ModelBindings::set_tensor(const program::Value& value, at::Tensor tensor) {
   const std::lock_guard lock(mutex_);
   tensors_[value] = std::move(tensor);
 }
@@ -185,7 +185,7 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   context.step = step;
   context.samples = batch.samples;
   context.layer = layer >= 0 ? layer : op.block;
-  context.weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
+  context.loss_weight = input_.weight * (options_.loss_scale ? options_.loss_scale->scale() : 1);
   context.tokens = batch.inputs_BT.size(1);
   context.past = input_.cached_tokens;
   if (lists(op.writes, ValueKind::kCache, op.block)) context.cache = caches_.at(op.block).get();
@@ -194,19 +194,19 @@ nn::Context ModelBindings::context(const Op& op, int64_t step) const {
   };
   if (std::any_of(op.reads.begin(), op.reads.end(), is_shard_of_rows))
     context.first_row = groups_.tensor_place() * shard_rows(op.micro_batch);
-  if (op.axis != kNoAxis) context.tensor = &groups_.of(op.lane, op.axis);
+  if (op.axis != kNoAxis) context.tensor_ranks = &groups_.of(op.lane, op.axis);
   return context;
 }
 
-void ModelBindings::load(const Op& op) {
+void ModelBindings::load_inputs(const Op& op) {
   if (lists(op.writes, ValueKind::kActivation, op.block))
-    put(program::activation(op.block, op.micro_batch), input_.micro_batches.at(op.micro_batch).inputs_BT);
+    set_tensor(program::activation(op.block, op.micro_batch), input_.micro_batches.at(op.micro_batch).inputs_BT);
 }
 
 nn::Tuple ModelBindings::inputs(const Op& op) const {
   nn::Tuple x;
   for (const program::Value& value : op.reads) {
-    if (value.kind == ValueKind::kActivation) x.push_back(find(value));
+    if (value.kind == ValueKind::kActivation) x.push_back(find_tensor(value));
   }
   return x;
 }
@@ -229,11 +229,11 @@ ModelBindings::KeptGraph ModelBindings::graph_of(const Op& op, int64_t step) {
 
 void ModelBindings::forward(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
+  attach_memory(op);
   nn::Tuple y;
   if (lists(op.writes, ValueKind::kGraph, op.block)) {
     KeptGraph held = graph_of(op, step);
-    y = nn::taken_outputs(held.graph);
+    y = nn::take_outputs(held.graph);
     if (held.gathered) held.gathered->detach();
     graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
   } else {
@@ -241,15 +241,15 @@ void ModelBindings::forward(const Op& op, int64_t step) {
     y = nn::run_without_graph(*chain_[op.block], inputs(op), context(op, step));
   }
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kActivation) put(value, y.at(0));
+    if (value.kind == ValueKind::kActivation) set_tensor(value, y.at(0));
   }
 }
 
 // Of the last row of each sequence. Those of the pass before are over.
 void ModelBindings::logits(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
-  put(op.writes.at(0), {});
+  attach_memory(op);
+  set_tensor(op.writes.at(0), {});
   const c10::InferenceMode no_record(options_.inference);
   const at::Tensor& ids_BT = input_.micro_batches.at(op.micro_batch).inputs_BT;
   const int64_t B = ids_BT.size(0), T = ids_BT.size(1);
@@ -257,20 +257,20 @@ void ModelBindings::logits(const Op& op, int64_t step) {
   at::Tensor last = x.dim() == 3 ? x.narrow(1, T - 1, 1) : x.view({B, T, -1}).narrow(1, T - 1, 1).reshape({B, -1});
   last = nn::run_without_graph(*chain_[op.block], {last}, context(op, step)).at(0).view({B, -1});
   if (op.axis != kNoAxis) last = gather_words(last, groups_.of(op.lane, op.axis));
-  put(op.writes[0], last.to(at::kCPU, at::kFloat).contiguous());
+  set_tensor(op.writes[0], last.to(at::kCPU, at::kFloat).contiguous());
 }
 
 void ModelBindings::recompute(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
+  attach_memory(op);
   KeptGraph held = graph_of(op, step);
-  nn::taken_outputs(held.graph);
+  nn::take_outputs(held.graph);
   if (held.gathered) held.gathered->detach();
   graphs_[program::graph(op.block, op.micro_batch)] = std::move(held);
 }
 
 // Gives weights and gradients of a pass their memory, where it comes and goes.
-void ModelBindings::hold(const Op& op) {
+void ModelBindings::attach_memory(const Op& op) {
   for (const int group : indices(op.reads, ValueKind::kWeight)) parameters_.attach(group);
   for (const int group : indices(op.writes, ValueKind::kGradient)) parameters_.attach_gradient(group);
 }
@@ -283,57 +283,58 @@ void ModelBindings::begin_gradients(const Op& op) {
 
 void ModelBindings::loss(const Op& op, int64_t step) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
+  attach_memory(op);
   begin_gradients(op);
   auto& block = dynamic_cast<nn::LossBlock&>(*chain_[op.block]);
   const bool differentiates = std::any_of(op.writes.begin(), op.writes.end(), [](const program::Value& value) {
     return value.kind == ValueKind::kGradient || value.kind == ValueKind::kActivationGradient;
   });
   nn::LossResult result = block.loss(inputs(op), input_.micro_batches.at(op.micro_batch).targets_BT, context(op, step),
-                                     differentiates, second_half(op));
+                                     differentiates, deferred_of(op));
   if (op.axis == kNoAxis || groups_.tensor_place() == 0) {  // ranks that compute it together have the same
     output_.loss_sum += result.sum;
     output_.count += result.count;
   }
   for (const program::Value& value : op.writes) {
-    if (value.kind == ValueKind::kActivationGradient) put(value, std::move(result.dx.at(0)));
+    if (value.kind == ValueKind::kActivationGradient) set_tensor(value, std::move(result.dx.at(0)));
   }
 }
 
 void ModelBindings::backward(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
+  attach_memory(op);
   begin_gradients(op);
   auto held = graphs_.extract(program::graph(op.block, op.micro_batch));
   HERD_CHECK(!held.empty(), "no graph for block " + std::to_string(op.block));
   const std::vector<int> inputs = std::move(held.mapped().inputs);
   nn::Tuple dy;
   for (const program::Value& value : op.reads) {
-    if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find(value)};
+    if (value.kind == ValueKind::kActivationGradient && value.index == op.block + 1) dy = {find_tensor(value)};
   }
   if (held.mapped().gathered) held.mapped().gathered->attach(this->inputs(op).at(0));
-  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, second_half(op));
+  const nn::Tuple dx = nn::run_backward(std::move(held.mapped().graph), dy, deferred_of(op));
   for (const program::Value& value : op.writes) {
     if (value.kind != ValueKind::kActivationGradient) continue;
     const auto input = std::find(inputs.begin(), inputs.end(), value.index) - inputs.begin();
     const bool adds = std::find(op.reads.begin(), op.reads.end(), value) != op.reads.end();
-    put(value, adds ? find(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
+    set_tensor(value,
+               adds ? find_tensor(value) + dx.at(static_cast<size_t>(input)) : dx.at(static_cast<size_t>(input)));
   }
 }
 
 // What makes the gradients of weights later; null where the op does.
-nn::DeferredGradients* ModelBindings::second_half(const Op& op) {
+nn::DeferredGradients* ModelBindings::deferred_of(const Op& op) {
   const bool splits = lists(op.writes, ValueKind::kPending, op.block);
   return splits ? &pending_[program::pending(op.block, op.micro_batch)] : nullptr;
 }
 
 void ModelBindings::backward_weight(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
-  hold(op);
+  attach_memory(op);
   begin_gradients(op);
   auto pending = pending_.extract(program::pending(op.block, op.micro_batch));
   HERD_CHECK(!pending.empty(), "nothing is pending of block " + std::to_string(op.block));
-  pending.mapped().make();
+  pending.mapped().run();
 }
 
 EventPtr ModelBindings::gather(const Op& op) {
@@ -353,16 +354,16 @@ EventPtr ModelBindings::move_activation(const Op& op) {
   Communicator& comm = groups_.of(op.lane, op.axis);
   const program::Value &from = op.reads[0], &to = op.writes.at(0);
   const int64_t R = rows(from.micro_batch), S = shard_rows(from.micro_batch), padded = S * comm.size();
-  at::Tensor tensor = find(from).contiguous();
+  at::Tensor tensor = find_tensor(from).contiguous();
   const OpOptions options{.name = program::kind_name(from.kind)};
   std::vector<Work> works;
   if (op.kind == OpKind::kAllReduce) {
     works.push_back(comm.all_reduce_async(tensor, options));
-    put(to, tensor);
+    set_tensor(to, tensor);
   } else if (op.kind == OpKind::kAllGather) {
     const at::Tensor whole = at::empty({padded, tensor.size(1)}, tensor.options());
     works.push_back(comm.all_gather_async(tensor, whole, options));
-    put(to, whole.narrow(0, 0, R));
+    set_tensor(to, whole.narrow(0, 0, R));
   } else {
     if (padded > R) {
       at::Tensor longer = at::empty({padded, tensor.size(1)}, tensor.options());
@@ -372,7 +373,7 @@ EventPtr ModelBindings::move_activation(const Op& op) {
     }
     const at::Tensor shard = at::empty({S, tensor.size(1)}, tensor.options());
     works.push_back(comm.reduce_scatter_async(tensor, shard, options));
-    put(to, shard);
+    set_tensor(to, shard);
   }
   return std::make_shared<WorksEvent>(std::move(works));
 }
@@ -387,7 +388,7 @@ EventPtr ModelBindings::reduce(const Op& op) {
   return std::make_shared<WorksEvent>(std::move(works));
 }
 
-OpOptions ModelBindings::summing(const Op& op) const {
+OpOptions ModelBindings::sum_options(const Op& op) const {
   return {.op = ReduceOp::kSum,
           .name = "gradient",
           .algorithm = op.axis == options_.algorithm_axis ? std::string_view(options_.algorithm) : ""};
@@ -400,7 +401,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
     size_t end = begin + 1;
     while (end < groups.size() && groups[end] == groups[end - 1] + 1) ++end;
     at::Tensor range = parameters_.gradient_range(groups[begin], groups[end - 1], op.writes[0].codec);
-    works.push_back(comm.all_reduce_async(range, summing(op)));
+    works.push_back(comm.all_reduce_async(range, sum_options(op)));
     begin = end;
   }
   return works;
@@ -410,7 +411,7 @@ std::vector<Work> ModelBindings::reduce_whole(const Op& op, Communicator& comm) 
 std::vector<Work> ModelBindings::reduce_shards(const Op& op, Communicator& comm) {
   std::vector<Work> works;
   for (const program::Value& value : op.writes) {
-    works.push_back(comm.all_reduce_async(parameters_.memory(value), summing(op)));
+    works.push_back(comm.all_reduce_async(parameters_.memory(value), sum_options(op)));
   }
   return works;
 }
@@ -433,7 +434,7 @@ std::vector<Work> ModelBindings::reduce_norms(const Op& op, Communicator& comm) 
   for (int group = groups.front(); group <= groups.back(); ++group)  // what lies between them is summed, too
     HERD_CHECK(lists(op.writes, ValueKind::kNorm, group) || parameters_.group(group).frozen(),
                "a norm that is not summed");
-  const auto sums = std::span(squares_).subspan(static_cast<size_t>(groups.front()), count);
+  const auto sums = std::span(squared_norms_).subspan(static_cast<size_t>(groups.front()), count);
   std::vector<Work> works;
   works.push_back(comm.all_reduce_async(sums, {.name = "norms"}));
   return works;
@@ -462,7 +463,7 @@ void ModelBindings::recode(const Op& op) {
 EventPtr ModelBindings::send(const Op& op) {
   const program::Value& value = op.reads[0];
   Communicator& comm = groups_.messages(op.axis);
-  const at::Tensor tensor = find(value);
+  const at::Tensor tensor = find_tensor(value);
   HERD_CHECK(tensor.defined(), "what is sent holds no tensor");  // the executor names the op
   return std::make_shared<WorksEvent>(
       std::vector<Work>{comm.send_async(tensor.contiguous(), op.peer, 0, {.name = program::kind_name(value.kind)})});
@@ -472,7 +473,7 @@ EventPtr ModelBindings::receive(const Op& op) {
   const MemoryLabelGuard label(MemoryLabel::kActivations);
   const program::Value& value = op.writes[0];
   const at::Tensor tensor = empty(value);
-  put(value, tensor);
+  set_tensor(value, tensor);
   return std::make_shared<WorksEvent>(std::vector<Work>{
       groups_.messages(op.axis).receive_async(tensor, op.peer, 0, {.name = program::kind_name(value.kind)})});
 }
@@ -481,31 +482,31 @@ EventPtr ModelBindings::receive(const Op& op) {
 void ModelBindings::norm(const Op& op) {
   double sum = 0;
   for (const int group : indices(op.reads, ValueKind::kGradient)) {
-    const double squares = optim::gradient_squares(parameters_.own_gradient(group));
+    const double squares = optim::sum_of_squares(parameters_.own_gradient(group));
     sum += squares;
-    squares_[group] = squares;
+    squared_norms_[group] = squares;
   }
-  if (op.writes.size() == 1) squares_[op.writes[0].index] = sum;
+  if (op.writes.size() == 1) squared_norms_[op.writes[0].index] = sum;
 }
 
 void ModelBindings::clip(const Op& op) {
   double sum = 0;
-  for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squares_[group];
+  for (const int group : indices(op.reads, ValueKind::kNorm)) sum += squared_norms_[group];
   double scale = 1;
   if (options_.loss_scale) {
     optim::LossScale& loss_scale = *options_.loss_scale;
     scale = loss_scale.scale();
     const bool may_overflow = loss_scale.can_shrink(), overflow = !std::isfinite(sum);
-    loss_scale.count(overflow);
+    loss_scale.after_step(overflow);
     if (overflow && may_overflow) {
       output_.gradient_norm = std::sqrt(sum);
-      output_.gradient_factor = factor_ = -1;
+      factor_ = -1;
       return;
     }
   }
   const optim::Clip clip = optim::clip_by_norm(sum / (scale * scale), options_.clip);
   output_.gradient_norm = clip.norm;
-  output_.gradient_factor = factor_ = static_cast<float>(clip.factor / scale);
+  factor_ = static_cast<float>(clip.factor / scale);
   if (options_.stop_on_nonfinite && !std::isfinite(output_.gradient_norm)) {
     output_.nonfinite = true;
     throw Error(Code::kBadConfig, "the norm of the gradient is " + std::to_string(output_.gradient_norm));
@@ -516,7 +517,7 @@ void ModelBindings::release(const Op& op) {
   for (const program::Value& value : op.writes) {
     if (value.kind == ValueKind::kWeight) parameters_.detach(value.index);
     if (value.kind == ValueKind::kGraph) graphs_.erase(program::graph(value.index, value.micro_batch));
-    if (program::is_activation_or_gradient(value)) put(value, {});
+    if (program::is_activation_or_gradient(value)) set_tensor(value, {});
   }
 }
 

@@ -1,5 +1,5 @@
 // Binds the ops of a training step to a chain of blocks: each kind of op gets a function on tensors and collectives.
-// `logits` is for passes that continue texts (program/generation_passes.h). Activations, their gradients and graphs
+// Ops kLogits are for passes that continue texts (program/generation_passes.h). Activations, their gradients and graphs
 // live here, from the op that writes them to their release. FlatParameters holds weights and gradients.
 //
 // A loss is (sum, count). Gradients are those of the sum over all ranks and micro-batches, divided by the global count.
@@ -42,21 +42,19 @@ struct StepInput {
   int64_t cached_tokens = 0;  // tokens of each sequence that the caches hold, in a pass that continues texts; else 0
 };
 
-// Holds what one step says when it is over.
+// Holds the results of one step.
 struct StepOutput {
   double loss_sum = 0;  // sum of the losses of this rank's tokens, in nats
   int64_t count = 0;    // tokens of this rank that count
   // L2 norm of the global gradient before clipping; NaN where the step has no clip op.
   double gradient_norm = std::numeric_limits<double>::quiet_NaN();
-  float gradient_factor =
-      1;  // what the update multiplies the gradient with; negative = fp16 overflow, nothing is updated
   // Tells that the norm is NaN or infinite, on all ranks alike. Clipping then throws kBadConfig on all ranks, and no
   // weight is changed. train/nonfinite.h finds the block.
   bool nonfinite = false;
 };
 
-// Updates the weights of one group with gradient * *factor. `step` counts the updates before; skipped ones do not
-// count.
+// Updates the weights of one group with gradient * *factor. It is not called for a step whose
+// fp16 gradients overflowed. `step` counts the updates before; skipped ones do not count.
 using GroupUpdate = std::function<void(int group, const float* factor, int64_t step)>;
 
 class ModelBindings {
@@ -86,8 +84,8 @@ class ModelBindings {
   const StepOutput& output() const { return output_; }  // complete once the step's compute lane is done
   // Returns the tensor of an activation, its gradient, or logits [B, V] (fp32, contiguous, CPU); an undefined one where
   // the value holds nothing.   Threads: any.
-  at::Tensor find(const program::Value& value) const;
-  void put(const program::Value& value, at::Tensor tensor);  // gives a value its tensor.   Threads: any.
+  at::Tensor find_tensor(const program::Value& value) const;
+  void set_tensor(const program::Value& value, at::Tensor tensor);  // gives a value its tensor.   Threads: any.
   // Returns a new uninitialised tensor of the shape that an activation or its gradient has in this step.
   at::Tensor empty(const program::Value& value) const;
   const std::optional<optim::LossScale>& loss_scale() const { return options_.loss_scale; }
@@ -101,34 +99,35 @@ class ModelBindings {
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
   nn::Context context(const program::Op& op, int64_t step) const;
-  void load(const program::Op& op);
+  void load_inputs(const program::Op& op);  // gives the first block its token ids
   void forward(const program::Op& op, int64_t step);
   void loss(const program::Op& op, int64_t step);
   void logits(const program::Op& op, int64_t step);
   void recompute(const program::Op& op, int64_t step);
   void backward(const program::Op& op);
-  nn::DeferredGradients* second_half(const program::Op& op);
+  // Returns what collects the gradients of weights that an op leaves to kBackwardWeight; null where it leaves none.
+  nn::DeferredGradients* deferred_of(const program::Op& op);
   void backward_weight(const program::Op& op);
   void norm(const program::Op& op);
   void clip(const program::Op& op);
   nn::Tuple inputs(const program::Op& op) const;
   KeptGraph graph_of(const program::Op& op, int64_t step);
-  int64_t rows(int micro_batch) const;
-  int64_t shard_rows(int micro_batch) const;
+  int64_t rows(int micro_batch) const;        // returns the tokens of a micro-batch
+  int64_t shard_rows(int micro_batch) const;  // returns the rows of a shard of its activations, padding included
   EventPtr gather(const program::Op& op);
   EventPtr move_activation(const program::Op& op);
   EventPtr reduce(const program::Op& op);
   void evict(const program::Op& op);
   void fetch(const program::Op& op);
-  void recode(const program::Op& op);
+  void recode(const program::Op& op);  // copies values into another codec
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
-  OpOptions summing(const program::Op& op) const;
+  OpOptions sum_options(const program::Op& op) const;  // returns the options of an all-reduce of gradients
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_norms(const program::Op& op, Communicator& comm);
-  void hold(const program::Op& op);
+  void attach_memory(const program::Op& op);  // attaches the weights that an op reads and the gradients that it writes
   void release(const program::Op& op);
   void begin_gradients(const program::Op& op);
 
@@ -144,8 +143,10 @@ class ModelBindings {
   std::map<program::Value, KeptGraph> graphs_;                // used by the compute lane alone
   std::map<program::Value, nn::DeferredGradients> pending_;   // used by the compute lane alone
   std::map<int, std::unique_ptr<nn::KeyValueCache>> caches_;  // by block; used by the compute lane alone
-  std::vector<double> squares_;                               // sum of squares of each group's gradient
-  float factor_ = 1;  // factor of the newest clip; a kStep on another lane may read it while the next step begins
+  std::vector<double> squared_norms_;                         // sum of squares of each group's gradient
+  // Factor of the newest clip; negative: fp16 gradients overflowed, and kStep updates nothing. A kStep on another lane
+  // may read it while the next step begins.
+  float factor_ = 1;
 };
 
 }  // namespace herd::runtime

@@ -17,12 +17,12 @@ GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer&
         optim::append_range(ranges, parameter.offset(), parameter.offset() + parameter.spec().elements());
   }
   return [&parameters, &optimizer, rate, decays](int index, const float* factor, int64_t step) {
-    const Part own = parameters.part(index);
+    const kernels::ElementRange own = parameters.part(index);
     const optim::StepOptions options{.step = step, .rate = rate.of_step(step), .factor = factor};
     const at::Tensor weights = parameters.update_weights(index), gradient = parameters.update_gradient(index);
     const at::Tensor master = parameters.own_master(index), low = parameters.own_low_halves(index);
     const bool mixed = weights.scalar_type() != at::kFloat;
-    at::parallel_for(0, own.count, kElementsPerThread, [&](int64_t begin, int64_t end) {
+    at::parallel_for(0, own.size(), kElementsPerThread, [&](int64_t begin, int64_t end) {
       auto part = [&](const at::Tensor& flat) {
         return flat.defined() ? flat.narrow(0, begin, end - begin) : at::Tensor();
       };

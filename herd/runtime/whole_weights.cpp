@@ -7,19 +7,19 @@
 
 namespace herd::runtime {
 
-WholeWeights::WholeWeights(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
+WeightRefresher::WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step)
     : parameters_(parameters) {
-  if (parameters.sharded()) gather_ = &groups.of(program::Lane::kGather, program::shard_axis(step));
+  if (parameters.sharded()) gather_ = &groups.of(program::Lane::kGather, program::weight_shard_axis(step));
 }
 
-void WholeWeights::refresh() {
+void WeightRefresher::refresh() {
   for (int group = 0; group < parameters_.num_groups(); ++group) {
     if (!parameters_.holds(group)) continue;
     const bool frozen = parameters_.group(group).frozen();
     if (const at::Tensor master = parameters_.own_master(group); master.defined()) {
       const at::Tensor weights = parameters_.own_weights(group);
       if (weights.scalar_type() == at::kBFloat16)
-        upper_half(master, weights);
+        round_to_upper_half(master, weights);
       else
         weights.copy_(master);
     }

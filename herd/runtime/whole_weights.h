@@ -6,13 +6,13 @@
 
 namespace herd::runtime {
 
-class WholeWeights {
+class WeightRefresher {
  public:
   // Borrows `parameters` and `groups`.
-  WholeWeights(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step);
+  WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step);
 
-  // Call it after each rank has written the part that it updates. Rounds master copies to the weights where there are
-  // such, and gathers whole weights from their shards. Collective. REQUIRES that no step runs.
+  // Call it after each rank has written the part that it updates. Where there are fp32 master copies, rounds them to
+  // the weights. Then gathers whole weights from their shards. Collective. REQUIRES that no step runs.
   void refresh();
 
  private:

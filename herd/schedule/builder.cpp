@@ -69,7 +69,7 @@ Slice Builder::stage(int64_t elements) {
   return {self(), Space::kStage, begin, begin + elements};
 }
 
-Slice Builder::of(Slice slice, Rank owner) {
+Slice Builder::on_rank(Slice slice, Rank owner) {
   slice.rank = owner;
   return slice;
 }
@@ -115,14 +115,14 @@ void Builder::wait(Rank peer, std::vector<Slice> handed_over) {
   add({.kind = StepKind::kWait, .peer = peer, .sources = std::move(handed_over)});
 }
 
-void Builder::send_empty(Rank peer, std::vector<Slice> tokens) {
-  tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
-  add({.kind = StepKind::kSend, .peer = peer, .sources = std::move(tokens)});
+void Builder::send_empty(Rank peer, std::vector<Slice> order_only) {
+  order_only.insert(order_only.begin(), Slice{self(), Space::kScratch, 0, 0});
+  add({.kind = StepKind::kSend, .peer = peer, .sources = std::move(order_only)});
 }
 
-void Builder::receive_empty(Rank peer, std::vector<Slice> tokens) {
-  tokens.insert(tokens.begin(), Slice{self(), Space::kScratch, 0, 0});
-  add({.kind = StepKind::kReceive, .peer = peer, .targets = std::move(tokens)});
+void Builder::receive_empty(Rank peer, std::vector<Slice> order_only) {
+  order_only.insert(order_only.begin(), Slice{self(), Space::kScratch, 0, 0});
+  add({.kind = StepKind::kReceive, .peer = peer, .targets = std::move(order_only)});
 }
 
 void Builder::reserve_scratch(int64_t elements) {

@@ -37,7 +37,7 @@ class Builder {
 
   // The next functions return slices of a rank (default: self). `range` counts in elements of the whole message for
   // input and output alike: the owner's part places (all-)gather's input and (reduce-)scatter's output. For all_to_all
-  // it counts in the owner's input or output; sent() and received() name its blocks.
+  // it counts in the owner's input or output; sent() and received() return its parts.
   Slice input(Range range) const { return input(range, self()); }
   Slice input(Range range, Rank owner) const;
   Slice output(Range range) const { return output(range, self()); }
@@ -45,19 +45,21 @@ class Builder {
   Slice sent(Rank from, Rank to) const { return input(layout_.sent(from, to), from); }
   Slice received(Rank from, Rank to) const { return output(layout_.received(from, to), to); }
   Slice scratch(int64_t elements);  // takes fresh private memory
-  Slice stage(int64_t elements);    // takes fresh shared memory, at the same offset on every rank that asks alike
-  static Slice of(Slice slice, Rank owner);  // returns the same elements and space on rank `owner`
+  Slice stage(int64_t elements);    // takes fresh shared memory; at one offset if all ranks make the same calls
+  static Slice on_rank(Slice slice, Rank owner);  // returns the same elements and space on rank `owner`
 
+  // The next functions add a step; StepKind (schedule.h) says what it does. Its slices have one size.
   void send(Rank peer, Slice source);
   void receive(Rank peer, Slice target);
   void receive_reduce(Rank peer, Slice target, Slice source, Sum sum);
   void copy(Slice source, std::vector<Slice> targets);
   void reduce(std::vector<Slice> sources, std::vector<Slice> targets, Sum sum);
+  // Hands slices over to the peer, which takes them with wait(). They may differ in size; empty ones are left out.
   void signal(Rank peer, std::vector<Slice> handed_over);
   void wait(Rank peer, std::vector<Slice> handed_over);
-  // Sends a message of no elements: the send follows what touches `tokens`, the receive precedes it.
-  void send_empty(Rank peer, std::vector<Slice> tokens);
-  void receive_empty(Rank peer, std::vector<Slice> tokens);
+  // Passes a message of no elements. For the order of steps, the send reads these slices and the receive writes them.
+  void send_empty(Rank peer, std::vector<Slice> order_only);
+  void receive_empty(Rank peer, std::vector<Slice> order_only);
 
   void add(Step step) { schedule_.steps.push_back(std::move(step)); }
   void reserve_scratch(int64_t elements);  // takes at least so many, for steps given to add()

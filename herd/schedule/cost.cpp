@@ -27,7 +27,7 @@ class Model {
     const int n = static_cast<int>(all.size());
     const std::vector<int> hosts = topology.host_of_ranks();
     host_of_.assign(hosts.begin(), hosts.begin() + n);
-    const int64_t footprint = options.footprint_elements > 0 ? options.footprint_elements : all[0].elements;
+    const int64_t footprint = options.cached_message_elements > 0 ? options.cached_message_elements : all[0].elements;
     for (size_t h = 0; h < topology.hosts.size(); ++h) add_host(static_cast<int>(h), footprint);
     add_cores();
     for (Rank rank = 0; rank < n; ++rank)
@@ -57,7 +57,7 @@ class Model {
       }
     }
     for (const int resource : shared_)
-      times.resources.push_back({engine_.resource_name(resource), outcome.busy[resource]});
+      times.resources.push_back({engine_.resource_name(resource), outcome.busy_share[resource]});
     return times;
   }
 
@@ -86,13 +86,13 @@ class Model {
   // before and the time after it leave, until that changes by no more than a hundredth.
   sim::Outcome run_repeatedly(double call_us) const {
     sim::Outcome outcome = engine_.run();
-    std::vector<double> begins(outcome.saved.size(), 0);
+    std::vector<double> begins(outcome.bucket_units.size(), 0);
     for (int i = 1; !bursts_.empty() && i < kRepetitions; ++i) {
       const double idle_us = call_us + outcome.end_us + call_us;
       bool steady = true;
       for (const auto& [resource, link] : bursts_) {
         double& own = begins[static_cast<size_t>(resource)];
-        const double left = outcome.saved[static_cast<size_t>(resource)];
+        const double left = outcome.bucket_units[static_cast<size_t>(resource)];
         const double next = std::min(link.burst_bytes, left + link.bytes_per_us * idle_us);
         steady = steady && std::abs(next - own) <= link.burst_bytes / 100;
         // The less is left, the longer an operation takes, and as long is saved after it: half of the way is enough.

@@ -1,18 +1,19 @@
 // Times the schedules of all ranks on a topology, with the event engine. A step is work for its rank's thread, which
 // shares the host's cores, memory and uplink with all other ranks.
 //   copy, reduce       takes its bytes read and written at a core's rate, within the memory's rate. Where the cache
-//                      holds all that the schedules touch on a host, it takes the cache's rates. Bytes of peers, of the
-//                      stage, and stored to own memory that a peer has read then count by the host's factors.
+//                      holds all that the schedules touch on a host, it takes the cache's rates. Bytes read from or
+//                      written to peers or the stage, and bytes written to own memory that a peer has read, are then
+//                      multiplied by the host's factors (topology.h: Host).
 //   message, one host  is a copy into shared memory and one out of it, in up to 16 overlapping pieces. It takes
 //                      message_us of both ends' cores, and signal_us until its receiver sees it.
-//   message, between   passes the sender's uplink, the receiver's, the tiers and the spine above them, or every link of
-//                      its route on a torus or mesh. Then it is copied out. It takes message_us of both ends' cores,
+//   message, two hosts  passes the sender's uplink, the receiver's, the tiers and the spine above them, or every link
+//                      of its route on a torus or mesh. Then it is copied out. It takes message_us of both ends' cores,
 //                      and a time for its bytes where the uplink says what a core passes (topology.h: Link).
-//                      An uplink that lets bursts pass begins as if operations like this one had run before, each
-//                      after a gap as long as one operation.
+//                      The token bucket of an uplink starts as full as it would be after many such operations, each
+//                      followed by a pause of its own length.
 //   signal             takes the host's signal_us until the wait sees it; the waiting rank may do something else.
-// Where ranks outnumber a host's cores, neighbours share one and take turns on it, with turn_us between; a rank that
-// waits gives its turn away. The network alone carries what a rank sends to other hosts; that waits for no turn.
+// Where ranks outnumber a host's cores, neighbours share one and take turns on it, with Host::turn_us between; a rank
+// that waits gives its turn away. The network alone carries what a rank sends to other hosts; that waits for no turn.
 // Threads: pure.
 #pragma once
 
@@ -39,8 +40,8 @@ struct ScheduleTimes {
 };
 
 struct CostOptions {
-  // Elements of the message, which decide whether the cache holds it; 0 = those of the schedules.
-  int64_t footprint_elements = 0;
+  // Elements of the message for which the rates of cache or memory are chosen; 0 = those of the schedules.
+  int64_t cached_message_elements = 0;
 };
 
 // REQUIRES the ranks of `topology` to be those of `all_ranks`, and schedules that verify() passes. Throws kBadConfig

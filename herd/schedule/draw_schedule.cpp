@@ -25,7 +25,7 @@ std::string lane_name(const LaneId& lane) {
 }
 
 // Beyond this many lines a picture shows nothing.
-constexpr size_t kMaxLinks = 400;
+constexpr size_t kMaxArrows = 400;
 
 // From the end of each send or signal to the end of what it met.
 void add_links(std::span<const Schedule> all, const ScheduleTimes& times, sim::Timeline& timeline) {
@@ -44,11 +44,11 @@ void add_links(std::span<const Schedule> all, const ScheduleTimes& times, sim::T
       const Step& step = own.steps[static_cast<size_t>(i)];
       if (step.kind != StepKind::kSend && step.kind != StepKind::kSignal) continue;
       const int met = meets[own.self][i];
-      timeline.links.push_back(
+      timeline.arrows.push_back(
           {row(own.self, i), times.steps[own.self][i].end_us, row(step.peer, met), times.steps[step.peer][met].end_us});
     }
   }
-  if (timeline.links.size() > kMaxLinks) timeline.links.clear();
+  if (timeline.arrows.size() > kMaxArrows) timeline.arrows.clear();
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Holds a value for every element of [0, infinity), by intervals: time and memory grow with the cuts, not with
-// elements.
+// Holds a value for every element of [0, infinity), T{} at first, by intervals: time and memory grow with the cuts, not
+// with elements.
 // Threads: plain data.
 #pragma once
 

@@ -1,5 +1,6 @@
-// Defines what a collective means, from its header alone: the memory of a rank, its inputs, and what it must hold at
-// the end. The verifier and the tests' interpreter check schedules against this. Threads: pure.
+// Defines what a collective means: the memory of a rank, its inputs, and what it must hold at the end. It follows from
+// the header alone, which is all members of a Schedule but `steps`. The verifier and the tests' interpreter check
+// schedules against this. Threads: pure.
 #pragma once
 
 #include <vector>
@@ -24,7 +25,7 @@ inline constexpr Rank kEveryRank = -1;
 struct MessagePiece {
   Space space = Space::kOutput;
   Range range;                    // in elements of that space
-  int64_t first = 0;              // element of the whole message at range.begin
+  int64_t message_begin = 0;      // element of the whole message at range.begin
   Rank contributor = kEveryRank;  // rank whose contribution it is; kEveryRank = the sum over all ranks
 };
 

@@ -1,5 +1,6 @@
-// Defines where the parts of a message lie: equal parts as parts.h cuts them, or parts of the sizes in the header's
-// `counts`. Offsets count elements. Threads: plain data.
+// Defines where the parts of a message lie: equal parts as parts.h cuts them, or parts of the sizes in a schedule's
+// `counts`. `header` is a schedule of which only the fields before its steps are read. Offsets count elements. Threads:
+// plain data.
 #pragma once
 
 #include <cstdint>

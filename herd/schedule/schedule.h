@@ -30,7 +30,7 @@ enum class Space : uint8_t {
   kScratch,  // private, holds nothing before the operation
   // Peers of the host share it; it holds nothing before the operation. Consecutive operations that use it alternate
   // between two copies, and in each every rank hears from every other before it is done (verify_schedule.h checks
-  // that). So nobody still reads the copy that is two operations old, without closing signals.
+  // that). So no closing signals are needed: nobody still reads the copy that is two operations old.
   kStage,
 };
 

@@ -1,4 +1,4 @@
-// Writes and reads schedules as text: tests review it as golden files, and `herd show schedule --text` prints it.
+// Writes and reads schedules as text: tests compare it with golden files, and `herd show schedule --text` prints it.
 // Grammar: docs/formats/schedule.md. parse_schedule(to_text(s)) == s.
 //
 //   herd-schedule 1

@@ -5,17 +5,19 @@ namespace herd {
 
 IntervalMap<SymbolicMemory::Cell>& SymbolicMemory::space(const SymbolicEvent& event, const Slice& slice) {
   int index = static_cast<int>(slice.space);
+  // Operations use the two copies of stage memory by turns.
   if (slice.space == Space::kStage) index += event.operation % 2;
   return spaces_[slice.rank * kSpaces + index];
 }
 
 void SymbolicMemory::check_order(const SymbolicEvent& event, const Access& before, const Slice& slice,
-                                 const char* what) {
+                                 const char* verb) {
+  // The accesses are in order where the event's clock already counts `before`.
   if (before.lane < 0 || (*event.clock)[before.lane] >= before.tick) return;
   const std::string other = before.step < 0
                                 ? "the caller of rank " + std::to_string(before.rank)
                                 : "step " + std::to_string(before.step) + " of rank " + std::to_string(before.rank);
-  report_(event, std::string(what) + " " + describe(slice) + " with no order between it and " + other);
+  report_(event, std::string(verb) + " " + describe(slice) + " with no order between it and " + other);
 }
 
 std::vector<SymbolicPiece> SymbolicMemory::read(const SymbolicEvent& event, const Slice& slice) {

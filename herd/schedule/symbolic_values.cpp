@@ -17,7 +17,7 @@ void SymbolicRun::rewrite(const SymbolicEvent& event) {
   for (const MessagePiece& given : initial_contributions(s, event.rank)) {
     if (given.range.size() == 0) continue;
     memory_.write(event, {event.rank, given.space, given.range.begin, given.range.end},
-                  std::vector<SymbolicPiece>{{0, given.range.size(), own, given.first}});
+                  std::vector<SymbolicPiece>{{0, given.range.size(), own, given.message_begin}});
   }
 }
 
@@ -37,7 +37,7 @@ void SymbolicRun::check_results(const SymbolicEvent& event) {
     const Slice slice{event.rank, place.space, place.range.begin, place.range.end};
     for (const SymbolicPiece& piece : memory_.read(event, slice)) {
       const Slice part{event.rank, place.space, slice.begin + piece.begin, slice.begin + piece.end};
-      const bool right_place = piece.first == place.first + piece.begin;
+      const bool right_place = piece.first == place.message_begin + piece.begin;
       const bool right = place.contributor == kEveryRank
                              ? symbols_.is_full(piece.symbol) && (n_ == 1 || symbols_.is_complete(piece.symbol))
                              : piece.symbol == symbols_.contribution(place.contributor, event.operation);
@@ -51,9 +51,9 @@ void SymbolicRun::check_results(const SymbolicEvent& event) {
       } else if (!right_place) {
         report(event.rank, -1,
                "ends with element " + std::to_string(piece.first) + " of the message in " + describe(part) +
-                   ", where element " + std::to_string(place.first + piece.begin) + " belongs");
+                   ", where element " + std::to_string(place.message_begin + piece.begin) + " belongs");
       } else if (place.contributor == kEveryRank && event.operation == 0) {
-        sums_.push_back({place.first + piece.begin, place.first + piece.end, piece.symbol, event.rank});
+        sums_.push_back({place.message_begin + piece.begin, place.message_begin + piece.end, piece.symbol, event.rank});
       }
     }
   }

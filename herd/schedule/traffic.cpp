@@ -63,7 +63,7 @@ int num_rounds(std::span<const Schedule> all) {
   return most;
 }
 
-int num_messages(const Schedule& s) {
+int num_messages_and_signals(const Schedule& s) {
   int messages = 0;
   for (const Step& step : s.steps) messages += step.kind == StepKind::kSend || step.kind == StepKind::kSignal;
   return messages;

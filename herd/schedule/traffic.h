@@ -16,6 +16,6 @@ int64_t bytes_sent(const Schedule& schedule);
 int num_rounds(std::span<const Schedule> all_ranks);
 
 // Counts the messages and signals that this rank sends.
-int num_messages(const Schedule& schedule);
+int num_messages_and_signals(const Schedule& schedule);
 
 }  // namespace herd

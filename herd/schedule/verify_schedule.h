@@ -7,10 +7,10 @@
 //   definition  No step reads what this operation did not write or was not given; inputs stay as they were.
 //   progress    There is no deadlock, even if a send ends only when its receive takes it.
 //   matching    Every send meets a receive of the same size, every signal a wait.
-//   stage       In a barrier, no rank is done before every rank has begun. The same holds among ranks that touch each
-//               other's stage memory, directly or through others.
+//   barrier     No rank is done before every rank has begun.
+//   stage       The same holds among ranks that read or write each other's stage memory, directly or through others.
 // The header alone says what is expected: collective, elements, num_ranks, root and in_place, never the steps.
-//   Cost: about steps * lanes of all ranks; counts of elements cost nothing.
+//   Cost: O(steps * lanes) over all ranks, whatever the number of elements.
 // Threads: pure.
 #pragma once
 

@@ -34,7 +34,7 @@ class Run {
     }
     for (const double switch_us : switches_us) cores_.push_back({switch_us});
     outcome_.tasks.resize(tasks.size());
-    outcome_.work_us.resize(tasks.size());
+    outcome_.work_start_us.resize(tasks.size());
     missing_.assign(tasks.size(), 0);
     has_turn_.assign(tasks.size(), false);
     followers_.resize(tasks.size());
@@ -61,9 +61,9 @@ class Run {
     check_all_ran();
     for (size_t r = 0; r < capacities_.size(); ++r) {
       const double busy = outcome_.end_us > 0 ? used_[r] / (capacities_[r] * outcome_.end_us) : 0;
-      outcome_.busy.push_back(std::min(1.0, busy));  // a bucket may have passed more
+      outcome_.busy_share.push_back(std::min(1.0, busy));  // a bucket may have passed more
     }
-    outcome_.saved = std::move(saved_);
+    outcome_.bucket_units = std::move(saved_);
     return std::move(outcome_);
   }
 
@@ -148,7 +148,7 @@ class Run {
   }
 
   void work(int task) {
-    outcome_.work_us[task] = now_;
+    outcome_.work_start_us[task] = now_;
     if (tasks_[task].work_us <= kDoneUs) return end(task);
     working_.push_back({task, tasks_[task].work_us});
     changed_ = true;
@@ -179,7 +179,7 @@ class Run {
     std::vector<double> now = capacities_;
     for (const int r : with_bucket_) {
       pours_[r] = saved_[r] > residue(r);
-      if (pours_[r]) now[r] = std::max(now[r], buckets_[r].capacity);
+      if (pours_[r]) now[r] = std::max(now[r], buckets_[r].burst_rate);
     }
     const std::vector<double> speeds = fair_speeds(uses, now);
     for (size_t i = 0; i < working_.size(); ++i) working_[i].speed = speeds[i];
@@ -192,7 +192,7 @@ class Run {
 
   // What rounding leaves in a bucket.
   double residue(int r) const {
-    return (kDoneUs + kDoneOfClock * now_) * std::max(capacities_[r], buckets_[r].capacity);
+    return (kDoneUs + kDoneOfClock * now_) * std::max(capacities_[r], buckets_[r].burst_rate);
   }
 
   // What a bucket gains a us; below zero it runs empty.

@@ -35,7 +35,7 @@ struct Use {
 struct Task {
   int lane = -1;  // any number >= 0; -1 = no lane
   double latency_us = 0;
-  // Names the one of `after` from whose end the latency runs; -1 = from when dependencies and lane let the task start.
+  // Task, one of `after`, from whose end the latency runs; -1 = from when dependencies and lane let this task start.
   int latency_from = -1;
   double work_us = 0;  // time of its work, alone with its resources
   std::vector<Use> uses = {};
@@ -45,8 +45,8 @@ struct Task {
 };
 
 struct Bucket {
-  double size = 0;      // units that it saves at most; 0 = none
-  double capacity = 0;  // units per us while it has savings; no less than the resource's own
+  double size = 0;        // units that it saves at most; 0 = none
+  double burst_rate = 0;  // units per us while it has savings; no less than the resource's capacity
 };
 
 struct TaskTime {
@@ -56,27 +56,28 @@ struct TaskTime {
 };
 
 struct Outcome {
-  std::vector<TaskTime> tasks;  // by the index that add_task returned
-  std::vector<double> work_us;  // time at which the work of each began: after its latency, in its user's turn
-  std::vector<double> busy;     // per resource: used share of capacity * end_us, 0 .. 1
-  std::vector<double> saved;    // per resource: units that its bucket has at the end
-  double end_us = 0;            // end of the last task
+  std::vector<TaskTime> tasks;        // by the index that add_task returned
+  std::vector<double> work_start_us;  // time at which the work of each began: after its latency, in its user's turn
+  std::vector<double> busy_share;     // per resource: used share of capacity * end_us, 0 .. 1
+  std::vector<double> bucket_units;   // per resource: units that its bucket has at the end
+  double end_us = 0;                  // end of the last task
 };
 
 class Engine {
  public:
   // Capacity is in units per us. REQUIRES capacity > 0.
   int add_resource(std::string name, double capacity, Bucket bucket = {});
-  // Adds a core whose users take turns. A user that finds it idle waits for half a switch, since it looks in turn.
+  // Adds a core whose users take turns. A user that finds the core idle starts half a switch later, as it would on
+  // average, since users are polled in turn.
   int add_core(double switch_us);
   // Throws kBug for a negative time, an unknown resource or core.
   int add_task(Task task);
   int num_tasks() const { return static_cast<int>(tasks_.size()); }
   const std::string& resource_name(int resource) const { return resources_[resource].name; }
 
-  // Runs all tasks. `saved` are the units of each bucket at the beginning, as an Outcome holds them; empty = none.
+  // Runs all tasks. `bucket_units` are those of each bucket at the beginning, as an Outcome holds them; empty = none.
   // Throws kBadConfig with a task where tasks wait for each other in a circle (dependencies and lanes together).
-  Outcome run(std::vector<double> saved = {}) const;
+  Outcome run(std::vector<double> bucket_units = {}) const;
 
  private:
   struct Resource {

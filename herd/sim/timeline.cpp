@@ -4,7 +4,7 @@
 
 namespace herd::sim {
 
-double end_of(const Timeline& timeline) {
+double end_us(const Timeline& timeline) {
   double end = 0;
   for (const Span& span : timeline.spans) end = std::max(end, span.end_us);
   return end;

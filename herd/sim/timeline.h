@@ -1,5 +1,5 @@
-// Defines what ran when: rows of spans, for the drawings and traces of either IR, predicted or measured. Threads: plain
-// data.
+// Defines what ran when: rows of spans, for the drawings and traces of schedules and programs, predicted or measured.
+// Threads: plain data.
 #pragma once
 
 #include <string>
@@ -21,7 +21,8 @@ struct Row {
   std::string name;   // "compute"
 };
 
-struct Link {  // leaves one row and arrives in another: a message, a signal
+// Leaves one row and arrives in another: a message, a signal.
+struct Arrow {
   int from_row = 0;
   double from_us = 0;
   int to_row = 0;
@@ -32,9 +33,9 @@ struct Timeline {
   std::string title;
   std::vector<Row> rows;
   std::vector<Span> spans;
-  std::vector<Link> links = {};  // drawn as lines
+  std::vector<Arrow> arrows = {};  // drawn as lines
 };
 
-double end_of(const Timeline& timeline);  // returns the last end in us; 0 when empty
+double end_us(const Timeline& timeline);  // returns the last end in us; 0 when empty
 
 }  // namespace herd::sim

@@ -12,7 +12,7 @@ struct LayerShape {
   double s = 0, b = 1, h = 0, a = 1;
 };
 
-enum class Recompute : uint8_t { kNone, kSelective, kFull };
+enum class RecomputeKind : uint8_t { kNone, kSelective, kFull };
 
 double attention_activation_bytes(const LayerShape& layer);  // returns 11sbh + 5as^2b
 double mlp_activation_bytes(const LayerShape& layer);        // returns 19sbh
@@ -24,20 +24,20 @@ double norm_activation_bytes(const LayerShape& layer);       // returns 4sbh, fo
 //   sequence parallel   sbh(34/t + 5as/(ht))       34sbh/t          2sbh
 // Check: t = 1 gives the sum of the three terms above, sbh(34 + 5as/h).
 double layer_activation_bytes(const LayerShape& layer, int t = 1, bool sequence_parallel = false,
-                              Recompute recompute = Recompute::kNone);
+                              RecomputeKind recompute = RecomputeKind::kNone);
 
 // Returns what attention keeps before its output projection and that projection's dropout: 8sbh + 5as^2b. That is input
 // 2sbh, q and k 4sbh, v 2sbh, softmax and its dropout 2as^2b + as^2b + 2as^2b.
 double attention_core_activation_bytes(const LayerShape& layer);
 
-// Counts checkpoints of N layers, one every K of them. Backward holds at its worst the ceil(N/K) checkpoints, each one
-// layer's output, and the activations of the K layers that are computed again.
+// Counts the segments of N layers that backward computes again, one every K layers. It holds at its worst the inputs of
+// the ceil(N/K) segments, and the activations of the K layers of one.
 //   memory O(N/K) + O(K), least at K = sqrt(N).   Source: Chen et al. 2016, arXiv:1604.06174, section 4.
-struct Checkpoints {
-  int64_t kept = 0;     // layers whose input stays
-  int64_t segment = 0;  // layers between two of them
+struct RecomputeSegments {
+  int64_t kept = 0;                // layers whose input stays
+  int64_t layers_per_segment = 0;  // layers of the longest segment
 };
-Checkpoints checkpoints_every(int64_t layers, int64_t every);  // throws kBadConfig unless every >= 1
-int64_t sqrt_interval(int64_t layers);                         // returns K = round(sqrt(N)), at least 1
+RecomputeSegments segments_every(int64_t layers, int64_t every);  // throws kBadConfig unless every >= 1
+int64_t sqrt_interval(int64_t layers);                            // returns K = round(sqrt(N)), at least 1
 
 }  // namespace herd::spec

@@ -12,12 +12,12 @@ namespace herd::spec {
 
 // Describes a collective inside a block's pass, which no Program contains since autograd issues it.
 struct InnerCollective {
-  std::string axis;               // "tp", "cp"
-  bool reduces = true;            // true: an all-reduce; false: an all-gather or a reduce-scatter
-  int64_t bytes = 0;              // bytes of the whole message
-  int forward = 0, backward = 0;  // times that each pass issues it
-  // Counts the times that a recompute issues it, less those that the backward after it then leaves out.
-  int recompute = 0;
+  std::string axis;                           // "tp", "cp"
+  bool is_all_reduce = true;                  // false: an all-gather or a reduce-scatter
+  int64_t bytes = 0;                          // bytes of the whole message
+  int times_forward = 0, times_backward = 0;  // times that each pass issues it
+  // Extra times that a recomputed pass issues it: those of the recompute, less those that its backward saves.
+  int times_recompute = 0;
 };
 
 // Says how the ranks of the tensor axis share a block's work, and so how its inputs and outputs lie on that axis.
@@ -51,8 +51,10 @@ struct BlockShape {
   int64_t logits_bytes = 0;     // bytes of fp32 logits, one row a sequence; 0 for all but the loss block
   bool is_loss() const { return output_bytes == 0; }
   std::vector<InnerCollective> inner = {};
-  int parts = 1;   // passes that a program makes of forward, or of backward, where ranks share the block
-  int layer = -1;  // index of its layer in the chain of whole layers: embedding 0, h.0 1, .., head last
+  // Blocks into which a tensor-parallel program cuts this one (program_table); each is a pass of its own.
+  int num_program_blocks = 1;
+  // Index of its layer in the chain of whole layers: embedding 0, h.0 1, .., head last; not the number in its name.
+  int layer = -1;
   // Lists the activations that it reads: 0 the tokens, b + 1 the output of block b; empty = the output of the block
   // before it.
   std::vector<int> inputs = {};

@@ -1,4 +1,4 @@
-// Makes the layer table of a run file's model. Threads: pure.
+// Makes the model table of a run file's model. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -13,11 +13,11 @@ enum class Kernels { kCpu, kDevice };
 
 // Returns the table for micro-batches of B sequences. strategy.precision and gradient_precision give element sizes.
 // mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole. With
-// strategy.sequence_parallel each rank has a part of their rows; without strategy.keep_gathered it keeps no more than
-// that of what it gathers. mesh.cp cuts T. Attention is kMath with dropout, since only that form takes a mask; else
+// strategy.sequence_parallel each rank has a part of their rows; without strategy.keep_gathered it keeps only its
+// own part of what it gathers. mesh.cp cuts T. Attention is kMath with dropout, since only that form takes a mask; else
 // kFlash. With strategy.recompute = "selective" the graph has no T x T matrices, and backward computes attention again.
-// Throws kBadConfig for a model.kind that has no table. Also throws it where tp does not divide heads and ffn, where tp
-// and kv_heads do not divide each other either way, or cp the context.
+// Throws kBadConfig for a model.kind that has no table. Also throws it where tp does not divide heads and ffn, where
+// neither of tp and kv_heads divides the other, or where cp does not divide the context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Returns the chain that programs are made of. It is that of model_table(), but where tensor parallelism cuts a

@@ -22,7 +22,7 @@ double step_flops(const StepShape& x, double passes, double scores) {
 }  // namespace
 
 double model_step_flops(const StepShape& step) { return step_flops(step, 3, 3); }
-double selective_step_flops(const StepShape& step) { return step_flops(step, 3, 6); }
+double selective_recompute_step_flops(const StepShape& step) { return step_flops(step, 3, 6); }
 double full_recompute_step_flops(const StepShape& step) { return step_flops(step, 4, 4); }
 
 double training_flops(double parameters, double tokens) { return 6 * parameters * tokens; }

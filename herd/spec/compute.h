@@ -24,7 +24,7 @@ struct StepShape {
   double batch = 1, context = 1, layers = 1, width = 1, vocab = 1;
 };
 double model_step_flops(const StepShape& step);
-double selective_step_flops(const StepShape& step);
+double selective_recompute_step_flops(const StepShape& step);
 double full_recompute_step_flops(const StepShape& step);
 
 // Returns 6*P*T FLOP for P parameters and T tokens: 2 forward, 4 backward. Source: Kaplan et al. 2020,

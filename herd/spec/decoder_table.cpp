@@ -8,7 +8,7 @@ ModelTable decoder_table(const RunFile& run, int64_t micro_batch, Kernels kernel
   const auto& m = run.model;
   const bool gpt = m.kind == "gpt";
   const auto in_parts = [&](BlockShape block, int parts) {  // as split_decoder_table() makes them
-    if (run.mesh.tp > 1) block.parts = parts;
+    if (run.mesh.tp > 1) block.num_program_blocks = parts;
     return block;
   };
   const LayerStyle style{.feed = gpt ? LayerStyle::Feed::kGelu : LayerStyle::Feed::kSwiGlu, .biases = gpt};

@@ -59,7 +59,7 @@ void spare_gradients(ModelTable& table, const std::string& patterns) {
         if (parameter.sizes.size() < 2 || !is_frozen(patterns, parameter.name)) continue;
         const double elements = static_cast<double>(ParameterGroupShape{"", {parameter}}.elements_of_rank(table.tp));
         if (b == 0)
-          block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.gradient));
+          block.backward.memory_bytes -= elements * static_cast<double>(size_of(table.gradient_dtype));
         else
           (b == last ? block.forward : block.backward).matmul_flops -= 2 * static_cast<double>(table.tokens) * elements;
       }
@@ -116,7 +116,7 @@ void freeze(ModelTable& table, const std::string& patterns) {
     BlockShape& block = table.blocks[static_cast<size_t>(b)];
     block.graph_bytes = 0;
     block.backward = {};
-    for (InnerCollective& inner : block.inner) inner.backward = 0;
+    for (InnerCollective& inner : block.inner) inner.times_backward = 0;
   }
 }
 

@@ -13,7 +13,7 @@ namespace herd::spec {
 
 bool is_frozen(std::string_view patterns, std::string_view parameter);  // "none" freezes nothing
 
-// Names the group of a group's frozen parameters, where others of that group are trained.
+// Returns the name of the group split off for the frozen parameters of `group`, where others of it are trained.
 std::string frozen_group_name(std::string_view group);
 
 // Marks groups that are wholly frozen. It splits groups that are partly frozen: the trained part stays in its place,

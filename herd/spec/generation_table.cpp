@@ -16,7 +16,7 @@ ModelTable generation_table(const ModelTable& whole, ModelTable pass) {
     block.cache_bytes = whole.blocks[b].cache_bytes;
     if (!block.backward_reads_weights) continue;  // it looks up rows, or adds a bias
     for (const int group : block.groups)
-      block.forward.memory_bytes += static_cast<double>(pass.group_elements(group) * size_of(pass.compute));
+      block.forward.memory_bytes += static_cast<double>(pass.group_elements(group) * size_of(pass.compute_dtype));
   }
   return pass;
 }

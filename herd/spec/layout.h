@@ -13,8 +13,8 @@ namespace herd::spec {
 struct Layout {
   int world_size = 1;
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
-  // neighbours. Then follow dp*fsdp if both exist, the first and last rank of pp if the embedding is tied, and "keys"
-  // if ranks hold copies of key and value heads.
+  // neighbours. Then follow dp*fsdp if both exist, and the first and last rank of pp if the embedding is tied. The last
+  // one is "keys" (key_copies_axis) if ranks hold copies of key and value heads.
   Mesh mesh = {};
   // The next members are indices of axes in `mesh`, or kNoAxis.
   int data_axis = kNoAxis;        // its ranks work on samples of their own
@@ -27,13 +27,14 @@ struct Layout {
   int64_t micro_batch = 1;  // sequences per rank and micro-batch, at most samples_max
   // A data rank has floor or ceil of batch / data_ranks() samples; data/batch.h says which rank has which.
   int64_t samples_min = 1, samples_max = 1;
-  int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank runs weight 0
+  int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank adds rows of weight 0
   int64_t tokens = 0;     // per optimizer step, over all ranks
   PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
 };
 
-// Throws kBadConfig if the mesh does not cover the world. strategies::resolve() checks whether this version can run it.
+// Throws kBadConfig if the mesh does not cover the world. strategies::trainable_layout() checks whether this version
+// can run it.
 Layout resolve_mesh(const RunFile& run, int world_size);
 
 // Returns the ZeRO stage that a run file asks for; mesh.fsdp > 1 means 3 where strategy.zero is 0.

@@ -48,7 +48,7 @@ double hybrid_elements_sent(double parameters, int shards, int replicas, int sta
   return zero_elements_sent(parameters, shards, stage) + zero_elements_sent(parameters / shards, replicas, 0);
 }
 
-double zero3_cross_host(double parameters) { return 3 * parameters; }
-double zero_plus_plus_cross_host(double parameters) { return (0.5 + 0 + 0.25) * parameters; }
+double zero3_elements_across_hosts(double parameters) { return 3 * parameters; }
+double zero_plus_plus_elements_across_hosts(double parameters) { return (0.5 + 0 + 0.25) * parameters; }
 
 }  // namespace herd::spec

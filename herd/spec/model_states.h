@@ -52,7 +52,7 @@ double hybrid_elements_sent(double parameters, int shards, int replicas, int sta
 // Return the elements of 2 bytes, of M parameters, that cross hosts in a step. ZeRO-3 sends 3M: two gathers,
 // one reduce-scatter. ZeRO++ sends 0.75M: weights once as int8 (0.5M), no second time since each host keeps a copy for
 // backward, and gradients as int4 (0.25M). Source: Wang et al. 2023, arXiv:2306.10209, table 1.
-double zero3_cross_host(double parameters);
-double zero_plus_plus_cross_host(double parameters);
+double zero3_elements_across_hosts(double parameters);
+double zero_plus_plus_elements_across_hosts(double parameters);
 
 }  // namespace herd::spec

@@ -1,4 +1,4 @@
-// Defines the layer table of a model: its blocks in order, their parameter groups, and what each costs to run on one
+// Defines the model table of a model: its blocks in order, their parameter groups, and what each costs to run on one
 // rank. build_model_table.h makes it from a run file. The same model is written with tensors in herd/models; a test
 // there proves that names, shapes and FLOPs agree.
 // Symbols: B sequences and T tokens of a micro-batch.
@@ -22,12 +22,12 @@ enum class Attention : uint8_t {
 struct ModelTable {
   std::vector<BlockShape> blocks;  // embedding, transformer blocks, head (final norm, output layer, loss)
   std::vector<ParameterGroupShape> groups;
-  DType compute = DType::kF32;   // type of weights and activations
-  DType gradient = DType::kF32;  // type of weights' gradients
-  int tp = 1;                    // ranks that share each block's heads and feed-forward width
-  int64_t micro_batch = 1;       // B, sequences of a micro-batch
-  int64_t tokens = 0;            // B*T, tokens of a micro-batch on this rank
-  int64_t target_bytes = 0;      // bytes of a micro-batch's targets
+  DType compute_dtype = DType::kF32;   // type of weights and activations
+  DType gradient_dtype = DType::kF32;  // type of weights' gradients
+  int tp = 1;                          // ranks that share each block's heads and feed-forward width
+  int64_t micro_batch = 1;             // B, sequences of a micro-batch
+  int64_t tokens = 0;                  // B*T, tokens of a micro-batch on this rank
+  int64_t target_bytes = 0;            // bytes of a micro-batch's targets
   Attention attention = Attention::kFlash;
   // True with selective recompute: backward computes the T x T matrices again instead of keeping them.
   bool recomputes_attention = false;
@@ -36,7 +36,7 @@ struct ModelTable {
   int first_trained() const;  // returns the first block that reads a trained group; blocks.size() where none does
   int64_t group_elements(int group) const;      // returns the most elements that one rank holds of a group
   std::vector<int> inputs_of(int block) const;  // returns the activations that a block reads (BlockShape::inputs)
-  bool is_split() const;                        // tells whether tensor parallelism has made its layers finer
+  bool is_split() const;                        // tells whether layers are cut into blocks for tensor parallelism
   double flops() const;  // returns the FLOP of one rank for one micro-batch, forward and backward
 };
 

@@ -20,10 +20,10 @@ int64_t ParameterGroupShape::elements_of_rank(int tp) const {
   return most;
 }
 
-int ParameterGroupShape::copies() const {
+int ParameterGroupShape::max_copies() const {
   int most = 1;
   for (const ParameterShape& parameter : parameters) {
-    for (const Segment& segment : parameter.segments) most = std::max(most, segment.copies);
+    for (const CutSection& section : parameter.sections) most = std::max(most, section.copies);
   }
   return most;
 }

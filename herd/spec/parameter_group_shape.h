@@ -16,7 +16,9 @@ struct ParameterGroupShape {
   bool frozen = false;                     // true: not trained, so it has no gradient and no states (frozen.h)
   int64_t elements() const;                // returns the elements of whole parameters
   int64_t elements_of_rank(int tp) const;  // returns the most elements that one of `tp` ranks holds
-  int copies() const;                      // returns the most copies that any of its segments has
+  // Returns how many tensor-parallel ranks hold the same indices of a cut dim: the most of any parameter
+  // (key_copies.h).
+  int max_copies() const;
 };
 
 }  // namespace herd::spec

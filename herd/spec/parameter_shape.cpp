@@ -11,8 +11,8 @@ int64_t elements_of_index(const ParameterShape& parameter) {
   return product;
 }
 
-std::vector<Segment> segments_of(const ParameterShape& parameter) {
-  if (!parameter.segments.empty()) return parameter.segments;
+std::vector<CutSection> sections_of(const ParameterShape& parameter) {
+  if (!parameter.sections.empty()) return parameter.sections;
   return {{parameter.sizes[static_cast<size_t>(parameter.cut_dim)]}};
 }
 
@@ -21,7 +21,7 @@ std::vector<Segment> segments_of(const ParameterShape& parameter) {
 int64_t ParameterShape::elements() const {
   if (cut_dim < 0) return elements_of_index(*this);
   int64_t held = 0;
-  for (const Segment& segment : segments_of(*this)) held += segment.size;
+  for (const CutSection& section : sections_of(*this)) held += section.size;
   return elements_of_index(*this) * held;
 }
 
@@ -35,8 +35,8 @@ int64_t ParameterShape::elements_of_rank(int tp, int place) const {
 std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place) {
   if (parameter.cut_dim < 0) return {};
   std::vector<IndexSpan> out;
-  int64_t begin = parameter.first;
-  for (const auto& [size, copies] : segments_of(parameter)) {
+  int64_t begin = parameter.sections_begin;
+  for (const auto& [size, copies] : sections_of(parameter)) {
     const int parts = tp / copies, part = place / copies;
     out.push_back({begin + size * part / parts, begin + size * (part + 1) / parts});
     begin += size;

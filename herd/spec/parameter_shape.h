@@ -9,18 +9,18 @@ namespace herd::spec {
 
 // Describes neighbouring indices of a parameter's cut_dim (q, k or v) that are cut apart from others. `copies`
 // neighbours of the tensor axis hold each part: more than 1 where there are fewer key and value heads than ranks.
-struct Segment {
+struct CutSection {
   int64_t size = 0;  // indices of cut_dim
   int copies = 1;
 };
 
 struct ParameterShape {
-  std::string name;                    // "h.3.attn.qkv.weight"
-  std::vector<int64_t> sizes;          // sizes of the whole parameter
-  int cut_dim = -1;                    // dimension that tensor-parallel ranks share; -1 = each rank holds the whole
-  std::vector<Segment> segments = {};  // parts of cut_dim, one after the other; empty = one part
-  int64_t first = 0;         // index of cut_dim where the segments begin; those before it are in another group
-  int64_t elements() const;  // returns the elements of its segments
+  std::string name;                       // "h.3.attn.qkv.weight"
+  std::vector<int64_t> sizes;             // sizes of the whole parameter
+  int cut_dim = -1;                       // dimension that tensor-parallel ranks share; -1 = each rank holds the whole
+  std::vector<CutSection> sections = {};  // parts of cut_dim, one after the other; empty = one part
+  int64_t sections_begin = 0;  // index of cut_dim where the sections begin; those before it are in another group
+  int64_t elements() const;    // returns the elements of its sections
   // Returns the elements that the rank at `place` of `tp` tensor-parallel ranks holds.
   int64_t elements_of_rank(int tp, int place) const;
 };
@@ -30,8 +30,8 @@ struct IndexSpan {
   bool operator==(const IndexSpan&) const = default;
 };
 
-// Returns the indices of cut_dim that the rank at `place` of `tp` holds, a span of each segment; nothing for a whole
-// parameter. In a segment of n indices and c copies, place p has part q = p / c of r = tp / c parts. That is [n q / r,
+// Returns the indices of cut_dim that the rank at `place` of `tp` holds, a span of each section; nothing for a whole
+// parameter. In a section of n indices and c copies, place p has part q = p / c of r = tp / c parts. That is [n q / r,
 // n (q + 1) / r), rounded down.
 std::vector<IndexSpan> cut_spans(const ParameterShape& parameter, int tp, int place);
 

@@ -36,7 +36,7 @@ double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks)
   switch (kind) {
     case Pipeline::kInterleaved:
       return (p - 1) / (chunks * m + p - 1);
-    case Pipeline::kZeroBubble:
+    case Pipeline::kZeroBubbleH1:
       return (p - 1) / (3 * m + p - 1);
     case Pipeline::kZeroBubbleV: {
       const double gap = std::max({3 * (p - m), 2 * p - 2 - m, 0.0});

@@ -7,13 +7,13 @@
 
 namespace herd::spec {
 
-enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubble, kZeroBubbleV };
+enum class Pipeline : uint8_t { kGpipe, k1F1B, kInterleaved, kZeroBubbleH1, kZeroBubbleV };
 // Reads "gpipe", "1f1b", "interleaved", "zero_bubble_h1" or "zero_bubble_v"; throws kBadConfig.
 Pipeline parse_pipeline(std::string_view name);
 
 // Returns the share of the step that a stage is idle, in [0, 1).
 //   gpipe, 1f1b   (p-1) / (m+p-1)
-//   interleaved   (p-1) / (v*m+p-1)    v chunks of layers a stage
+//   interleaved   (p-1) / (v*m+p-1)    v = chunks: the parts of the layers that each rank has
 //   zero_bubble_h1   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
 //   zero_bubble_v    g / (6m+g), g = max(3(p-m), 2p-2-m, 0), from a rank's first pass to its last: none for m >= 2p-2
 // Sources, in this order: Huang et al. 2019, arXiv:1811.06965, section 2, and Narayanan et al. 2019 (PipeDream);
@@ -22,8 +22,8 @@ Pipeline parse_pipeline(std::string_view name);
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
 
 // Returns the micro-batches whose activations a stage holds at its worst.
-//   gpipe m;   1f1b, zero_bubble min(m, p-stage);   interleaved min(m, ((v-1)p + 2(p-1-stage) + 1) / v)
-//     where p divides m;
+//   gpipe m;   1f1b, zero_bubble_h1 min(m, p-stage);   interleaved min(m, ((v-1)p + 2(p-1-stage) + 1) / v)
+//     where p divides m and v = chunks;
 //   zero_bubble_v min(m, p), of both of its stages
 double micro_batches_in_flight(Pipeline kind, int stages, int micro_batches, int stage, int chunks = 1);
 

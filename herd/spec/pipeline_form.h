@@ -11,11 +11,12 @@ namespace herd::spec {
 
 struct PipelineForm {
   int stages_per_rank = 1;
-  bool folded = false;  // spec/pipeline_order.h says which rank has which stage
+  bool folded = false;  // true: rank r of p has stages r and 2p-1-r; false: stages r, r + p, ..
   bool operator==(const PipelineForm&) const = default;
 };
 
-// Throws kBadConfig where strategy.stages_per_rank does not fit strategy.pipeline, or its file is no order.
+// Throws kBadConfig where strategy.stages_per_rank does not fit strategy.pipeline, or the file that it names holds no
+// order.
 PipelineForm pipeline_form(const RunFile& run);
 
 // Returns PATH where strategy.pipeline is "file:PATH"; else empty.

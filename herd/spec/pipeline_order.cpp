@@ -20,7 +20,7 @@ namespace {
 
 std::string name_of(const Turn& turn) {
   return "FBW"[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch) +
-         (turn.chunk > 0 ? "@" + std::to_string(turn.chunk) : "");
+         (turn.local_stage > 0 ? "@" + std::to_string(turn.local_stage) : "");
 }
 
 class Clock {
@@ -68,18 +68,18 @@ class Clock {
     const auto& turns = order_.turns[static_cast<size_t>(rank)];
     const std::set<Turn> seen(turns.begin(), turns.end());
     for (const Turn& turn : turns) {
-      if (turn.micro_batch >= 0 && turn.micro_batch < order_.micro_batches && turn.chunk >= 0 &&
-          turn.chunk < order_.stages_per_rank)
+      if (turn.micro_batch >= 0 && turn.micro_batch < order_.micro_batches && turn.local_stage >= 0 &&
+          turn.local_stage < order_.stages_per_rank)
         continue;
       refuse(who + " runs " + name_of(turn) + ", but there are micro-batches 0 to " +
                  std::to_string(order_.micro_batches - 1) + " and stages 0 to " +
                  std::to_string(order_.stages_per_rank - 1) + " of a rank",
              "leave it out");
     }
-    for (int chunk = 0; chunk < order_.stages_per_rank; ++chunk) {
+    for (int local_stage = 0; local_stage < order_.stages_per_rank; ++local_stage) {
       for (int m = 0; m < order_.micro_batches; ++m) {
         for (const Pass pass : {Pass::kForward, Pass::kBackward, Pass::kWeights}) {
-          const Turn wanted{pass, m, chunk};
+          const Turn wanted{pass, m, local_stage};
           if ((pass != Pass::kWeights || split_) && !seen.contains(wanted))
             refuse(who + " never runs " + name_of(wanted), "every pass of every micro-batch once on its rank");
         }
@@ -99,11 +99,11 @@ class Clock {
   }
 
   Place of_stage(int stage, Pass pass, int micro_batch) const {
-    return {order_.rank_of(stage), {pass, micro_batch, order_.chunk_of(stage)}};
+    return {order_.rank_of(stage), {pass, micro_batch, order_.local_stage_of(stage)}};
   }
 
   std::vector<Place> needs(int rank, const Turn& turn) const {
-    const int stage = order_.stage_of(rank, turn.chunk), m = turn.micro_batch;
+    const int stage = order_.stage_of(rank, turn.local_stage), m = turn.micro_batch;
     if (turn.pass == Pass::kWeights) return {of_stage(stage, Pass::kBackward, m)};
     if (turn.pass == Pass::kForward)
       return stage > 0 ? std::vector{of_stage(stage - 1, Pass::kForward, m)} : std::vector<Place>{};
@@ -114,7 +114,7 @@ class Clock {
 
   // Of a pass in done_.
   size_t place(int rank, const Turn& turn) const {
-    return (static_cast<size_t>(order_.stage_of(rank, turn.chunk)) * 3 + static_cast<size_t>(turn.pass)) *
+    return (static_cast<size_t>(order_.stage_of(rank, turn.local_stage)) * 3 + static_cast<size_t>(turn.pass)) *
                static_cast<size_t>(order_.micro_batches) +
            static_cast<size_t>(turn.micro_batch);
   }
@@ -228,8 +228,8 @@ class Parser {
       const size_t pass = std::string_view("FBW").find(word[0]), mark = std::min(word.find('@'), word.size());
       if (pass == std::string_view::npos)
         fail("a turn begins with F, B or W, not \"" + printable(words[i].substr(0, 40)) + "\"");
-      const int chunk = mark < word.size() ? number(word.substr(mark + 1), 0) : 0;
-      order.turns.back().push_back({static_cast<Pass>(pass), number(word.substr(1, mark - 1), 0), chunk});
+      const int local_stage = mark < word.size() ? number(word.substr(mark + 1), 0) : 0;
+      order.turns.back().push_back({static_cast<Pass>(pass), number(word.substr(1, mark - 1), 0), local_stage});
     }
   }
 
@@ -240,13 +240,13 @@ class Parser {
 
 }  // namespace
 
-int PipelineOrder::stage_of(int rank, int chunk) const {
-  return folded && chunk == 1 ? 2 * ranks - 1 - rank : chunk * ranks + rank;
+int PipelineOrder::stage_of(int rank, int local_stage) const {
+  return folded && local_stage == 1 ? 2 * ranks - 1 - rank : local_stage * ranks + rank;
 }
 
 int PipelineOrder::rank_of(int stage) const { return folded && stage >= ranks ? 2 * ranks - 1 - stage : stage % ranks; }
 
-int PipelineOrder::chunk_of(int stage) const { return stage / ranks; }
+int PipelineOrder::local_stage_of(int stage) const { return stage / ranks; }
 
 bool PipelineOrder::splits_backward() const {
   const auto is_weights = [](const Turn& turn) { return turn.pass == Pass::kWeights; };

@@ -26,7 +26,7 @@ enum class Pass : uint8_t { kForward, kBackward, kWeights };  // kWeights: the s
 struct Turn {
   Pass pass = Pass::kForward;
   int micro_batch = 0;
-  int chunk = 0;  // index of the stage among the rank's own
+  int local_stage = 0;  // index of the stage among the rank's own
   auto operator<=>(const Turn&) const = default;
 };
 
@@ -37,9 +37,9 @@ struct PipelineOrder {
   bool folded = false;                   // REQUIRES two stages a rank
   std::vector<std::vector<Turn>> turns;  // of each rank
   int stages() const { return ranks * stages_per_rank; }
-  int stage_of(int rank, int chunk) const;
+  int stage_of(int rank, int local_stage) const;
   int rank_of(int stage) const;
-  int chunk_of(int stage) const;
+  int local_stage_of(int stage) const;
   bool splits_backward() const;  // tells whether any turn is of Pass::kWeights
   // Throws kBadConfig unless ranks, stages and micro-batches are 1 or more, and all their passes kMostTurns or fewer.
   void check_sizes() const;
@@ -47,8 +47,8 @@ struct PipelineOrder {
 };
 
 // Returns when each turn of each rank ends if a pass takes one unit, a whole backward two, and messages none. Throws
-// kBadConfig unless every rank runs every pass of its stages once, after the passes it needs. All of them, or none,
-// split the backward, and ranks never wait for each other in a circle, which the error names.
+// kBadConfig unless every rank runs every pass of its stages once, after the passes it needs, and either every backward
+// or none is split. Also throws it where ranks wait for each other in a circle, which the error names.
 std::vector<std::vector<int>> times_of(const PipelineOrder& order);
 
 std::string to_text(const PipelineOrder& order);

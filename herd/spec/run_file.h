@@ -41,7 +41,8 @@ struct RunFile {
   } data;
   struct Train {
     int64_t steps = 200, batch = 12, micro_batch = 2, seed = 1;
-    int64_t eval_every = 50, eval_batches = 8;
+    int64_t eval_every = 50;  // steps
+    int64_t eval_batches = 8;
     double max_minutes = 0;  // limit of the job, restarts included; 0 = no limit
     int64_t threads = 0;     // torch threads of a rank; 0 = cores / ranks of the host
     bool operator==(const Train&) const = default;
@@ -69,7 +70,7 @@ struct RunFile {
     bool automatic = false;                // auto: herd chooses zero, recompute and micro_batch
     bool sequence_parallel = true;         // with mesh.tp: norms, sums and dropout work on a part of the rows
     bool keep_gathered = true;             // with sequence_parallel: blocks keep gathered inputs for backward
-    int64_t prefetch = kAuto;              // passes over blocks before the use for which ZeRO-3 gathers weights
+    int64_t prefetch = kAuto;              // block passes ahead of their use at which ZeRO-3 gathers weights
     int64_t keep_whole = kAuto;            // parameter groups whose weights ZeRO-3 keeps whole through a step
     int64_t stages_per_rank = kAuto;       // of a pipeline
     int64_t interleave_micro_batches = 1;  // with mesh.tp: micro-batches that take turns; 1 = each by itself
@@ -86,7 +87,8 @@ struct RunFile {
     bool operator==(const Comm&) const = default;
   } comm;
   struct Checkpoint {
-    int64_t every = 100, keep = 2;
+    int64_t every = 100;  // steps
+    int64_t keep = 2;     // newest checkpoints that are kept
     std::string resume = "auto";
     std::string used_folder = "refuse";  // what a new run does with a folder of another: refuse, set_aside
     bool operator==(const Checkpoint&) const = default;
@@ -98,7 +100,7 @@ struct RunFile {
   } health;
   struct Log {
     std::string dir = "runs", name = "run";
-    int64_t every = 1;
+    int64_t every = 1;        // steps
     int64_t trace_steps = 2;  // steps that the trace of a run holds; 0 = none
     bool operator==(const Log&) const = default;
   } log;
@@ -117,7 +119,7 @@ using FindModel = std::function<std::optional<GivenModel>(const RunFile& stated)
 // Read a run file or its text, then each override "section.key=value", where a string needs no quotes. A key that is
 // left out gets its default; keys that say what a model is get the value of the model that `find_model` finds.
 // Throw kBadConfig with key, line (or override), the rule with its values, and for an unknown name the nearest valid
-// one. They throw as check_same_model(), and kStorage if the file can't be read.
+// one. They also throw as check_same_model(), and kStorage if the file can't be read.
 RunFile parse_run_file(const std::string& path, std::span<const std::string> overrides = {},
                        const FindModel& find_model = {});
 RunFile parse_run_text(std::string_view toml, const std::string& name, std::span<const std::string> overrides = {},

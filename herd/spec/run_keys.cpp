@@ -254,7 +254,7 @@ Match(F...) -> Match<F...>;
 
 }  // namespace
 
-std::string toml_text(const std::string& value) {
+std::string toml_quoted(const std::string& value) {
   std::string quoted = "\"";
   for (const char c : value) {
     char escape[8];
@@ -333,7 +333,7 @@ std::string value_toml(const Key& key, const RunFile& run) {
       Match{[&](IntegerField at) { return std::to_string(at(copy)); },
             [&](NumberField at) { return toml_number(at(copy)); },
             [&](BoolField at) { return std::string(at(copy) ? "true" : "false"); },
-            [&](TextField at) { return toml_text(at(copy)); },
+            [&](TextField at) { return toml_quoted(at(copy)); },
             [&](PairField at) { return "[" + toml_number(at(copy)[0]) + ", " + toml_number(at(copy)[1]) + "]"; },
             [&](BytesField field) { return toml_bytes(field.at(copy)); },
             [&](AutoField field) {

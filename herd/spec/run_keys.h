@@ -52,13 +52,13 @@ std::string range_text(const Key& key);
 std::string value_toml(const Key& key, const RunFile& run);  // returns the value as TOML
 
 // Returns the text in quotes, with escapes. REQUIRES UTF-8.
-std::string toml_text(const std::string& value);
+std::string toml_quoted(const std::string& value);
 // Returns the shortest text that reads back as the same number, with a point or an exponent.
 std::string toml_number(double value);
 
-// Writes docs/guide/run_file.md.
+// Returns the text of docs/guide/run_file.md.
 std::string run_file_guide();
-// Writes the same table for a terminal: a line for each key, with its default, its meaning and what it allows.
+// Returns the same table for a terminal: a line for each key, with its default, its meaning and what it allows.
 std::string run_keys_help();
 
 }  // namespace herd::spec

@@ -64,7 +64,7 @@ BlockShape TableBuilder::cut_attention(const std::string& name, const LayerStyle
   block.forward.attention_flops = (style.causal && flash ? 0.5 : 1.0) * scores;
   block.forward.memory_bytes = static_cast<double>(2 * block.output_bytes + 2 * heads);
   const int64_t product = product_bytes(D_, (A_ + 2 * K_) / tp_), matrices = flash ? 0 : matrix_bytes();
-  const int64_t masks = table_.compute == DType::kBF16 ? 3 * matrices / 2 : 0;
+  const int64_t masks = table_.compute_dtype == DType::kBF16 ? 3 * matrices / 2 : 0;
   const int64_t kept = selective_ ? 0 : saved_scores();
   block.forward.scratch_bytes = std::max({int64_t{0}, product, 2 * matrices + masks - kept + heads});
   block.backward.matmul_flops = 4 * rows * weights;
@@ -141,20 +141,20 @@ BlockShape TableBuilder::cut_head() const {
 
 namespace {
 
-// Adds the segments of a parameter that each rank has a part of its own of to `cut`, those in copies to `copied`.
-void add_segments(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
+// Adds the sections of a parameter that each rank has a part of its own of to `cut`, those in copies to `copied`.
+void add_sections(const ParameterShape& parameter, std::vector<ParameterShape>& cut,
                   std::vector<ParameterShape>& copied) {
-  if (ParameterGroupShape{"", {parameter}}.copies() == 1) return cut.push_back(parameter);
+  if (ParameterGroupShape{"", {parameter}}.max_copies() == 1) return cut.push_back(parameter);
   int64_t first = 0;
-  for (const Segment& segment : parameter.segments) {
-    std::vector<ParameterShape>& out = segment.copies == 1 ? cut : copied;
+  for (const CutSection& section : parameter.sections) {
+    std::vector<ParameterShape>& out = section.copies == 1 ? cut : copied;
     if (out.empty() || out.back().name != parameter.name) {
       out.push_back(parameter);
-      out.back().segments.clear();
-      out.back().first = first;
+      out.back().sections.clear();
+      out.back().sections_begin = first;
     }
-    out.back().segments.push_back(segment);
-    first += segment.size;
+    out.back().sections.push_back(section);
+    first += section.size;
   }
 }
 
@@ -184,7 +184,7 @@ ModelTable split_decoder_table(const RunFile& run, int64_t micro_batch, Kernels 
       if (parameter.cut_dim < 0)
         whole.push_back(std::move(parameter));
       else
-        add_segments(parameter, cut, copied);
+        add_sections(parameter, cut, copied);
     }
     const int own = table.add_group(name, std::move(whole)), shared = table.add_group(name + ".tp", std::move(cut));
     std::vector<int> of_attention = {shared};

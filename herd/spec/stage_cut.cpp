@@ -78,7 +78,7 @@ Layers layers_of(const ModelTable& model) {
   for (const BlockShape& block : model.blocks) {
     if (layers.of_block.empty() || block.layer != model.blocks[layers.of_block.size() - 1].layer || block.layer < 0)
       layers.flops.push_back(0);
-    layers.flops.back() += arithmetic_of(block);
+    layers.flops.back() += flops_of(block);
     layers.of_block.push_back(layers.flops.size() - 1);
   }
   return layers;
@@ -87,12 +87,12 @@ Layers layers_of(const ModelTable& model) {
 // Judges a cut: flops of the rank that has most, of the stage that has most, and how unlike stages are.
 using Judgement = std::array<double, 3>;
 Judgement judge(const std::vector<double>& layers, const std::vector<int>& stage_of_layers,
-                const std::vector<int>& rank_of_stages) {
-  std::vector<double> stages(rank_of_stages.size(), 0), ranks(rank_of_stages.size(), 0);
+                const std::vector<int>& rank_of_stage) {
+  std::vector<double> stages(rank_of_stage.size(), 0), ranks(rank_of_stage.size(), 0);
   for (size_t i = 0; i < layers.size(); ++i) stages[static_cast<size_t>(stage_of_layers[i])] += layers[i];
   double squares = 0;
   for (size_t s = 0; s < stages.size(); ++s) {
-    ranks[static_cast<size_t>(rank_of_stages[s])] += stages[s];
+    ranks[static_cast<size_t>(rank_of_stage[s])] += stages[s];
     squares += stages[s] * stages[s];
   }
   return {*std::max_element(ranks.begin(), ranks.end()), *std::max_element(stages.begin(), stages.end()), squares};
@@ -107,8 +107,8 @@ bool is_better(const Judgement& a, const Judgement& b) {
 }
 
 // Moves one layer at a border to its neighbour, where that gains most, until no move gains.
-void move_borders(const std::vector<double>& layers, const std::vector<int>& rank_of_stages, std::vector<int>& stage) {
-  Judgement best = judge(layers, stage, rank_of_stages);
+void move_borders(const std::vector<double>& layers, const std::vector<int>& rank_of_stage, std::vector<int>& stage) {
+  Judgement best = judge(layers, stage, rank_of_stage);
   for (size_t moved = layers.size(); moved != 0;) {
     moved = 0;
     int to = 0;
@@ -117,7 +117,7 @@ void move_borders(const std::vector<double>& layers, const std::vector<int>& ran
         const bool at_a_border = stage[i - 1] != stage[i + 1], all_of_its_stage = stage[i - 1] + 2 == stage[i + 1];
         if (other == stage[i] || !at_a_border || all_of_its_stage) continue;
         const int own = std::exchange(stage[i], other);
-        const Judgement judged = judge(layers, stage, rank_of_stages);
+        const Judgement judged = judge(layers, stage, rank_of_stage);
         if (is_better(judged, best)) best = judged, moved = i, to = other;
         stage[i] = own;
       }
@@ -145,7 +145,7 @@ std::vector<int> balanced(const Layers& layers, int stages) {
 
 }  // namespace
 
-double arithmetic_of(const BlockShape& block) {
+double flops_of(const BlockShape& block) {
   double flops = 0;
   for (const PassCost* cost : {&block.forward, &block.backward}) flops += cost->matmul_flops + cost->attention_flops;
   return flops;
@@ -156,10 +156,10 @@ std::vector<int> stage_of_blocks(const ModelTable& model, int stages) {
   return of_blocks(layers, balanced(layers, stages));
 }
 
-std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stages) {
+std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stage) {
   const Layers layers = layers_of(model);
-  std::vector<int> stage = balanced(layers, static_cast<int>(rank_of_stages.size()));
-  move_borders(layers.flops, rank_of_stages, stage);
+  std::vector<int> stage = balanced(layers, static_cast<int>(rank_of_stage.size()));
+  move_borders(layers.flops, rank_of_stage, stage);
   return of_blocks(layers, stage);
 }
 

@@ -7,18 +7,19 @@
 
 namespace herd::spec {
 
-// Returns the stage of each block: neighbours in `stages` runs of at least one block. The stage with the most
-// arithmetic has as little as possible, since a pipeline is as fast as its slowest stage. Among such cuts it takes
-// those whose stages are most alike (least sum of squares), then the one whose first stages are shortest. Throws
-// kBadConfig unless 1 <= stages <= blocks.
+// Returns the stage of each block. Stages are consecutive blocks, every stage has at least one, and the blocks of a
+// layer share a stage. The stage with the most FLOP has as few as possible, since a pipeline is as fast as its slowest
+// stage. Among such cuts it takes those whose stages are most alike (least sum of squares), then the one whose first
+// stages are shortest. Throws kBadConfig unless 1 <= stages <= layers, where embedding and head count as layers.
 std::vector<int> stage_of_blocks(const ModelTable& model, int stages);
 
-// Cuts for ranks that have several stages; rank_of_stages[s] has stage s. It starts from the cut above. A border moves
-// by a layer while that gives the rank with the most arithmetic less, or as much and the largest stage less.
-std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stages);
+// Cuts for ranks that have several stages; rank_of_stage[s] has stage s. It starts from the cut above and moves borders
+// by one layer while that makes the cut better. A cut is better with fewer FLOP on the rank that has most. Among equal
+// ones it is better with fewer FLOP in the largest stage, then with stages more alike.
+std::vector<int> stage_of_blocks(const ModelTable& model, const std::vector<int>& rank_of_stage);
 
 // Returns the FLOP of both passes over a block for one micro-batch, by which a cut weighs blocks.
-double arithmetic_of(const BlockShape& block);
+double flops_of(const BlockShape& block);
 
 // Holds the blocks [begin, end) of a stage.
 struct BlockInterval {

@@ -19,7 +19,7 @@ std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues
   return Unsupported{key.full_name() + " = " + value_toml(key, run), key.full_name() + " = " + have};
 }
 
-std::optional<Unsupported> unsupported_parts(const RunFile& run) {
+std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run) {
   static const std::vector<SupportedValues> parts = {{"model.kind", {"gpt", "llama"}},
                                                      {"comm.transport", {"auto", "shm"}}};
   for (const SupportedValues& part : parts) {

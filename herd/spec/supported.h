@@ -26,7 +26,7 @@ struct Unsupported {
 std::optional<Unsupported> unsupported(const RunFile& run, const SupportedValues& supported);
 
 // Checks models and transports. strategies/techniques.h checks meshes and strategies.
-std::optional<Unsupported> unsupported_parts(const RunFile& run);
+std::optional<Unsupported> unsupported_model_or_transport(const RunFile& run);
 
 // Throws kBadConfig where comm.transport asks for shared memory and the ranks are on several hosts.
 void refuse_transport(const RunFile& run, int num_hosts);

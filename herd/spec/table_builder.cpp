@@ -30,12 +30,12 @@ TableBuilder::TableBuilder(const RunFile& run, int64_t micro_batch, Kernels kern
   const int64_t head = m_.head_width > 0 ? m_.head_width : m_.width / m_.heads;
   A_ = m_.heads * head;
   K_ = (m_.kv_heads > 0 ? m_.kv_heads : m_.heads) * head * copies_;
-  if (run.strategy.precision == "bf16") table_.compute = DType::kBF16;
-  if (run.strategy.precision == "fp16") table_.compute = DType::kF16;
-  element_ = size_of(table_.compute);
-  if (run.strategy.gradient_precision == "same") table_.gradient = table_.compute;
-  gradient_element_ = size_of(table_.gradient);
-  in_fp32_ = table_.compute == DType::kF16 && kernels == Kernels::kCpu;
+  if (run.strategy.precision == "bf16") table_.compute_dtype = DType::kBF16;
+  if (run.strategy.precision == "fp16") table_.compute_dtype = DType::kF16;
+  element_ = size_of(table_.compute_dtype);
+  if (run.strategy.gradient_precision == "same") table_.gradient_dtype = table_.compute_dtype;
+  gradient_element_ = size_of(table_.gradient_dtype);
+  in_fp32_ = table_.compute_dtype == DType::kF16 && kernels == Kernels::kCpu;
   table_.tp = static_cast<int>(tp_);
   table_.micro_batch = B_;
   table_.tokens = R_;
@@ -72,7 +72,7 @@ std::vector<ParameterShape> TableBuilder::layer_parameters(const std::string& pr
   const size_t qkv = out.size();
   const int64_t keys = K_ / copies_;
   add_linear(out, prefix + "attn.qkv", A_ + 2 * keys, D_, 0, style.biases);
-  for (size_t i = qkv; i < out.size(); ++i) out[i].segments = {{A_}, {keys, copies_}, {keys, copies_}};
+  for (size_t i = qkv; i < out.size(); ++i) out[i].sections = {{A_}, {keys, copies_}, {keys, copies_}};
   add_linear(out, prefix + "attn.proj", D_, A_, 1, style.biases);
   if (style.positions) out.push_back({prefix + "attn.positions", {32, m_.heads}, 1});
   if (style.memory) {
@@ -149,7 +149,7 @@ int64_t TableBuilder::graph_bytes(const LayerStyle& style) const {
 // has masked but not scaled. What the feed-forward part keeps is not there then: it comes later, or has gone.
 int64_t TableBuilder::attention_scratch(int64_t matrices) const {
   if (table_.attention == Attention::kFlash) return 0;
-  const int64_t bytes = matrices * matrix_bytes() + (table_.compute == DType::kBF16 ? 3 * matrix_bytes() / 2 : 0);
+  const int64_t bytes = matrices * matrix_bytes() + (table_.compute_dtype == DType::kBF16 ? 3 * matrix_bytes() / 2 : 0);
   return bytes - (selective_ ? 0 : saved_scores()) + (3 * R_ * D_ - 2 * R_ * F_ / tp_) * element_;
 }
 
@@ -235,7 +235,7 @@ void TableBuilder::add_loss_collective(BlockShape& block, int64_t vocab) const {
   if (tp_ == 1) return;
   const int64_t chunk = loss_chunk_rows(vocab, R_);
   const int chunks = static_cast<int>((R_ + chunk - 1) / std::max<int64_t>(chunk, 1));
-  block.inner.push_back({.axis = "tp", .reduces = false, .bytes = chunk * 3 * tp_ * 4, .forward = chunks});
+  block.inner.push_back({.axis = "tp", .is_all_reduce = false, .bytes = chunk * 3 * tp_ * 4, .times_forward = chunks});
 }
 
 // A layer holds x, its norm, the product with q, k and v, what attention gives and its projection at a time; later both
@@ -281,21 +281,26 @@ std::vector<InnerCollective> TableBuilder::inner(int inputs, int sums, const Lay
   if (sequence_) {
     const int again = layer && gathers_again_ ? inputs : 0, all = inputs + sums;
     out.push_back({.axis = "tp",
-                   .reduces = false,
+                   .is_all_reduce = false,
                    .bytes = rows_of_rank() * tp_ * D_ * element_,
-                   .forward = all,
-                   .backward = all + again,
-                   .recompute = all - 1 - (again > 0 ? 1 : 0)});
+                   .times_forward = all,
+                   .times_backward = all + again,
+                   .times_recompute = all - 1 - (again > 0 ? 1 : 0)});
   } else if (tp_ > 1) {
     out.push_back({.axis = "tp",
                    .bytes = R_ * D_ * element_,
-                   .forward = sums,
-                   .backward = inputs,
-                   .recompute = std::max(0, sums - 1)});
+                   .times_forward = sums,
+                   .times_backward = inputs,
+                   .times_recompute = std::max(0, sums - 1)});
   }
   if (cp_ > 1 && layer) {
     const int64_t keys = 2 * B_ * S_ * K_ / tp_ * element_;
-    out.push_back({.axis = "cp", .reduces = false, .bytes = keys, .forward = 1, .backward = 2, .recompute = 1});
+    out.push_back({.axis = "cp",
+                   .is_all_reduce = false,
+                   .bytes = keys,
+                   .times_forward = 1,
+                   .times_backward = 2,
+                   .times_recompute = 1});
   }
   return out;
 }

@@ -38,7 +38,7 @@ class AtomicFolder {
   bool committed_ = false;
 };
 
-// Deletes a file, or a folder with all that is in it; leaves what can't be deleted.
+// Deletes a file, or a folder with all that is in it; ignores errors.
 void remove_tree(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
 
 }  // namespace herd

@@ -28,10 +28,11 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root)
 // Returns the id of the run that saved a checkpoint, "" where it does not say; nothing if its manifest can't be read.
 std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder);
 
-// Tells whether a checkpoint of this run, or of an unnamed one, has a manifest and lengths that hold.
+// Tells whether an intact checkpoint is of this run, or names no run. Intact: its manifest is valid, and its files have
+// the listed lengths. A whole one has the listed checksums, too.
 bool holds_checkpoint(const std::filesystem::path& root, const std::string& run = "");
 
-// Returns the newest checkpoint whose manifest and checksums all hold, and appends to `passed_over` what is wrong with
+// Returns the newest whole checkpoint, and appends to `passed_over` what is wrong with
 // each newer one. With `run`, it leaves out those that say that they are of another run.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over,
@@ -44,10 +45,10 @@ std::filesystem::path resolve_checkpoint(const std::filesystem::path& path);
 struct Keep {
   int newest = 2;                      // >= 1
   std::string run = {};                // id of the run; checkpoints that say that they are of another run stay
-  std::filesystem::path written = {};  // the one just written: it stays and counts, whatever steps others have
+  std::filesystem::path written = {};  // the one just written: it is kept and counted, even if others have later steps
 };
 
-// Deletes all but the newest checkpoints whose manifest and lengths hold, and older saves that were cut short. Broken
+// Deletes all but the newest intact checkpoints, and older saves that were cut short. Broken
 // ones don't count, so the last good one is never deleted. A checkpoint loses its manifest first, so a half deleted one
 // is no checkpoint. A failure to delete is not an error: returns what remains to be deleted.
 std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, const Keep& keep,

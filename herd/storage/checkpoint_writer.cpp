@@ -34,9 +34,9 @@ Manifest write_shard(const std::filesystem::path& folder, Rank rank, const std::
   return shard.commit();
 }
 
-void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, const std::vector<Manifest>& parts,
+void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, const std::vector<Manifest>& entries,
                        FileSystem& files) {
-  for (const auto& part : parts) merge_manifest(manifest, part);
+  for (const auto& entry : entries) merge_manifest(manifest, entry);
   for (const auto& [name, tensor] : manifest.tensors) {
     std::vector<TensorSlice> slices;
     for (const auto& piece : tensor.pieces) slices.push_back(piece.slice);

@@ -1,7 +1,8 @@
 // Writes a checkpoint, tensor-free: each rank writes its shard, then one rank the manifest.
 //   1. one rank   folder = new_checkpoint_folder(root, step)
-//   2. each rank  part = write_shard(folder, rank, pieces); the shard is durable when it returns
-//   3. one rank   when all parts are there: commit_checkpoint(folder, parts); then keep_newest(root, keep)
+//   2. each rank  entry = write_shard(folder, rank, pieces); the shard is durable when it returns
+//   3. one rank   when all entries are there: commit_checkpoint(folder, manifest, entries);
+//                 then keep_newest(root, keep)
 // A stop at any point leaves earlier checkpoints intact.
 // Throws kStorage (disk full: file, bytes needed, bytes free) and kBadConfig (pieces that don't fit together).
 // Threads: write_shard() of different ranks at once; all else one at a time.
@@ -22,7 +23,7 @@ struct TensorPiece {
   std::string name;  // global name
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;  // global shape
-  TensorSlice slice;           // the part that `bytes` hold
+  TensorSlice slice;           // the slice that `bytes` hold
   std::span<const std::byte> bytes;
 };
 
@@ -35,9 +36,9 @@ std::filesystem::path new_checkpoint_folder(const std::filesystem::path& root, i
 Manifest write_shard(const std::filesystem::path& folder, Rank rank, const std::vector<TensorPiece>& pieces,
                      FileSystem& files = FileSystem::system());
 
-// Merges the ranks' parts into `manifest` (which holds step, samples, config, notes), checks that every tensor is whole
-// and writes it.
-void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, const std::vector<Manifest>& parts,
+// Merges the ranks' shard entries into `manifest` (which holds step, samples, run file and notes), checks that every
+// tensor is whole and writes it.
+void commit_checkpoint(const std::filesystem::path& folder, Manifest manifest, const std::vector<Manifest>& entries,
                        FileSystem& files = FileSystem::system());
 
 }  // namespace herd

@@ -1,4 +1,4 @@
-// Puts the few system calls that change files behind an interface, so that tests fail or stop any one of them.
+// Puts the few system calls that change files behind an interface, so that tests can make any one fail or block.
 // Each method returns 0 (or a value >= 0) or -errno, like the kernel; nothing throws.
 // Threads: the system's own implementation from any thread.
 #pragma once

@@ -22,7 +22,7 @@ Json piece_json(const CheckpointPiece& piece, const std::vector<int64_t>& shape)
                {"file", piece.file},
                {"entry", piece.entry},
                {"crc32c", format_crc32c(piece.checksum)}};
-  if (piece.slice.box != whole_tensor(shape).box) json["box"] = ranges_json(piece.slice.box);
+  if (piece.slice.box != whole_slice(shape).box) json["box"] = ranges_json(piece.slice.box);
   return json;
 }
 

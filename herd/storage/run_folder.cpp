@@ -67,7 +67,7 @@ std::optional<RunStart> go_on(const fs::path& folder, const RunRecord& record) {
   start.run = run_of_checkpoint(found->folder).value_or("");
   if (start.run.empty()) start.run = record.run;
   if (start.run.empty()) start.run = new_run_id();
-  if (start.run == record.run) start.began = record.began;
+  if (start.run == record.run) start.began_from = record.began_from;
   return start;
 }
 
@@ -125,7 +125,7 @@ RunRecord read_run_record(const fs::path& folder) {
   };
   text("run", record.run);
   text("job", record.job);
-  text("began", record.began);
+  text("began", record.began_from);
   return record;
 }
 
@@ -146,13 +146,13 @@ RunStart plan_start(const fs::path& folder, const StartRequest& request) {
     if (auto start = go_on(folder, record)) return *start;
   }
   RunStart start{.run = record.run.empty() || !(restarted || is_auto) ? new_run_id() : record.run, .checkpoint = {}};
-  if (restarted && !record.began.empty()) {
-    start.checkpoint = resolve_checkpoint(record.began);
+  if (restarted && !record.began_from.empty()) {
+    start.checkpoint = resolve_checkpoint(record.began_from);
   } else if (!is_auto && request.resume != "none") {
     start.checkpoint = resolve_checkpoint(request.resume);
     if (!restarted && is_newest_of(folder, *start.checkpoint)) return *go_on(folder, record);
   }
-  if (start.checkpoint) start.began = start.checkpoint->string();
+  if (start.checkpoint) start.began_from = start.checkpoint->string();
   if (restarted || is_auto || !is_used(folder)) return start;
   if (request.used == UsedFolder::kRefuse) refuse_used(folder, request.resume);
   start.sets_aside = true;

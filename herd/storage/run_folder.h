@@ -11,9 +11,9 @@ namespace herd {
 
 // Holds run.json (docs/formats/run.md); members are empty where the file is missing or does not say.
 struct RunRecord {
-  std::string run;    // id of the run
-  std::string job;    // job that wrote the file last
-  std::string began;  // checkpoint that the run began with; empty: none
+  std::string run;         // id of the run
+  std::string job;         // job that wrote the file last
+  std::string began_from;  // checkpoint that the run began with; empty: none
 };
 // Throws kStorage where a folder has the file's name.
 RunRecord read_run_record(const std::filesystem::path& folder);
@@ -24,7 +24,7 @@ bool is_used(const std::filesystem::path& folder);
 enum class UsedFolder { kRefuse, kSetAside };  // what a new run does with a used folder
 
 struct StartRequest {
-  std::string resume = "auto";  // auto, none, or a checkpoint, a folder of some, or a run's folder
+  std::string resume = "auto";  // auto, none, or a checkpoint, a folder of checkpoints, or a run's folder
   UsedFolder used = UsedFolder::kRefuse;
   std::string job = {};  // id of the job that starts, the same for all its attempts; empty = unknown
   int restart = 0;       // attempts of that job before this one
@@ -34,8 +34,8 @@ struct RunStart {
   std::string run;                                  // id of the run
   std::optional<std::filesystem::path> checkpoint;  // checkpoint to resume from
   bool sets_aside = false;                          // true: call set_aside() before anything is written
-  std::string began = {};                           // checkpoint that the run began with; empty: none
-  std::vector<std::string> passed_over = {};        // what is wrong with newer checkpoints
+  std::string began_from = {};                      // checkpoint that the run began with; empty: none
+  std::vector<std::string> passed_over = {};        // what is wrong with newer checkpoints, which were left out
 };
 
 // Plans how a run starts:

@@ -1,5 +1,5 @@
-// Names one run, apart from its folder's name. A run keeps its id through stops and restarts, and its metrics and
-// checkpoints carry it. Threads: any.
+// Makes the id of a run, which does not depend on its folder's name. A run keeps its id through stops and restarts, and
+// its metrics and checkpoints carry it. Threads: any.
 #pragma once
 
 #include <string>

@@ -34,7 +34,7 @@ struct flock whole_file(short type) {
   return range;
 }
 
-// Another one after each start of a kernel: processes with the same one see the same locks.
+// Returns an id that changes at each boot: processes with the same id see each other's locks.
 std::string kernel_id() {
   std::string id;
   std::ifstream("/proc/sys/kernel/random/boot_id") >> id;
@@ -50,7 +50,7 @@ std::string utc_now() {
   return text.data();
 }
 
-// By path, since another host's writes are seen by who opens the file anew.
+// Opens the file anew, since only then are the writes of another host seen.
 std::string read_record(const fs::path& path) {
   std::ifstream file(path, std::ios::binary);
   std::string text(kRecordBytes, '\0');
@@ -131,7 +131,8 @@ bool RunLock::owns_file() const {
          here.st_dev == there.st_dev;
 }
 
-// False where another open file has the lock.
+// Returns false where another open file has the lock, or the file was deleted meanwhile. Where the file system has no
+// locks it clears file_locks_ and returns true: then the record alone decides.
 bool RunLock::try_lock() {
   if (fd_ >= 0 && !owns_file()) {  // deleted meanwhile
     ::close(fd_);
@@ -157,7 +158,7 @@ void RunLock::acquire() {
   wait_for_end_of(record, locked);
 }
 
-// Of another host: refuses as soon as the record changes.
+// Waits until the record's owner, maybe on another host, must be dead. Refuses as soon as the record changes.
 void RunLock::wait_for_end_of(const std::string& record, bool locked) {
   log_warning("waiting for up to " + std::to_string(times_.lease.count() / 1000) + " s to see whether " +
               owner_of(record).text() + " lives: it owned " + folder_.string());

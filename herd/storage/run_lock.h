@@ -23,7 +23,7 @@ class RunLock {
   struct Times {
     std::chrono::milliseconds beat{2'000};
     std::chrono::milliseconds lease{20'000};
-    // A dead host's lock may outlast it at a file server: a lock without beats is waited for so long.
+    // A file server may keep a dead host's lock: a lock whose record no longer changes is waited for this long.
     std::chrono::milliseconds timeout{120'000};
   };
   // Takes the lock, and makes the folder where there is none. Throws kBadConfig with the owner where a living process
@@ -58,7 +58,7 @@ class RunLock {
   std::thread beating_;
 };
 
-// Throws as RunLock where a living process of this host owns the folder's run. It takes and makes nothing.
+// Throws as RunLock where a living process of this host owns the folder's run. It takes no lock and makes no file.
 void refuse_owned_run(const std::filesystem::path& folder);
 
 }  // namespace herd

@@ -33,7 +33,7 @@ class SafetensorsFile {
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
   const TensorEntry* find(std::string_view name) const;  // returns nullptr if no tensor has the name
   std::span<const std::byte> bytes(const TensorEntry& tensor) const;
-  // Returns the byte of the file where it begins.
+  // Returns the offset of the tensor's first byte in the file.
   int64_t offset(const TensorEntry& tensor) const { return data_begin_ + tensor.begin; }
   int64_t size() const { return static_cast<int64_t>(file_.bytes().size()); }
   const std::filesystem::path& path() const { return file_.path(); }

@@ -15,7 +15,7 @@ constexpr size_t kPortion = size_t{1} << 20;  // still in the cache when it is w
 
 // "w" for a whole tensor, "w[0:4,8:16]" for a box, "w#10:20" for a range of elements, or both.
 std::string entry_name(const ShardPiece& piece) {
-  const TensorSlice whole = whole_tensor(piece.shape);
+  const TensorSlice whole = whole_slice(piece.shape);
   std::string name = piece.name;
   if (piece.slice.box != whole.box) {
     std::string box;
@@ -25,7 +25,7 @@ std::string entry_name(const ShardPiece& piece) {
     name += "[" + box + "]";
   }
   const auto& elements = piece.slice.elements;
-  if (elements != IndexRange{0, box_elements(piece.slice)}) {
+  if (elements != IndexRange{0, num_box_elements(piece.slice)}) {
     name += "#" + std::to_string(elements.begin) + ":" + std::to_string(elements.end);
   }
   return name;
@@ -33,7 +33,7 @@ std::string entry_name(const ShardPiece& piece) {
 
 // The shape of a piece in its file: its box if it is all of it, else one dimension.
 std::vector<int64_t> entry_shape(const TensorSlice& slice) {
-  if (slice.elements != IndexRange{0, box_elements(slice)}) return {slice.elements.size()};
+  if (slice.elements != IndexRange{0, num_box_elements(slice)}) return {slice.elements.size()};
   std::vector<int64_t> shape;
   for (const auto& range : slice.box) shape.push_back(range.size());
   return shape;

@@ -30,7 +30,7 @@ struct ShardPiece {
 
 class ShardWriter {
  public:
-  // REQUIRES pieces, since a file holds something.
+  // REQUIRES at least one piece.
   ShardWriter(const std::filesystem::path& folder, Rank rank, std::vector<ShardPiece> pieces,
               FileSystem& files = FileSystem::system());
   const std::vector<size_t>& order() const { return order_; }  // order of the pieces in the file, wider elements first

@@ -28,20 +28,20 @@ std::vector<int64_t> row_major_strides(const std::vector<IndexRange>& box) {
 
 }  // namespace
 
-TensorSlice whole_tensor(const std::vector<int64_t>& shape) {
+TensorSlice whole_slice(const std::vector<int64_t>& shape) {
   const auto count = num_elements(shape);
   HERD_CHECK(count.has_value(), "a shape that fits");
-  return element_range(shape, 0, *count);
+  return slice_of_elements(shape, 0, *count);
 }
 
-TensorSlice element_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end) {
+TensorSlice slice_of_elements(const std::vector<int64_t>& shape, int64_t begin, int64_t end) {
   TensorSlice slice;
   for (const int64_t size : shape) slice.box.push_back({0, size});
   slice.elements = {begin, end};
   return slice;
 }
 
-int64_t box_elements(const TensorSlice& slice) {
+int64_t num_box_elements(const TensorSlice& slice) {
   int64_t count = 1;
   for (const auto& range : slice.box) count *= range.size();
   return count;
@@ -59,7 +59,7 @@ std::string find_fault(const TensorSlice& slice, const std::vector<int64_t>& sha
              std::to_string(shape[d]);
     }
   }
-  const int64_t count = box_elements(slice);
+  const int64_t count = num_box_elements(slice);
   const auto& elements = slice.elements;
   if (elements.begin < 0 || elements.begin > elements.end || elements.end > count) {
     return "elements " + text_of(elements) + " of a box that has " + std::to_string(count);
@@ -82,7 +82,7 @@ std::string find_cover_fault(const std::vector<TensorSlice>& slices, const std::
       if (range.begin > end) return "elements " + text_of({end, range.begin}) + " are held by nobody";
       end = range.end;
     }
-    const int64_t count = box_elements({box, {}});
+    const int64_t count = num_box_elements({box, {}});
     if (end != count) return "elements " + text_of({end, count}) + " are held by nobody";
     covered += count;
   }

@@ -27,10 +27,10 @@ struct TensorSlice {
   bool operator==(const TensorSlice&) const = default;
 };
 
-TensorSlice whole_tensor(const std::vector<int64_t>& shape);
-// Takes elements of the flattened tensor.
-TensorSlice element_range(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
-int64_t box_elements(const TensorSlice& slice);
+TensorSlice whole_slice(const std::vector<int64_t>& shape);
+// Returns the slice of elements [begin, end) of the flattened tensor.
+TensorSlice slice_of_elements(const std::vector<int64_t>& shape, int64_t begin, int64_t end);
+int64_t num_box_elements(const TensorSlice& slice);  // counts the elements of the whole box
 
 // Says what is wrong with a slice of a tensor of this shape; empty = nothing.
 std::string find_fault(const TensorSlice& slice, const std::vector<int64_t>& shape);

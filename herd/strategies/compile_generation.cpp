@@ -23,7 +23,7 @@ std::vector<Program> proved_passes(const spec::RunFile& run, const spec::Layout&
     if (table.is_split()) step = TensorParallel(layout.tensor_axis, table).rewrite(std::move(step));
     passes.push_back(program::generation_pass(step, table, caches));
   }
-  const auto findings = verify(passes, program::generation_expected(expected_of(table, layout), table, caches));
+  const auto findings = verify(passes, program::generation_expected(expectation_of(table, layout), table, caches));
   if (findings.empty()) return passes;
   throw Error(Code::kBug,
               "a pass over " + std::to_string(tokens) + " tokens does not prove:\n" + to_string(findings, passes));

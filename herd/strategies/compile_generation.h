@@ -21,7 +21,7 @@ spec::RunFile generation_run(const spec::RunFile& run);
 
 // Returns the programs of each rank. `run` is generation_run(), in which the caller may set mesh.tp; `layout` is its
 // layout. The prompt pass reads at most `tokens` tokens, in [1, model.context]. Throws kBug with the findings if a pass
-// does not prove.
+// cannot be proved.
 std::vector<GenerationPrograms> compile_generation(const spec::RunFile& run, const spec::Layout& layout,
                                                    int64_t tokens);
 

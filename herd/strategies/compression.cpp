@@ -86,9 +86,9 @@ program::Program Compression::rewrite(program::Program step) const { return Writ
 
 Technique compression_row() {
   return {.name = "compression",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.run.strategy.compression != "bf16" || step.layout.data_ranks() == 1) return nullptr;
-            if (step.model.gradient != DType::kF32)
+            if (step.model.gradient_dtype != DType::kF32)
               throw Error(Code::kBadConfig,
                           "strategy.compression = \"bf16\" encodes fp32 gradients, and these have 16 bits already\n"
                           "  fix: strategy.compression = \"none\", or strategy.gradient_precision = \"fp32\"");

@@ -5,8 +5,8 @@
 //   made in fp32 and rounded once; a sum that passes several hosts is rounded on each. bf16 has the exponents of fp32,
 //   so no scale is needed.
 //   A rank holds 2 bytes more for each parameter. Encoding and decoding read and write 6 bytes for each parameter.
-//   A sum that follows another, among the copies of a shard, works on what is encoded. Everything is decoded before the
-//   first op that reads a gradient otherwise. So reductions stay beside the backward ops that follow them.
+//   A sum over the copies of a shard, which follows the first sum, adds encoded gradients. Gradients are decoded before
+//   the first op that reads one and is no such sum. So reductions stay beside the backward ops that follow them.
 // Source: torch.distributed's bf16_compress_hook has the same arithmetic.   Threads: pure.
 #pragma once
 

@@ -60,13 +60,13 @@ program::Program DataParallel::rewrite(program::Program step) const {
 
 Technique data_parallel_row() {
   return {.name = "data parallel",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.data_ranks() == 1) return nullptr;
             const int axis = shard_axis(step.run, step.layout);
             return std::make_unique<DataParallel>(axis == kNoAxis ? step.layout.data_axis : axis,
                                                   step.run.strategy.bucket);
           },
-          .establishes =
+          .extend_proof =
               [](const StepContext& step, program::Proof& proof) {
                 proof.data_ranks_summed = !has_replicas(step.run, step.layout);
                 proof.summed_axis = shard_axis(step.run, step.layout);

@@ -23,6 +23,6 @@ class DataParallel final : public Strategy {
   int64_t bucket_bytes_;
 };
 
-Technique data_parallel_row();
+Technique data_parallel_row();  // returns its row in the table of techniques.h
 
 }  // namespace herd::strategies

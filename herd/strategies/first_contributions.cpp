@@ -4,7 +4,7 @@
 
 namespace herd::strategies {
 
-void begin_with_first(std::vector<program::Op>& ops) {
+void let_first_contributions_write(std::vector<program::Op>& ops) {
   std::set<program::Value> begun;
   for (program::Op& op : ops) {
     for (const program::Value& value : op.writes) {

@@ -8,6 +8,6 @@
 namespace herd::strategies {
 
 // Sets reads so that the first op of a sequence that writes a gradient does not read it, and all others add to it.
-void begin_with_first(std::vector<program::Op>& ops);
+void let_first_contributions_write(std::vector<program::Op>& ops);
 
 }  // namespace herd::strategies

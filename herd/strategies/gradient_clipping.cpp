@@ -15,52 +15,55 @@ using program::ValueKind;
 
 std::string GradientClipping::name() const { return "clip"; }
 
-// Whether this rank is the one of those which have the same that counts it.
+// Tells whether this rank enters the group's gradient into the norm. Of ranks that hold the same gradient only the
+// first does.
 bool GradientClipping::counts(const program::Program& step, int group) const {
   const int stage = step.mesh.index(axes_.stages, step.rank);
-  const bool here = counted_.empty() || counted_[static_cast<size_t>(stage)].contains(group);
+  const bool here = groups_by_stage_.empty() || groups_by_stage_[static_cast<size_t>(stage)].contains(group);
   if (!cut_.contains(group)) return here && step.mesh.index(axes_.tensor, step.rank) == 0;
   return here && (!copied_.contains(group) || step.mesh.index(axes_.copies, step.rank) == 0);
 }
 
 program::Program GradientClipping::rewrite(program::Program step) const {
-  const auto first_step =
+  const auto first_update =
       std::find_if(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.kind == OpKind::kStep; });
-  std::vector<Op> ops(step.ops.begin(), first_step);
-  const bool one_sum = axes_.stages != kNoAxis || axes_.tensor != kNoAxis;
-  Op clip{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
-  Op all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
-  for (auto op = first_step; op != step.ops.end(); ++op) {
+  std::vector<Op> ops(step.ops.begin(), first_update);
+  // Where stages or tensor ranks hold different groups, one norm of all is summed over them. Elsewhere each group has
+  // one.
+  const bool sums_over_ranks = axes_.stages != kNoAxis || axes_.tensor != kNoAxis;
+  Op clip_op{.kind = OpKind::kClip, .reads = {}, .writes = {program::factor()}};
+  Op norm_of_all{.kind = OpKind::kNorm, .reads = {}, .writes = {program::norm(0)}};
+  for (auto op = first_update; op != step.ops.end(); ++op) {
     if (op->kind != OpKind::kStep) continue;
     for (const Value& value : op->reads) {
       if (value.kind != ValueKind::kGradient) continue;
-      clip.lane = all.lane = op->lane;
-      if (one_sum) {
-        if (counts(step, value.index)) all.reads.push_back(value);
+      clip_op.lane = norm_of_all.lane = op->lane;
+      if (sums_over_ranks) {
+        if (counts(step, value.index)) norm_of_all.reads.push_back(value);
         continue;
       }
       const Value norm = program::norm(value.index);
       ops.push_back({.kind = OpKind::kNorm, .lane = op->lane, .reads = {value}, .writes = {norm}});
-      clip.reads.push_back(norm);
+      clip_op.reads.push_back(norm);
       step.values[norm] = {.bytes = 8};
     }
   }
-  if (one_sum) {
-    ops.push_back(all);
-    clip.reads = all.writes;
+  if (sums_over_ranks) {
+    ops.push_back(norm_of_all);
+    clip_op.reads = norm_of_all.writes;
     step.values[program::norm(0)] = {.bytes = 8};
   }
   for (const int axis : {axes_.shards, axes_.tensor, axes_.stages}) {
-    if (axis == kNoAxis || clip.reads.empty()) continue;
+    if (axis == kNoAxis || clip_op.reads.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
-                   .reads = clip.reads,
-                   .writes = clip.reads,
+                   .reads = clip_op.reads,
+                   .writes = clip_op.reads,
                    .axis = axis});
   }
   step.values[program::factor()] = {.bytes = 8};
-  ops.push_back(clip);
-  for (auto op = first_step; op != step.ops.end(); ++op) {
+  ops.push_back(clip_op);
+  for (auto op = first_update; op != step.ops.end(); ++op) {
     ops.push_back(*op);
     if (op->kind == OpKind::kStep) ops.back().reads.push_back(program::factor());
   }
@@ -74,7 +77,7 @@ bool needs_norm(const spec::RunFile& run) {
 
 Technique gradient_clipping_row() {
   return {.name = "clip",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!needs_norm(step.run)) return nullptr;
             std::set<int> cut, copied;
             for (const spec::BlockShape& block : step.model.blocks) {
@@ -85,7 +88,7 @@ Technique gradient_clipping_row() {
                                 step.split ? step.layout.tensor_axis : kNoAxis, step.layout.key_copies_axis};
             return std::make_unique<GradientClipping>(axes, step.stages.first_held_groups, cut, copied);
           },
-          .establishes = [](const StepContext& step, program::Proof& proof) { proof.clipped = needs_norm(step.run); }};
+          .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.clipped = needs_norm(step.run); }};
 }
 
 }  // namespace herd::strategies

@@ -5,7 +5,7 @@
 //   Where steps read shards, each rank computes the norms of its shards. They are summed over the axis that cuts them,
 //   8 bytes a group in one message. In a pipeline a rank has the groups of its stage, and with tensor parallelism its
 //   part of each cut group. It adds the norms of these as norm0, which is summed over stages and tensor-parallel ranks.
-//   A group or part that several ranks hold counts on the first of them alone.
+//   A group or part that several ranks hold enters the sum on the first of these ranks alone.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, section 3.2.
 #pragma once
 
@@ -16,19 +16,21 @@
 
 namespace herd::strategies {
 
-// Axes over which norms are summed: kNoAxis where gradients are whole, every rank has all groups, or has all of each.
+// Names the axes over which norms are summed.
 struct ClipAxes {
-  int shards = kNoAxis, stages = kNoAxis, tensor = kNoAxis;
+  int shards = kNoAxis;  // axis that cuts gradients into shards; kNoAxis where they are whole
+  int stages = kNoAxis;  // axis of the pipeline; kNoAxis where every rank has all groups
+  int tensor = kNoAxis;  // axis of tensor-parallel ranks; kNoAxis where every rank has all of each group
   int copies = kNoAxis;  // axis of tensor-parallel ranks that hold the same part of `copied` groups
 };
 
 class GradientClipping final : public Strategy {
  public:
-  // counted[s] are the groups that stage s counts. `cut` are groups of which tensor-parallel ranks have parts; `copied`
-  // are those of them whose parts several ranks hold.
-  explicit GradientClipping(const ClipAxes& axes = {}, std::vector<std::set<int>> counted = {}, std::set<int> cut = {},
-                            std::set<int> copied = {})
-      : axes_(axes), counted_(std::move(counted)), cut_(std::move(cut)), copied_(std::move(copied)) {}
+  // The ranks of stage s enter groups_by_stage[s] into the sum; empty = all groups. `cut` are the groups of which
+  // tensor-parallel ranks have parts. `copied` are those of them whose parts several ranks hold.
+  explicit GradientClipping(const ClipAxes& axes = {}, std::vector<std::set<int>> groups_by_stage = {},
+                            std::set<int> cut = {}, std::set<int> copied = {})
+      : axes_(axes), groups_by_stage_(std::move(groups_by_stage)), cut_(std::move(cut)), copied_(std::move(copied)) {}
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -36,7 +38,7 @@ class GradientClipping final : public Strategy {
   bool counts(const program::Program& step, int group) const;
 
   ClipAxes axes_;
-  std::vector<std::set<int>> counted_;
+  std::vector<std::set<int>> groups_by_stage_;
   std::set<int> cut_, copied_;
 };
 

@@ -62,13 +62,13 @@ program::Program HostStates::rewrite(program::Program step) const {
 
 Technique host_states_row() {
   return {.name = "states on the host",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.run.strategy.offload != "states") return nullptr;
-            return std::make_unique<HostStates>(step.model.compute == DType::kF32);
+            return std::make_unique<HostStates>(step.model.compute_dtype == DType::kF32);
           },
           .supports = {{"strategy.offload", {"states"}}},
           .in_equations = true,
-          .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const Ranks&) {
+          .alternatives = {{.key = "strategy.offload", .values = [](const spec::RunFile& run, const RankCounts&) {
                               return values_if(run.strategy.offload == "none", "states");
                             }}}};
 }

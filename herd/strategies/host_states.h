@@ -1,9 +1,9 @@
 // ZeRO-Offload: optimizer states live in the host's memory, and the update runs there.
 //   The device holds a parameter's weight and gradient. The host holds the fp32 weight and the moments, 12 bytes a
-//   parameter with AdamW, and staging for two groups at a time.
+//   parameter with AdamW, and two staging buffers, one for each of two groups.
 //   After clipping, each group in the order of blocks is evicted (lane copy-out), stepped (lane host) and fetched (lane
-//   copy-in). Staging has two buffers, so the three lanes work on neighbouring groups at once. The next step's forward
-//   waits for the weights of its own block alone, so later updates run beside it.
+//   copy-in). With two buffers the three lanes work on neighbouring groups at once. The next step's forward waits for
+//   the weights of its own block alone, so updates of later blocks overlap with it.
 //   A step copies a gradient out and a weight in for each parameter that the rank updates: all, or those of its shard.
 //   With fp32 the host keeps the weights that it steps, and the device has a copy. 16-bit weights are made anew from
 //   the master copy among the states.
@@ -27,6 +27,6 @@ class HostStates final : public Strategy {
   bool keeps_weights_;
 };
 
-Technique host_states_row();
+Technique host_states_row();  // returns its row in the table of techniques.h
 
 }  // namespace herd::strategies

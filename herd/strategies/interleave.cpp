@@ -83,7 +83,7 @@ program::Program Interleave::rewrite(program::Program step) const {
     turns.add(m, std::move(op), shared ? kSharedUnits : 0);
   }
   turns.write(ops);
-  begin_with_first(ops);
+  let_first_contributions_write(ops);
   ops.insert(ops.end(), std::make_move_iterator(rest.begin()), std::make_move_iterator(rest.end()));
   step.ops = std::move(ops);
   return step;
@@ -91,7 +91,7 @@ program::Program Interleave::rewrite(program::Program step) const {
 
 Technique interleave_row() {
   return {.name = "interleave",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             const int64_t count = step.run.strategy.interleave_micro_batches;
             if (!step.split || count == 1) return nullptr;
             return std::make_unique<Interleave>(static_cast<int>(count), step.model);

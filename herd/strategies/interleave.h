@@ -1,9 +1,10 @@
 // Lets micro-batches take turns, so that the collectives inside one's layers run while another computes.
-//   Each of `count` micro-batches runs until it has issued a collective of activations. Then the one that can go on
-//   first runs; that is estimated with two units for a block that ranks share, one for a collective and none for
-//   others. All ranks have the same sequence. Memory holds the activations of `count` micro-batches. With all-reduces,
-//   two micro-batches hide all collectives but the first and the last. With sequence parallel a gather follows a
-//   reduce-scatter with next to nothing to compute between: two hide half of both, three nearly all.
+//   Each of `count` micro-batches runs until it has issued a collective of activations. Then the micro-batch
+//   whose collective ends first runs, by estimated times: 2 units for a block that ranks share, 1 for a collective, 0
+//   for any other op. All ranks have the same sequence. Memory holds the activations of `count` micro-batches. With
+//   all-reduces, two micro-batches hide all collectives but the first and the last. With sequence parallel a gather
+//   follows a reduce-scatter with next to nothing to compute between: two micro-batches hide half of the gathers and of
+//   the reduce-scatters, three nearly all.
 // Source: Narayanan et al. 2021, arXiv:2104.04473, section 3.2, for the collectives; herd's own for the sequence.
 // Threads: pure.
 #pragma once
@@ -27,6 +28,6 @@ class Interleave final : public Strategy {
   std::vector<bool> shared_;  // by block
 };
 
-Technique interleave_row();
+Technique interleave_row();  // applies where strategy.interleave_micro_batches > 1
 
 }  // namespace herd::strategies

@@ -12,10 +12,11 @@ using program::ValueKind;
 
 namespace {
 
-std::vector<spec::KeyValue> smaller_micro_batches(const spec::RunFile& run, const Ranks& ranks) {
+std::vector<spec::KeyValue> smaller_micro_batches(const spec::RunFile& run, const RankCounts& ranks) {
   std::vector<spec::KeyValue> sizes;
   if (!spec::order_file_of(run).empty()) return sizes;  // an order in a file is of one number of micro-batches
-  const int64_t shares = data_ranks(run, ranks), samples = (run.train.batch + shares - 1) / shares;
+  const int64_t num_data_ranks = data_ranks(run, ranks);
+  const int64_t samples = (run.train.batch + num_data_ranks - 1) / num_data_ranks;
   for (int64_t size = std::min(run.train.micro_batch, samples) / 2; size >= 1; size /= 2) sizes.emplace_back(size);
   return sizes;
 }
@@ -43,6 +44,7 @@ program::Program MicroBatches::rewrite(program::Program step) const {
   }
   step.values = std::move(values);
 
+  // Ops of a micro-batch come first; the others (reductions, updates) follow once.
   const auto work_end =
       std::stable_partition(step.ops.begin(), step.ops.end(), [](const Op& op) { return op.micro_batch >= 0; });
   std::vector<Op> ops;
@@ -55,6 +57,7 @@ program::Program MicroBatches::rewrite(program::Program step) const {
           if (value.micro_batch >= 0) value.micro_batch = m;
         }
       }
+      // From the second micro-batch on, a gradient is added to, so it is read as well.
       for (const Value& value : copy.writes) {
         if (m > 0 && value.kind == ValueKind::kGradient &&
             std::find(copy.reads.begin(), copy.reads.end(), value) == copy.reads.end()) {
@@ -71,7 +74,7 @@ program::Program MicroBatches::rewrite(program::Program step) const {
 
 Technique micro_batches_row() {
   return {.name = "micro-batches",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             return std::make_unique<MicroBatches>(step.layout.micro_batches);
           },
           .alternatives = {{.key = "train.micro_batch", .automatic = true, .values = smaller_micro_batches}}};

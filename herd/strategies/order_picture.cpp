@@ -15,9 +15,9 @@ int units_of(const PipelineOrder& order, const Turn& turn) {
 }
 
 std::string short_name(const PipelineOrder& order, const Turn& turn) {
-  const char* letters = turn.chunk == 1 ? "fbw" : "FBW";
+  const char* letters = turn.local_stage == 1 ? "fbw" : "FBW";
   std::string name = letters[static_cast<size_t>(turn.pass)] + std::to_string(turn.micro_batch);
-  if (order.stages_per_rank > 2) name += "@" + std::to_string(turn.chunk);
+  if (order.stages_per_rank > 2) name += "@" + std::to_string(turn.local_stage);
   return name;
 }
 

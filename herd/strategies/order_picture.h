@@ -9,8 +9,9 @@
 
 namespace herd::strategies {
 
-// Draws for a terminal: a line per rank, a column per unit. Passes are written as by to_text(), but in lower case for
-// the second stage of a rank. "==" is the second unit of a whole backward. Lines below say how long ranks are idle, and
+// Draws for a terminal: a line per rank, a column per unit. "rank 1  .  F0 B0 == F1" does a forward of
+// micro-batch 0 in unit 1, then its backward, whose second unit is "==". Passes are written as spec::to_text() writes
+// them, but in lower case for the second stage of a rank. Lines below say how long ranks are idle, and
 // how many passes wait in memory for their backward. Throws what times_of() throws.
 std::string order_picture(const spec::PipelineOrder& order);
 

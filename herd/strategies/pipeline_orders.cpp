@@ -61,10 +61,10 @@ Turns interleaved(const PipelineOrder& order, int rank) {
   Turns forwards, backwards;
   for (int group = 0, first = 0; group < groups; ++group) {
     const int size = m / groups + (group < m % groups ? 1 : 0);
-    for (int chunk = 0; chunk < v; ++chunk) {
+    for (int local_stage = 0; local_stage < v; ++local_stage) {
       for (int i = first; i < first + size; ++i) {
-        forwards.push_back({Pass::kForward, i, chunk});
-        backwards.push_back({Pass::kBackward, i, v - 1 - chunk});
+        forwards.push_back({Pass::kForward, i, local_stage});
+        backwards.push_back({Pass::kBackward, i, v - 1 - local_stage});
       }
     }
     first += size;
@@ -78,12 +78,12 @@ class Passes {
   explicit Passes(int micro_batches) : micro_batches_(micro_batches) {}
   void add(const std::vector<std::pair<Pass, int>>& round, int times = 1) {
     for (; times > 0; --times) {
-      for (const auto& [pass, chunk] : round) {
-        if (is_left(pass, chunk)) turns_.push_back({pass, next_[{pass, chunk}]++, chunk});
+      for (const auto& [pass, local_stage] : round) {
+        if (is_left(pass, local_stage)) turns_.push_back({pass, next_[{pass, local_stage}]++, local_stage});
       }
     }
   }
-  bool is_left(Pass pass, int chunk) { return next_[{pass, chunk}] < micro_batches_; }
+  bool is_left(Pass pass, int local_stage) { return next_[{pass, local_stage}] < micro_batches_; }
   Turns turns() && { return std::move(turns_); }
 
  private:

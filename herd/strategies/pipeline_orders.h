@@ -9,7 +9,7 @@
 //   zero_bubble_h1  is 1f1b with backward in two halves: stage s makes the gradients of weights s micro-batches after
 //                   those of inputs, which the stage before waits for. So p micro-batches are in memory on every stage,
 //                   as on the first stage of 1f1b. Stages are idle for (p-1)(F+B-W) of the step, in 1f1b for
-//                   (p-1)(F+B+W), with B and W the halves of a backward.
+//                   (p-1)(F+B+W), with F a forward, and B and W the halves of a backward.
 //   zero_bubble_v   is zero_bubble_h1 with two stages a rank, folded (spec/pipeline_order.h). For m >= 2p - 1 and
 //                   F = B = W no rank is idle between its first pass and its last. At most 2p passes of a stage are in
 //                   memory, as much as p micro-batches of 1f1b's first rank.

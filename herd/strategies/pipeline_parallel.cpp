@@ -47,7 +47,7 @@ class Messages {
       const auto& turns = order.turns[static_cast<size_t>(rank)];
       for (size_t i = 0; i < turns.size(); ++i) {
         const bool forward = turns[i].pass == Pass::kForward;
-        const int stage = order.stage_of(rank, turns[i].chunk), next = forward ? stage + 1 : stage - 1;
+        const int stage = order.stage_of(rank, turns[i].local_stage), next = forward ? stage + 1 : stage - 1;
         if (turns[i].pass == Pass::kWeights || next < 0 || next == order.stages()) continue;
         const int border = static_cast<int>(spec::blocks_of_stage(stage_of_blocks, std::max(stage, next)).begin);
         const int m = turns[i].micro_batch, to = order.rank_of(next);
@@ -57,7 +57,7 @@ class Messages {
         all_.push_back({times[static_cast<size_t>(rank)][i],
                         rank,
                         to,
-                        {turns[i].pass, m, order.chunk_of(next)},
+                        {turns[i].pass, m, order.local_stage_of(next)},
                         value,
                         forward ? border - 1 : border,
                         forward ? border : border - 1});
@@ -104,7 +104,7 @@ class RankOfPipeline {
         const Pass pass = op.kind == OpKind::kBackwardWeight                         ? Pass::kWeights
                           : op.kind == OpKind::kBackward || op.kind == OpKind::kLoss ? Pass::kBackward
                                                                                      : Pass::kForward;
-        passes_[{pass, op.micro_batch, order.chunk_of(stage_of(op.block))}].push_back(op);
+        passes_[{pass, op.micro_batch, order.local_stage_of(stage_of(op.block))}].push_back(op);
       }
     }
   }
@@ -122,7 +122,7 @@ class RankOfPipeline {
         ops_.insert(ops_.end(), pass->second.begin(), pass->second.end());
       if (const Message* sent = messages.made(rank_, times[i])) message(OpKind::kSend, *sent);
     }
-    begin_with_first(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
+    let_first_contributions_write(ops_);  // another stage, or a pass that comes later here, may have begun a gradient
     for (const Op& op : rest_) {
       if (op.kind != OpKind::kStep || holds(op.reads[0].index)) ops_.push_back(op);
     }
@@ -141,7 +141,7 @@ class RankOfPipeline {
       Op part = op;
       std::erase_if(part.writes, [wanted = kind](const Value& value) { return value.kind != wanted; });
       if (!part.writes.empty() && order_.rank_of(stage) == rank_)
-        passes_[{Pass::kForward, op.micro_batch, order_.chunk_of(stage)}].push_back(std::move(part));
+        passes_[{Pass::kForward, op.micro_batch, order_.local_stage_of(stage)}].push_back(std::move(part));
     }
   }
 
@@ -200,16 +200,16 @@ Program PipelineParallel::rewrite(Program step) const {
 
 Technique pipeline_parallel_row() {
   return {.name = "pipeline",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.pp == 1) return nullptr;
             return std::make_unique<PipelineParallel>(step.layout.stage_axis, step.stage_of_blocks,
                                                       pipeline_order(step.run, step.layout),
                                                       step.run.strategy.pipeline);
           },
-          .establishes = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
+          .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.staged = step.layout.pp > 1; },
           .supports = {{"mesh.pp", {}}, {"strategy.pipeline", {}}, {"strategy.stages_per_rank", {}}},
           .in_equations = true,
-          .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const Ranks& ranks) {
+          .alternatives = {{.key = "mesh.pp", .values = [](const spec::RunFile& run, const RankCounts& ranks) {
                               std::vector<spec::KeyValue> sizes;
                               const int64_t most = std::min<int64_t>({ranks.total, run.model.layers, kMostStages});
                               for (int64_t pp = 1; pp <= most; pp *= 2) sizes.emplace_back(pp);

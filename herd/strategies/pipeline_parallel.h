@@ -1,13 +1,14 @@
 // Pipeline parallel over one axis: each rank runs the blocks of its stages, for all micro-batches.
 //   A rank holds the bytes of its own blocks, and activations of the micro-batches that wait for their backward.
-//   It sends the input of the next stage's first block for each micro-batch, and its gradient back; nothing where one
-//   rank has both stages.
-//   A rank keeps the ops and the values of its blocks, in the sequence of the order. Messages have the same order on
-//   all ranks, by the time at which they are made (spec/pipeline_order.h, times_of()). A send stands after the pass
+//   For each micro-batch it sends the input of the next stage's first block, and the next stage sends back the gradient
+//   of that input. Nothing is sent where one rank has both stages.
+//   A rank keeps the ops and the values of its blocks, in the order's sequence of passes. Messages have the same order
+//   on all ranks, by the time at which they are made (spec/pipeline_order.h, times_of()). A send stands after the pass
 //   that makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So the
-//   ends of each message meet with any number of buffers; that number decides how far receives run ahead (slots.h). The
-//   loss block's single op belongs to the backward pass of the last stage. Each rank whose blocks read a parameter
-//   group (a tied embedding) holds it, with the contributions of its own blocks alone: shared_groups.h sums them.
+//   send and the receive of a message always meet, whatever the number of receive buffers. That number decides how far
+//   receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each rank
+//   whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks alone:
+//   shared_groups.h sums them.
 // Sources: those of pipeline_orders.h.
 #pragma once
 
@@ -21,8 +22,8 @@ namespace herd::strategies {
 
 class PipelineParallel final : public Strategy {
  public:
-  // REQUIRES all micro-batches of a step that has the whole model. `stage_of_blocks` is of spec/stage_cut.h, with the
-  // order's stages; `name` names the order. Throws what times_of() throws.
+  // `stage_of_blocks` is of spec/stage_cut.h, with the order's stages; `name` names the order. Throws what times_of()
+  // throws. rewrite() REQUIRES a step with all micro-batches and all blocks.
   PipelineParallel(int axis, std::vector<int> stage_of_blocks, spec::PipelineOrder order, std::string name);
   std::string name() const override { return "pipeline, " + name_; }
   program::Program rewrite(program::Program step) const override;

@@ -8,7 +8,7 @@ Technique precision_row() {
           .in_equations = true,
           .alternatives = {{.key = "strategy.precision",
                             .result_change = "numbers are rounded to 16 bit",
-                            .values = [](const spec::RunFile& run, const Ranks&) {
+                            .values = [](const spec::RunFile& run, const RankCounts&) {
                               return values_if(run.strategy.precision == "fp32", "bf16");
                             }}}};
 }

@@ -115,23 +115,24 @@ int recompute_interval(const std::string& recompute, int transformer_blocks) {
 }
 
 Technique recompute_row() {
-  return {.name = "recompute",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
-            const int64_t stacks = step.run.model.kind == "t5" ? 2 : 1;
-            const int every =
-                recompute_interval(step.run.strategy.recompute, static_cast<int>(stacks * step.run.model.layers));
-            return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
-          },
-          .supports = {{"strategy.recompute", {}}},
-          .in_equations = true,
-          .alternatives = {
-              {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const Ranks&) {
-                 std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
-                 // Without dropout it keeps no T x T matrix.
-                 if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
-                 return modes;
-               }}}};
+  return {
+      .name = "recompute",
+      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+        // The chain is embedding, transformer blocks, loss: t5 has two stacks of them.
+        const int64_t stacks = step.run.model.kind == "t5" ? 2 : 1;
+        const int every =
+            recompute_interval(step.run.strategy.recompute, static_cast<int>(stacks * step.run.model.layers));
+        return every == 0 ? nullptr : std::make_unique<Recompute>(every, step.layers, step.stage_of_blocks);
+      },
+      .supports = {{"strategy.recompute", {}}},
+      .in_equations = true,
+      .alternatives = {
+          {.key = "strategy.recompute", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
+             std::vector<spec::KeyValue> modes = {"none", "sqrt", "full"};
+             // Without dropout it keeps no T x T matrix.
+             if (run.model.dropout > 0) modes.insert(modes.begin() + 1, "selective");
+             return modes;
+           }}}};
 }
 
 }  // namespace herd::strategies

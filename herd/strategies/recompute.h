@@ -5,7 +5,7 @@
 //   recomputed. A block whose graph holds nothing runs again only where a later one needs its output. Random numbers
 //   are keyed by their use, so dropout is the same both times. The embedding, whose graph is the token ids, and the
 //   loss block do not change.
-// Source: Chen et al. 2016, arXiv:1604.06174, section 4.
+// Source: Chen et al. 2016, arXiv:1604.06174, section 4.   Threads: pure.
 #pragma once
 
 #include <string>
@@ -30,7 +30,7 @@ class Recompute final : public Strategy {
 };
 
 // Returns K of strategy.recompute: 1 for "full", round(sqrt(L)) for "sqrt", K for "every:K", 0 for "none" and
-// "selective". For "selective" the layer table leaves attention's T x T matrices out of the graph.
+// "selective". For "selective" the model table leaves attention's T x T matrices out of the graph.
 int recompute_interval(const std::string& recompute, int transformer_blocks);
 
 Technique recompute_row();

@@ -14,26 +14,26 @@ using program::Value;
 std::string Replicas::name() const { return "replicas"; }
 
 program::Program Replicas::rewrite(program::Program step) const {
-  std::map<Value, size_t> completes;  // shard -> the op that adds to it last
+  std::map<Value, size_t> last_writer;  // shard -> the op that adds to it last
   for (size_t i = 0; i < step.ops.size(); ++i) {
     if (step.ops[i].kind != OpKind::kReduceScatter) continue;
     for (const Value& value : step.ops[i].writes) {
-      if (value.kind == program::ValueKind::kGradient) completes[value] = i;
+      if (value.kind == program::ValueKind::kGradient) last_writer[value] = i;
     }
   }
   std::vector<Op> ops;
   for (size_t i = 0; i < step.ops.size(); ++i) {
-    std::vector<Value> complete;
+    std::vector<Value> completed_here;
     for (const Value& value : step.ops[i].writes) {
-      const auto at = completes.find(value);
-      if (at != completes.end() && at->second == i) complete.push_back(value);
+      const auto writer = last_writer.find(value);
+      if (writer != last_writer.end() && writer->second == i) completed_here.push_back(value);
     }
     ops.push_back(std::move(step.ops[i]));
-    if (complete.empty()) continue;
+    if (completed_here.empty()) continue;
     ops.push_back({.kind = OpKind::kAllReduce,
                    .lane = program::Lane::kReduce,
-                   .reads = complete,
-                   .writes = complete,
+                   .reads = completed_here,
+                   .writes = completed_here,
                    .axis = axis_});
   }
   step.ops = std::move(ops);
@@ -52,11 +52,11 @@ int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout) {
 
 Technique replicas_row() {
   return {.name = "replicas",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!has_replicas(step.run, step.layout)) return nullptr;
             return std::make_unique<Replicas>(all_reduced_axis(step.run, step.layout));
           },
-          .establishes = [](const StepContext&, program::Proof& proof) { proof.data_ranks_summed = true; }};
+          .extend_proof = [](const StepContext&, program::Proof& proof) { proof.data_ranks_summed = true; }};
 }
 
 }  // namespace herd::strategies

@@ -1,6 +1,6 @@
 // Hybrid sharding, after ZeRO over another axis: d copies of the shards, each with samples of its own. A shard's
 // gradient is summed over its copies once a step, after the last reduce-scatter that adds to it. With f shards of psi
-// parameters, each rank sends 2(d-1)/d * psi/f elements to the copies, which are on other hosts.
+// parameters, each rank sends 2(d-1)/d * psi/f elements to the copies, which are usually on other hosts.
 // Source: Zhao et al. 2023, arXiv:2304.11277, section 3.2.2.
 #pragma once
 
@@ -10,7 +10,7 @@ namespace herd::strategies {
 
 class Replicas final : public Strategy {
  public:
-  explicit Replicas(int axis) : axis_(axis) {}  // `axis` joins the copies
+  explicit Replicas(int axis) : axis_(axis) {}  // axis along which the copies of a shard lie
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -22,7 +22,8 @@ class Replicas final : public Strategy {
 bool has_replicas(const spec::RunFile& run, const spec::Layout& layout);
 
 // Returns the axis along which gradients are all-reduced: that of all data ranks without ZeRO, that of the copies of
-// shards with it. Returns kNoAxis where no rank shares samples, or reduce-scatters alone sum the gradients.
+// shards with it. Returns kNoAxis where all ranks work on the same samples, or reduce-scatters alone sum the
+// gradients.
 int all_reduced_axis(const spec::RunFile& run, const spec::Layout& layout);
 
 Technique replicas_row();

@@ -36,31 +36,31 @@ program::Program SharedGroups::rewrite(program::Program step) const {
 
 Technique tied_groups_row() {
   return {.name = "tied groups",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.tied_axis == kNoAxis) return nullptr;
             return std::make_unique<SharedGroups>(step.layout.tied_axis, step.stages.shared_groups);
           },
-          .establishes = [](const StepContext&, program::Proof& proof) { proof.stages_summed = true; }};
+          .extend_proof = [](const StepContext&, program::Proof& proof) { proof.stages_summed = true; }};
 }
 
-Technique groups_of_sequence_row() {
+Technique sequence_parallel_groups_row() {
   return {.name = "groups of sequence blocks",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             std::vector<int> shared = groups_of_sequence_blocks(step.model);
             if (!step.split || shared.empty()) return nullptr;
             return std::make_unique<SharedGroups>(step.layout.tensor_axis, std::move(shared));
           },
-          .establishes = [](const StepContext&, program::Proof& proof) { proof.rows_summed = true; }};
+          .extend_proof = [](const StepContext&, program::Proof& proof) { proof.rows_summed = true; }};
 }
 
 Technique copied_groups_row() {
   return {.name = "copied groups",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             std::vector<int> copied = groups_with_copies(step.model);
             if (!step.split || copied.empty()) return nullptr;
             return std::make_unique<SharedGroups>(step.layout.key_copies_axis, std::move(copied));
           },
-          .establishes = [](const StepContext&, program::Proof& proof) { proof.copies_summed = true; }};
+          .extend_proof = [](const StepContext&, program::Proof& proof) { proof.copies_summed = true; }};
 }
 
 }  // namespace herd::strategies

@@ -1,7 +1,5 @@
-// Sums the gradients of parameter groups that ranks of an axis hold alike, while each has the contributions of its own
-// work. Such groups are those of several stages of a pipeline (a tied embedding), and those that work on shards of rows
-// (norms, with sequence parallel). Keys and values are such groups, too, where they have fewer heads than there are
-// tensor-parallel ranks. Gradients are summed over the axis once a step, after every other sum. Weights and states stay
+// Sums the gradients of parameter groups of which the ranks of an axis hold copies, while each rank computes only a
+// part of the gradient. Gradients are summed over the axis once a step, after every other sum. Weights and states stay
 // alike, since all of these ranks make the same update.
 //   Each of them sends 2(n-1)/n of the group's gradient for n ranks, or of its shard.
 // Source: Narayanan et al. 2021, arXiv:2104.04473 (embedding groups of Megatron-LM).
@@ -23,8 +21,9 @@ class SharedGroups final : public Strategy {
   std::vector<int> groups_;
 };
 
-Technique tied_groups_row();
-Technique groups_of_sequence_row();
-Technique copied_groups_row();
+// The rows of such groups in the table of techniques.h:
+Technique tied_groups_row();               // groups of several stages of a pipeline: a tied embedding
+Technique sequence_parallel_groups_row();  // groups that work on shards of token rows: norms, with sequence parallel
+Technique copied_groups_row();             // keys and values with fewer heads than tensor-parallel ranks
 
 }  // namespace herd::strategies

@@ -69,7 +69,7 @@ program::Program SplitBackward::rewrite(program::Program step) const {
 }
 
 Technique split_backward_row() {
-  return {.name = "split backward", .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+  return {.name = "split backward", .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (step.layout.pp == 1 || !pipeline_order(step.run, step.layout).splits_backward()) return nullptr;
             return std::make_unique<SplitBackward>(step.model);
           }};

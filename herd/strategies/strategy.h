@@ -12,7 +12,7 @@ class Strategy {
  public:
   virtual ~Strategy() = default;
   virtual std::string name() const = 0;  // returns the name with its settings: "data_parallel on dp, buckets of 25 MiB"
-  // Returns the same text for the same input. It neither adds nor expects releases and slots: they come last.
+  // Is deterministic. It neither adds nor expects releases and slots: they are added after the last strategy.
   virtual program::Program rewrite(program::Program step) const = 0;
 };
 

@@ -64,7 +64,7 @@ void check_budget(const std::vector<Program>& steps, program::Tier tier, int64_t
 
 }  // namespace
 
-program::Expectation expected_of(const spec::ModelTable& model, const spec::Layout& layout) {
+program::Expectation expectation_of(const spec::ModelTable& model, const spec::Layout& layout) {
   program::Expectation expected;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     const spec::BlockShape& block = model.blocks[static_cast<size_t>(b)];
@@ -94,12 +94,13 @@ void check_budgets(const std::vector<Program>& steps, const spec::RunFile& run) 
 program::SlotRules slot_rules(const spec::RunFile& run) {
   program::SlotRules rules;
   for (const Technique& row : techniques()) {
-    if (row.pools != nullptr) row.pools(run, rules);
+    if (row.set_pool_sizes != nullptr) row.set_pool_sizes(run, rules);
   }
   return rules;
 }
 
-std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout) {
+std::vector<StrategyRow> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model,
+                                       const spec::Layout& layout) {
   const StepContext step(run, model, layout);
   program::Proof proof = {.data_ranks_summed = false,
                           .stages_summed = false,
@@ -108,10 +109,10 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
                           .blocks_split = false,
                           .clipped = false,
                           .released = false};
-  std::vector<Row> rows;
+  std::vector<StrategyRow> rows;
   for (const Technique& technique : techniques()) {
-    if (technique.establishes != nullptr) technique.establishes(step, proof);
-    std::unique_ptr<Strategy> strategy = technique.asked != nullptr ? technique.asked(step) : nullptr;
+    if (technique.extend_proof != nullptr) technique.extend_proof(step, proof);
+    std::unique_ptr<Strategy> strategy = technique.rewrite_for != nullptr ? technique.rewrite_for(step) : nullptr;
     if (strategy != nullptr) rows.push_back({std::move(strategy), proof});
   }
   rows.back().establishes = proof;
@@ -120,18 +121,18 @@ std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable&
 
 Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout, int rank) {
   Program step = program::plain_step(run, model, layout, rank);
-  for (const Row& row : strategy_rows(run, model, layout)) step = row.strategy->rewrite(std::move(step));
+  for (const StrategyRow& row : strategy_rows(run, model, layout)) step = row.strategy->rewrite(std::move(step));
   return assign_slots(add_releases(std::move(step)), slot_rules(run));
 }
 
 std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                         const spec::Layout& layout) {
-  const program::Expectation expected = expected_of(model, layout);
+  const program::Expectation expected = expectation_of(model, layout);
   std::vector<Program> steps;
   for (int rank = 0; rank < layout.world_size; ++rank) steps.push_back(program::plain_step(run, model, layout, rank));
-  const std::vector<Row> rows = strategy_rows(run, model, layout);
+  const std::vector<StrategyRow> rows = strategy_rows(run, model, layout);
   prove(steps, expected, rows[0].establishes, "the plain step");
-  for (const Row& row : rows) {
+  for (const StrategyRow& row : rows) {
     for (Program& step : steps) step = row.strategy->rewrite(std::move(step));
     prove(steps, expected, row.establishes, row.strategy->name());
   }
@@ -150,9 +151,9 @@ std::vector<Program> compile_and_verify(const spec::RunFile& run, const spec::Mo
 
 std::vector<int> ranks_of_stages(const spec::Layout& layout) { return layout.mesh.ranks(layout.stage_axis, 0); }
 
-bool is_proved_itself(const Program& step, const spec::Layout& layout) {
-  return layout.world_size <= kProvedWorld &&
-         step.ops.size() * static_cast<size_t>(layout.world_size) <= kMostProvedOps;
+bool proves_run_itself(const Program& step, const spec::Layout& layout) {
+  return layout.world_size <= kMaxProvedRanks &&
+         step.ops.size() * static_cast<size_t>(layout.world_size) <= kMaxProvedOps;
 }
 
 Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
@@ -179,8 +180,8 @@ Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout) {
   return out;
 }
 
-std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout, const Program& step) {
-  if (is_proved_itself(step, layout)) return "";
+std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const Program& step) {
+  if (proves_run_itself(step, layout)) return "";
   const Quotient quotient = quotient_of(run, layout);
   return std::to_string(quotient.ranks) + " ranks that stand for " + std::to_string(layout.world_size) + " (" +
          summary(spec::resolve_mesh(quotient.run, quotient.ranks)) + ")";
@@ -189,7 +190,7 @@ std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout,
 std::vector<Program> programs_of_run(const spec::RunFile& run, const spec::ModelTable& model,
                                      const spec::Layout& layout, const std::vector<int>& ranks) {
   std::vector<Program> steps = {compile_step(run, model, layout, ranks.at(0))};
-  if (is_proved_itself(steps[0], layout)) {
+  if (proves_run_itself(steps[0], layout)) {
     const std::vector<Program> all = compile_and_verify(run, model, layout);
     steps.clear();
     for (const int rank : ranks) steps.push_back(all[static_cast<size_t>(rank)]);

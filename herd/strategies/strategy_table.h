@@ -15,27 +15,28 @@
 
 namespace herd::strategies {
 
-struct Row {
+struct StrategyRow {
   std::unique_ptr<Strategy> strategy;
   program::Proof establishes;  // holds after this row and those before it
 };
 
-// Returns how many buffers pools have, as rows say. A number that is "auto" counts as AutoNumber::value_otherwise;
-// planner/rewrites.h resolves it before.
+// Returns how many buffers pools have, as the techniques say. A number that is "auto" counts as
+// AutoNumber::value_if_inapplicable; planner/rewrites.h resolves it before.
 program::SlotRules slot_rules(const spec::RunFile& run);
 
-// Returns the rows that this run asks for, in the order of techniques(); the last also holds what rows after it
-// establish.
-std::vector<Row> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout);
+// Returns the rows that this run asks for, in the order of techniques(). The last one's proof also has what
+// techniques that the run does not ask for establish.
+std::vector<StrategyRow> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model,
+                                       const spec::Layout& layout);
 
 // Returns the program of one rank: the plain step through every row, then releases and slots.
 program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,
                               int rank);
 
 // Returns what a step of this model must do in this layout, before any row has established anything.
-program::Expectation expected_of(const spec::ModelTable& model, const spec::Layout& layout);
+program::Expectation expectation_of(const spec::ModelTable& model, const spec::Layout& layout);
 
-// Returns the programs of all ranks, verified after every row. Throws kBug with the findings if one does not prove;
+// Returns the programs of all ranks, verified after every row. Throws kBug with the findings if a proof fails;
 // kOverBudget if a rank's bound exceeds memory.device_budget or memory.host_budget.
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                                  const spec::Layout& layout);
@@ -44,25 +45,30 @@ std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const
 // that takes longest, are among theirs.
 std::vector<int> ranks_of_stages(const spec::Layout& layout);
 
-// A run is proved before it starts. The proof takes the run itself in worlds of up to kProvedWorld ranks and steps of
-// up to kMostProvedOps ops over all of them. Longer proofs would keep people waiting, so they take its quotient.
-inline constexpr int kProvedWorld = 16;
-inline constexpr size_t kMostProvedOps = 16000;
-bool is_proved_itself(const program::Program& step, const spec::Layout& layout);
+// A run is proved before it starts. The proof takes the run itself in worlds of up to kMaxProvedRanks ranks and steps
+// of up to kMaxProvedOps ops over all of them. Longer proofs would keep people waiting, so they take its quotient.
+inline constexpr int kMaxProvedRanks = 16;
+inline constexpr size_t kMaxProvedOps = 16000;
+bool proves_run_itself(const program::Program& step, const spec::Layout& layout);
 
 // A quotient is a smaller run that stands for a large one in its proof. It has the same strategies on the same kinds of
-// axes, each of two ranks. Where the run has more, it has two micro-batches more than stages, and two layers a stage. A
-// pipeline has a first, a middle and a last stage. Tensor parallelism has the smallest divisor of its ranks, or of its
-// key heads times that of their copies. It stands for the run since rewrites ask whether there are other ranks,
-// micro-batches, layers or stages before and after, not how many.
+// axes.
+//   dp, fsdp       two ranks at most
+//   tp             the smallest divisor > 1 of mesh.tp; where ranks hold copies of key heads, the product of the
+//                  smallest divisors of the number of copies and of mesh.tp / copies
+//   pp             a first, a middle and a last stage at most
+//   micro-batches  max(2 * stages, strategy.interleave_micro_batches) + 1 at most
+//   layers         two a pipeline stage at most, or 4 if that is more; all of them where model.frozen names any
+// With an order from a file it keeps all stages and micro-batches. It stands for the run since rewrites ask whether
+// there are other ranks, micro-batches, layers or stages before and after, not how many.
 struct Quotient {
   spec::RunFile run;
   int ranks = 1;
 };
 Quotient quotient_of(const spec::RunFile& run, const spec::Layout& layout);
 
-// Returns "8 of 512 ranks (2 ranks = ...)" where the quotient was proved, empty where the run itself was.
-std::string proved_instead(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step);
+// Returns "8 ranks that stand for 512 (8 ranks = ...)" where the quotient was proved, "" where the run itself was.
+std::string quotient_text(const spec::RunFile& run, const spec::Layout& layout, const program::Program& step);
 
 // Throws kOverBudget where a step exceeds memory.device_budget or host_budget. The error has the table of the step that
 // needs most, and the least budget, in KiB, with which all steps can run.

@@ -17,7 +17,7 @@ std::vector<spec::KeyValue> values_if(bool condition, spec::KeyValue value) {
   return condition ? std::vector<spec::KeyValue>{std::move(value)} : std::vector<spec::KeyValue>{};
 }
 
-int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks) {
+int64_t data_ranks(const spec::RunFile& run, const RankCounts& ranks) {
   return ranks.total / (run.mesh.tp * run.mesh.pp * run.mesh.cp);
 }
 

@@ -31,17 +31,18 @@ struct StepContext {
   const Stages stages;                     // what each rank along the pipeline axis holds
 };
 
-struct Ranks {
+// Counts the ranks of a job.
+struct RankCounts {
   int total = 1;     // ranks of the job
   int per_host = 1;  // ranks of each host
 };
 
-// Lists what a search may try in place of a run's own value of a key. The key's other values are those of other rows.
+// Lists what a search may try in place of a run's own value of a key. Other techniques list the key's other values.
 struct Alternatives {
   std::string_view key;    // "strategy.recompute"; with a key of [mesh] each value is another layout
   bool automatic = false;  // true: strategy.auto may choose a value, since results change only by the order of sums
   std::string_view result_change = {};  // what its values change in results, "numbers are rounded to 16 bit"; or empty
-  std::vector<spec::KeyValue> (*values)(const spec::RunFile& run, const Ranks& ranks) = nullptr;
+  std::vector<spec::KeyValue> (*values)(const spec::RunFile& run, const RankCounts& ranks) = nullptr;
 };
 
 // Describes a key whose number may be "auto": a larger number takes more memory and may save time. The planner chooses
@@ -50,7 +51,7 @@ struct AutoNumber {
   std::string_view key;
   // Returns true where the number has an effect on the run.
   bool (*applies)(const spec::RunFile& run, const spec::Layout& layout) = nullptr;
-  int64_t value_otherwise = 0;                                    // value where the number has no effect
+  int64_t value_if_inapplicable = 0;                              // value where the number has no effect
   int64_t (*max_value)(const spec::ModelTable& model) = nullptr;  // returns the largest number that the planner tries
   bool no_memory_without_budget = false;  // true: where the run states no budget, the number may take no more memory
 };
@@ -59,18 +60,18 @@ struct AutoNumber {
 std::vector<spec::KeyValue> values_if(bool condition, spec::KeyValue value);
 
 // Counts the ranks that work on samples of their own. REQUIRES axes that divide all ranks.
-int64_t data_ranks(const spec::RunFile& run, const Ranks& ranks);
+int64_t data_ranks(const spec::RunFile& run, const RankCounts& ranks);
 
 struct Technique {
   std::string_view name;
 
-  // Returns the rewrite that the run file asks for; null where it asks for none. A row without this function needs no
-  // rewrite: the plain step already has what its keys ask for.
-  std::unique_ptr<Strategy> (*asked)(const StepContext& step) = nullptr;
+  // Returns the rewrite that the run file asks for; null where it asks for none. A technique without this function
+  // needs no rewrite: the plain step already has what its keys ask for.
+  std::unique_ptr<Strategy> (*rewrite_for)(const StepContext& step) = nullptr;
 
-  // Adds to `proof` what holds after this row and those before it. It is called whether the run asks for the row or
-  // not, so that a missing rewrite is a finding.
-  void (*establishes)(const StepContext& step, program::Proof& proof) = nullptr;
+  // Adds to `proof` what holds after this technique and those before it. It is called whether the run asks for the
+  // technique or not, so that a missing rewrite is a finding.
+  void (*extend_proof)(const StepContext& step, program::Proof& proof) = nullptr;
 
   // Lists the values of keys of [mesh] and [strategy] that this row supports. Default values need no row.
   std::vector<spec::SupportedValues> supports = {};
@@ -83,7 +84,7 @@ struct Technique {
   std::vector<AutoNumber> auto_numbers = {};    // keys whose numbers may be "auto"
 
   // Sets how many buffers the pools of this row's values have.
-  void (*pools)(const spec::RunFile& run, program::SlotRules& rules) = nullptr;
+  void (*set_pool_sizes)(const spec::RunFile& run, program::SlotRules& rules) = nullptr;
 
   // Corrects keys of this row in a run whose layout a search has changed, so that the row allows the run.
   void (*adapt)(spec::RunFile& run) = nullptr;

@@ -43,7 +43,7 @@ std::vector<Technique>& table() {
       replicas_row(),
       compression_row(),
       tied_groups_row(),
-      groups_of_sequence_row(),
+      sequence_parallel_groups_row(),
       copied_groups_row(),
       gradient_clipping_row(),
       host_states_row(),
@@ -98,24 +98,24 @@ AddedTechnique::AddedTechnique(Technique row, std::string_view after) : name_(ro
 
 AddedTechnique::~AddedTechnique() { table().erase(row_named(name_)); }
 
-std::optional<spec::Unsupported> without_technique(const spec::RunFile& run) {
+std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& run) {
   return unlisted(run, supported_by([](const Technique&) { return true; }));
 }
 
-std::optional<spec::Unsupported> without_equations(const spec::RunFile& run,
-                                                   const std::vector<spec::SupportedValues>& besides) {
+std::optional<spec::Unsupported> first_setting_without_equations(const spec::RunFile& run,
+                                                                 const std::vector<spec::SupportedValues>& also_known) {
   std::vector<spec::SupportedValues> known = supported_by([](const Technique& row) { return row.in_equations; });
-  known.insert(known.end(), besides.begin(), besides.end());
+  known.insert(known.end(), also_known.begin(), also_known.end());
   return unlisted(run, known);
 }
 
 std::string not_supported(const spec::RunFile& run) {
-  auto refused = spec::unsupported_parts(run);
-  if (!refused) refused = without_technique(run);
+  auto refused = spec::unsupported_model_or_transport(run);
+  if (!refused) refused = first_unsupported_setting(run);
   return refused ? refused->message() : "";
 }
 
-spec::Layout resolve(const spec::RunFile& run, int world_size) {
+spec::Layout trainable_layout(const spec::RunFile& run, int world_size) {
   const std::string refused = not_supported(run);
   if (!refused.empty()) throw Error(Code::kBadConfig, refused);
   return spec::resolve_mesh(run, world_size);

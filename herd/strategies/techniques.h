@@ -26,19 +26,19 @@ class AddedTechnique {
   std::string_view name_;
 };
 
-// Returns the first setting of [mesh] or [strategy] that no row supports, for which no program can be built.
-std::optional<spec::Unsupported> without_technique(const spec::RunFile& run);
+// Returns the first setting of [mesh] or [strategy] that no row supports, so that no program can be built.
+std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& run);
 
-// Returns the first one that no row in equations (Technique::in_equations) supports and that `besides` does not list:
-// the values that equations know although no row supports them.
-std::optional<spec::Unsupported> without_equations(const spec::RunFile& run,
-                                                   const std::vector<spec::SupportedValues>& besides);
+// Returns the first setting that the planner's equations do not know. They know what rows with Technique::in_equations
+// support. `also_known` lists the values that they know although no row supports them.
+std::optional<spec::Unsupported> first_setting_without_equations(const spec::RunFile& run,
+                                                                 const std::vector<spec::SupportedValues>& also_known);
 
 // Returns "mesh.cp = 2 is not in this version" with a fix on a second line; empty where herd train takes the run.
 std::string not_supported(const spec::RunFile& run);
 
 // Returns the layout of a run that this version can train. Throws kBadConfig with not_supported(), and as
 // spec::resolve_mesh().
-spec::Layout resolve(const spec::RunFile& run, int world_size);
+spec::Layout trainable_layout(const spec::RunFile& run, int world_size);
 
 }  // namespace herd::strategies

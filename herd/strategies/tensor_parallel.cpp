@@ -152,7 +152,7 @@ class Writer {
 };
 
 // Within a host.
-std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const Ranks& ranks) {
+std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const RankCounts& ranks) {
   std::vector<spec::KeyValue> sizes;
   const auto& model = run.model;
   for (int64_t tp = 1; tp <= std::max<int64_t>(run.mesh.tp, ranks.per_host); tp *= 2) {
@@ -167,8 +167,8 @@ std::vector<spec::KeyValue> tensor_ranks(const spec::RunFile& run, const Ranks& 
 TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool keeps_gathered)
     : axis_(axis), rows_(model.tokens) {
   for (const spec::BlockShape& block : model.blocks) splits_.push_back(block.split);
-  sequence_ = std::ranges::count(splits_, Split::kSequence) > 0;
-  if (!sequence_ || keeps_gathered) return;
+  sequence_parallel_ = std::ranges::count(splits_, Split::kSequence) > 0;
+  if (!sequence_parallel_ || keeps_gathered) return;
   for (int b = 0; b < static_cast<int>(model.blocks.size()); ++b) {
     std::vector<int> inputs = splits_[static_cast<size_t>(b)] == Split::kCut ? model.inputs_of(b) : std::vector<int>{};
     std::erase(inputs, 0);  // tokens
@@ -177,18 +177,19 @@ TensorParallel::TensorParallel(int axis, const spec::ModelTable& model, bool kee
 }
 
 std::string TensorParallel::name() const {
-  return sequence_ ? std::string("tensor and sequence parallel") + (inputs_.empty() ? "" : ", inputs gathered again")
-                   : "tensor parallel";
+  return sequence_parallel_
+             ? std::string("tensor and sequence parallel") + (inputs_.empty() ? "" : ", inputs gathered again")
+             : "tensor parallel";
 }
 
 Program TensorParallel::rewrite(Program step) const {
-  return Writer(std::move(step), axis_, sequence_, rows_, inputs_).run(splits_);
+  return Writer(std::move(step), axis_, sequence_parallel_, rows_, inputs_).run(splits_);
 }
 
 std::vector<int> groups_with_copies(const spec::ModelTable& model) {
   std::vector<int> groups;
   for (size_t g = 0; g < model.groups.size(); ++g) {
-    if (model.is_split() && model.groups[g].copies() > 1) groups.push_back(static_cast<int>(g));
+    if (model.is_split() && model.groups[g].max_copies() > 1) groups.push_back(static_cast<int>(g));
   }
   return groups;
 }
@@ -203,18 +204,18 @@ std::vector<int> groups_of_sequence_blocks(const spec::ModelTable& model) {
 
 Technique tensor_parallel_row() {
   return {.name = "tensor parallel",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (!step.split) return nullptr;
             return std::make_unique<TensorParallel>(step.layout.tensor_axis, step.model,
                                                     step.run.strategy.keep_gathered);
           },
-          .establishes = [](const StepContext& step, program::Proof& proof) { proof.blocks_split = step.split; },
+          .extend_proof = [](const StepContext& step, program::Proof& proof) { proof.blocks_split = step.split; },
           .supports = {{"mesh.tp", {}}, {"strategy.sequence_parallel", {}}, {"strategy.keep_gathered", {}}},
           .in_equations = true,
           .alternatives = {{.key = "mesh.tp", .values = tensor_ranks},
                            {.key = "strategy.keep_gathered",
                             .automatic = true,
-                            .values = [](const spec::RunFile& run, const Ranks&) {
+                            .values = [](const spec::RunFile& run, const RankCounts&) {
                               return values_if(run.mesh.tp > 1 && run.strategy.sequence_parallel, false);
                             }}}};
 }

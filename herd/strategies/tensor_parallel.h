@@ -5,10 +5,11 @@
 //   Without sequence parallel these sums are all-reduced. A rank sends 4 * 2(t-1)/t * T*h*e bytes.
 //   With it, values between cut blocks are shards of ceil(T/t) rows. A cut block gathers the shards that it reads, and
 //   its sums are reduce-scattered. These are 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes each.
-//   The graph of a cut block keeps its gathered input, T*h*e bytes. Or only the shard stays, 1/t of that, and backward
-//   reads the input gathered again: 2 gathers more.
-//   After a recompute it is 1 gather less. Backward of a segment's last cut block reads what the recompute has
-//   gathered. The ranks of the axis compute the loss of a cut vocabulary together. Some gradients of weights stay
+//   With keeps_gathered the graph of a cut block keeps its gathered input, T*h*e bytes. Without it the graph keeps only
+//   the shard, 1/t of that, and backward gathers it again: 2 more gathers.
+//   After a recompute a layer takes 1 gather less, since backward of a segment's last cut block reads what the
+//   recompute has gathered.
+//   The ranks of the axis compute the loss of a cut vocabulary together. Some gradients of weights stay
 //   partial sums, which shared_groups.h sums. These are whole weights of blocks that work on shards of rows, and keys
 //   and values that several ranks hold, each for its own query heads.
 // Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.
@@ -35,12 +36,12 @@ class TensorParallel final : public Strategy {
   int axis_;
   std::vector<spec::Split> splits_;       // by block
   std::vector<std::vector<int>> inputs_;  // by block: activations that backward reads again; empty = graphs keep all
-  bool sequence_;                         // true: sequence parallel
-  int64_t rows_;                          // token rows of a micro-batch
+  bool sequence_parallel_;
+  int64_t rows_;  // token rows of a micro-batch
 };
 
-// Returns the groups of which several ranks hold the same part (spec::Layout::keys), ascending. Their gradients are
-// partial sums, of which each of these ranks has the term of its own query heads.
+// Returns the groups of which several ranks hold the same part (spec::Layout::key_copies_axis), ascending. Their
+// gradients are partial sums, of which each of these ranks has the term of its own query heads.
 std::vector<int> groups_with_copies(const spec::ModelTable& model);
 
 // Returns the groups of blocks that work on shards of rows, ascending. Their gradients are partial sums along the axis.

@@ -95,12 +95,12 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout) {
 
 Technique zero1_row() {
   return {.name = "zero1",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             const int axis = shard_axis(step.run, step.layout);
             return axis == kNoAxis ? nullptr : std::make_unique<Zero1>(axis);
           },
-          .establishes = [](const StepContext& step,
-                            program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },
+          .extend_proof = [](const StepContext& step,
+                             program::Proof& proof) { proof.shard_axis = shard_axis(step.run, step.layout); },
           .supports = {{"mesh.fsdp", {}}, {"strategy.zero", {1}}},
           .in_equations = true,
           .alternatives = {zero_alternative<1>()}};

@@ -3,7 +3,7 @@
 //   reduce-scatter and an all-gather.
 //   It rewrites all_reduce(g) -> reduce_scatter(g -> g.shard) and step(w, s) -> step(w.shard, s.shard). After each step
 //   it adds all_gather(w.shard -> w).
-//   All shards of a group have the same size (spec::shard_bytes), so the whole grows by the padding, to n shards. A
+//   All shards of a group have the same size (spec::shard_bytes), so a group's whole is padded to n equal shards. A
 //   shard lies at its place in the whole and takes no memory of its own (slots.h). Gathers run on a lane of their own,
 //   so the next forward of a block waits only for the gathers of its own groups. Frozen weights have no states and stay
 //   whole.
@@ -35,7 +35,7 @@ int shard_axis(const spec::RunFile& run, const spec::Layout& layout);
 // Returns what a search may try: this ZeRO stage where it is above the run's own and there are several data ranks.
 template <int stage>
 Alternatives zero_alternative() {
-  return {.key = "strategy.zero", .automatic = true, .values = [](const spec::RunFile& run, const Ranks& ranks) {
+  return {.key = "strategy.zero", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts& ranks) {
             return values_if(run.strategy.zero < stage && data_ranks(run, ranks) > 1, int64_t{stage});
           }};
 }

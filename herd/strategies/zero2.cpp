@@ -71,7 +71,7 @@ program::Program Zero2::rewrite(program::Program step) const {
 
 Technique zero2_row() {
   return {.name = "zero2",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (zero_stage(step.run, step.layout) < 2) return nullptr;
             return std::make_unique<Zero2>(shard_axis(step.run, step.layout));
           },

@@ -1,4 +1,4 @@
-// ZeRO-2 over one axis of n ranks, after ZeRO-1, cuts gradients into shards, too.
+// ZeRO-2 over one axis of n ranks. In addition to ZeRO-1, it cuts gradients into shards. psi = parameters of a rank.
 //   Bytes per rank: weights + (gradients + states)/n + a pool of whole gradients of a few blocks.
 //   A rank sends (m+1)(n-1)/n * psi elements with m micro-batches, since a cut gradient can't wait for the last one.
 //   A group's gradient is reduced into its owner's shard right after the last op of a micro-batch that adds to it; then
@@ -14,7 +14,7 @@ namespace herd::strategies {
 
 class Zero2 final : public Strategy {
  public:
-  explicit Zero2(int axis) : axis_(axis) {}  // REQUIRES what Zero1 wrote
+  explicit Zero2(int axis) : axis_(axis) {}  // REQUIRES a program that Zero1 has rewritten over the same axis
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;
 
@@ -22,6 +22,6 @@ class Zero2 final : public Strategy {
   int axis_;
 };
 
-Technique zero2_row();
+Technique zero2_row();  // returns its row in the table of techniques.h
 
 }  // namespace herd::strategies

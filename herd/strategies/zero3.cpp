@@ -59,14 +59,14 @@ std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count) {
 }
 
 std::string Zero3::name() const {
-  return "zero3" + (whole_ > 0 ? ", " + std::to_string(whole_) + " groups whole" : std::string());
+  return "zero3" + (num_kept_whole_ > 0 ? ", " + std::to_string(num_kept_whole_) + " groups whole" : std::string());
 }
 
 program::Program Zero3::rewrite(program::Program step) const {
   std::map<int, int> gathers;  // of a step, by group
   each_pass(
       step.ops, layers_, [&](const Value& value) { ++gathers[value.index]; }, [](const Op&) {});
-  const std::set<int> kept = kept_whole(gathers, whole_);
+  const std::set<int> kept = kept_whole(gathers, num_kept_whole_);
   const int ranks = step.mesh.size(axis_);
   const program::Placement shard_of_axis = program::kWhole.shard_on(axis_);
   std::map<Value, program::ValueInfo> shards;  // of what is frozen, which ZeRO-1 has left whole
@@ -104,7 +104,7 @@ int64_t groups_kept_whole(const spec::RunFile& run) {
 
 Technique zero3_row() {
   return {.name = "zero3",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+          .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
             if (zero_stage(step.run, step.layout) < 3) return nullptr;
             return std::make_unique<Zero3>(shard_axis(step.run, step.layout), groups_kept_whole(step.run), step.layers);
           },
@@ -113,14 +113,14 @@ Technique zero3_row() {
           .alternatives = {zero_alternative<3>()},
           .auto_numbers = {{.key = "strategy.prefetch",
                             .applies = gathers_weights,
-                            .value_otherwise = kUsualAhead,
+                            .value_if_inapplicable = kUsualAhead,
                             .max_value = [](const spec::ModelTable&) { return kMostAhead; }},
                            {.key = "strategy.keep_whole",
                             .applies = gathers_weights,
                             .max_value =
                                 [](const spec::ModelTable& model) { return static_cast<int64_t>(model.groups.size()); },
                             .no_memory_without_budget = true}},
-          .pools =
+          .set_pool_sizes =
               [](const spec::RunFile& run, program::SlotRules& rules) {
                 const int64_t ahead = run.strategy.prefetch == spec::kAuto ? kUsualAhead : run.strategy.prefetch;
                 rules.gather_buffers = static_cast<int>(ahead) + 1;  // one for the pass that runs

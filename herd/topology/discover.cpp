@@ -41,7 +41,7 @@ Host this_host(int ranks) {
   return host;
 }
 
-Host oversubscribed(Host host) {
+Host with_turn_latencies(Host host) {
   if (host.ranks <= host.cores) return host;
   host.turn_us = kTurnUs;
   host.message_us = kMessageUs;
@@ -65,7 +65,7 @@ Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& b
     one.uplink = between;
   }
   for (const int at : placement) ++topology.hosts[static_cast<size_t>(at)].ranks;
-  for (Host& one : topology.hosts) one = oversubscribed(one);
+  for (Host& one : topology.hosts) one = with_turn_latencies(one);
   if (!std::is_sorted(placement.begin(), placement.end())) topology.placement = placement;
   topology.name = num_hosts == 1 ? "one host, " + std::to_string(host.cores) + " cores"
                                  : std::to_string(num_hosts) + " hosts of " + std::to_string(host.cores) + " cores";

@@ -15,10 +15,10 @@ std::string machine_name();
 Host this_host(int ranks);
 
 // Returns the host with the latencies that its ranks see: where ranks outnumber cores, a signal waits for a time slice.
-Host oversubscribed(Host host);
+Host with_turn_latencies(Host host);
 
-// Builds a topology. `hosts` says where each rank runs, by any numbers. `host` describes each host, and its ranks are
-// counted here and share its cores; `between` describes the uplinks.
+// Builds a topology. `hosts` gives a host number for each rank; any numbers do. `host` describes every host but for its
+// number of ranks, which is counted from `hosts`, and its uplink, which is `between`.
 Topology assemble(const std::vector<int>& hosts, const Host& host, const Link& between);
 
 }  // namespace herd

@@ -13,9 +13,9 @@ namespace herd {
 // neither; kCorruptFile with file, line and rule.
 Topology load_topology(const std::string& name);
 
-// Checks against the job. `hosts` says on which host each rank runs, by any numbers; empty: all on one. Throws
-// kBadConfig, with a fix, where the topology has other ranks, or puts ranks of two hosts on one. It may cut a host into
-// several, for instance its sockets, which then exchange messages.
+// Checks against the job. `hosts` says on which host each rank runs, in any numbering; empty: all on one. Throws
+// kBadConfig, with a fix, where the topology has another number of ranks, or puts ranks of two hosts on one. It may cut
+// a host into several, for instance its sockets, which then exchange messages.
 void check_topology_of_ranks(const Topology& topology, int num_ranks, const std::vector<int>& hosts);
 
 // Tells whether the topology splits ranks of one host over several.

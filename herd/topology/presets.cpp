@@ -15,7 +15,7 @@ Topology one_host(int ranks, int cores) {
   Host host;
   host.ranks = ranks;
   host.cores = cores;
-  Topology topology{"one host, " + std::to_string(cores) + " cores", {oversubscribed(host)}, 0};
+  Topology topology{"one host, " + std::to_string(cores) + " cores", {with_turn_latencies(host)}, 0};
   check(topology);
   return topology;
 }
@@ -76,8 +76,12 @@ Topology grid_of_hosts(Fabric fabric, const std::vector<int>& axes, Host host) {
 
 }  // namespace
 
-Topology torus(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kTorus, axes, host); }
-Topology mesh(const std::vector<int>& axes, const Host& host) { return grid_of_hosts(Fabric::kMesh, axes, host); }
+Topology torus_network(const std::vector<int>& axes, const Host& host) {
+  return grid_of_hosts(Fabric::kTorus, axes, host);
+}
+Topology mesh_network(const std::vector<int>& axes, const Host& host) {
+  return grid_of_hosts(Fabric::kMesh, axes, host);
+}
 
 std::optional<Topology> preset(std::string_view name) {
   constexpr int kMostOfASize = 65536;
@@ -106,8 +110,8 @@ std::optional<Topology> preset(std::string_view name) {
   }
   Host host;
   host.ranks = host.cores = kind == "torus" || kind == "mesh" ? 1 : sizes.back();
-  if (kind == "torus") return torus(sizes, host);
-  if (kind == "mesh") return mesh(sizes, host);
+  if (kind == "torus") return torus_network(sizes, host);
+  if (kind == "mesh") return mesh_network(sizes, host);
   if (kind == "hosts") return spine_leaf(sizes[0], host);
   return racks(sizes[0], sizes[1], host);
 }

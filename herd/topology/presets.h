@@ -21,10 +21,11 @@ Topology spine_leaf(int num_hosts, const Host& host, double oversubscription = 1
 Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription = 1,
                double rack_latency_us = 2);
 
-// Returns one rank per host on a grid, the fastest axis first, with every link as fast as host.uplink. torus({4, 4}) is
-// a 2D torus, torus({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a line.
-Topology torus(const std::vector<int>& axes, const Host& host);
-Topology mesh(const std::vector<int>& axes, const Host& host);
+// Returns one rank per host on a grid, the fastest axis first, with every link as fast as host.uplink.
+// torus_network({4, 4}) is a 2D torus, torus_network({4, 4, 4}) a 3D one; a mesh has no links that join the ends of a
+// line.
+Topology torus_network(const std::vector<int>& axes, const Host& host);
+Topology mesh_network(const std::vector<int>& axes, const Host& host);
 
 // Returns a preset by name, as `herd explain --topology` takes it: "torus:4x4", "torus:4x4x4" and "mesh:4x4" have
 // hosts of one rank. "hosts:4x8" is 4 hosts of 8 ranks, "racks:2x4x8" 2 racks of 4 hosts of 8 ranks. Each host has
@@ -35,12 +36,12 @@ std::optional<Topology> preset(std::string_view name);
 // Puts rank r on host r mod hosts. REQUIRES hosts of equally many ranks.
 Topology placed_cyclically(Topology topology);
 
-// Returns the part that a group of these ranks sees, numbered from 0 in this order, on their hosts in the order of
-// first ranks. REQUIRES at least one rank.
+// Returns the part that a group of these ranks sees, numbered from 0 in this order. Hosts are in the order of
+// their first ranks. REQUIRES at least one rank.
 //   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each.
 //   a grid  stays where the hosts are a box of it, in its order. A box of a torus is a torus where each axis is whole
 //           or gone, else a mesh. A box of a mesh is a mesh.
-// Otherwise hosts are joined by their uplinks, and by the spine unless one switch has them all.
+// Otherwise each host keeps its uplink, and the spine stays unless all hosts are below one switch.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 
 // Returns ranks 0 .. count-1 of `topology` and their hosts alone. Throws kBadConfig where it has fewer, and for a part

@@ -39,7 +39,7 @@ namespace {
 
 // Figures of machines there may be, from a byte a second up; with others sums of times are no longer numbers.
 bool is_rate(double value) { return value >= 1e-6 && value <= 1e12; }
-bool is_factor(double value) { return value >= 1e-6 && value <= kMostFactor; }
+bool is_factor(double value) { return value >= 1e-6 && value <= kMaxFactor; }
 bool is_rate_or_none(double value) { return value == 0 || is_rate(value); }
 bool is_amount(double value) { return value >= 0 && value <= 1e12; }
 

@@ -25,7 +25,8 @@ struct Link {
   double burst_bytes_per_us = 0;
   bool operator==(const Link&) const = default;
 
-  // Returns the microseconds that the link takes for `bytes` that pass again and again, after pauses that last as long.
+  // Returns the microseconds that the link takes for `bytes`, where sending alternates with pauses of the same length.
+  // In a pause the link regains what it may send as a burst.
   double carry_us(double bytes) const;
 };
 
@@ -38,7 +39,7 @@ struct Host {
   double cached_core_bytes_per_us = 40'000;  // rate of one core while all that a collective touches fits the cache
   double cached_bytes_per_us = 84'000;       // rate of all cores together then
   int64_t cache_bytes = 32 << 20;            // size of the last-level cache, which all cores share
-  // Factors give the cost of a byte in the cache in units of a byte of the core's own memory.
+  // Factors give the cost of a byte, relative to one in cache lines that only this core touches.
   double peer_read_factor = 1;     // loaded from lines that a peer wrote
   double peer_write_factor = 1;    // stored to a peer's output
   double shared_write_factor = 3;  // stored to own lines that a peer has read meanwhile
@@ -46,16 +47,16 @@ struct Host {
   double stage_read_factor = 1;    // loaded from a peer's stage
   double message_factor = 1;       // a byte stored to, or loaded from, the rings that messages pass on the host
   double signal_us = 0.3;          // time until a peer sees a flag or a message
-  double message_us = 0;           // time of both ends' cores for a message, beside its steps and bytes
+  double message_us = 0;           // time of both ends' cores for a message on this host, beside its steps and bytes
   double step_us = 0.05;           // time of a rank's thread for any step of a schedule
   double call_us = 0;              // time of a collective beside its steps
-  double turn_us = 0;              // time until the next of the ranks that share a core works on it
+  double turn_us = 0;              // time to switch a core to the next of the ranks that share it
   Link uplink = {15, 1'250};       // to the other hosts, each way: 10 Gbit/s
   bool operator==(const Host&) const = default;
 };
 
-// A tier is the switches above hosts, innermost first: groups of `size` hosts (or of the groups below) share one way
-// up.
+// A tier is a grade of switches above hosts. Groups of `size` hosts share one way up; in a further tier they are groups
+// of the groups below.
 struct Tier {
   int size = 1;
   Link uplink = {};  // each way, for the whole group: adds its latency to messages that go up, which share its rate
@@ -68,7 +69,7 @@ enum class Fabric : uint8_t {
   kMesh,    // the same without the links that join the ends
 };
 
-inline constexpr double kMostFactor = 1e6;
+inline constexpr double kMaxFactor = 1e6;                         // limit of the factors of a Host, which are >= 1e-6
 inline constexpr size_t kMaxTiers = 8;                            // limit of tiers, and of axes
 inline constexpr int kMaxHosts = 100'000, kMaxRanks = 1'000'000;  // of a topology
 
@@ -76,7 +77,7 @@ struct Topology {
   std::string name;
   std::vector<Host> hosts;        // ranks are numbered host by host, but where `placement` says otherwise
   double spine_bytes_per_us = 0;  // all traffic between hosts together; 0 = no limit (a full spine)
-  std::vector<Tier> tiers = {};   // of kSwitch
+  std::vector<Tier> tiers = {};   // of kSwitch, innermost first
   Fabric fabric = Fabric::kSwitch;
   // Holds the grid of hosts for kTorus and kMesh, the fastest axis first. A link to a neighbour is as fast as the
   // host's uplink, in each direction of each axis.
@@ -104,8 +105,8 @@ struct Hop {
 std::vector<Hop> route(const Topology& topology, int from_host, int to_host);
 
 // Returns the axes of the ranks' grid (collectives/grid.h), if the topology has one. They are those of a torus or mesh
-// below the ranks of a host, else ranks a host, hosts a group, and so on. Returns empty for hosts of different sizes,
-// and where only hosts divide the ranks.
+// below the ranks of a host, else ranks a host, hosts a group, and so on. Axes of size 1 are left out. Returns empty
+// for hosts of different sizes, for switches without tiers, and for fewer than two axes.
 std::vector<int> grid_of(const Topology& topology);
 
 // Throws kBadConfig with the rule for a topology that can't be: no rank, a rate or a time below zero, ...

@@ -11,16 +11,16 @@ at::Tensor matrix(const std::vector<int64_t>& values, int64_t rows, int64_t colu
 
 }  // namespace
 
-std::vector<runtime::Batch> read_batches(const SampleSource& source, int64_t first, int64_t batch, int64_t micro_batch,
-                                         const program::Program& step) {
-  const auto range =
+std::vector<runtime::Batch> read_micro_batches(const SampleSource& source, int64_t first, int64_t batch,
+                                               int64_t micro_batch, const program::Program& step) {
+  const auto samples =
       samples_of_rank(first, batch, step.mesh.index(step.data_axis, step.rank), step.mesh.size(step.data_axis));
   std::vector<runtime::Batch> batches;
-  MicroBatch rows;
+  MicroBatch micro;
   for (int64_t m = 0; m < step.micro_batches; ++m) {
-    read_micro_batch(source, range, micro_batch, m, rows);
-    batches.push_back({matrix(rows.inputs_BT, rows.rows, rows.context),
-                       matrix(rows.targets_BT, rows.rows, rows.context), rows.samples_B});
+    read_micro_batch(source, samples, micro_batch, m, micro);
+    batches.push_back({matrix(micro.inputs_BT, micro.rows, micro.context),
+                       matrix(micro.targets_BT, micro.rows, micro.context), micro.samples_B});
   }
   return batches;
 }

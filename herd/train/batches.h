@@ -13,10 +13,11 @@
 
 namespace herd::train {
 
-// Returns the program's part of a batch of `batch` samples that begins with global sample `first`. It has as many
-// micro-batches as the program, of `micro_batch` rows; the last ones have no samples where the rank has fewer.
-std::vector<runtime::Batch> read_batches(const SampleSource& source, int64_t first, int64_t batch, int64_t micro_batch,
-                                         const program::Program& step);
+// Returns the micro-batches of the program's rank, of a batch of `batch` samples that begins with global sample
+// `first`. There are as many as in the program, of `micro_batch` rows; the last ones have no samples where the rank has
+// fewer.
+std::vector<runtime::Batch> read_micro_batches(const SampleSource& source, int64_t first, int64_t batch,
+                                               int64_t micro_batch, const program::Program& step);
 
 // Counts the tokens of such a batch that count in the loss, over all ranks: every target of every sample.
 int64_t counted_tokens(const SampleSource& source, int64_t batch);

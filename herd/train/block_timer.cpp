@@ -67,7 +67,7 @@ BlockTimer::BlockTimer(const spec::RunFile& run, const spec::Layout& layout, con
 runtime::BindingTable BlockTimer::bindings() {
   runtime::BindingTable table = bindings_.table();
   table[OpKind::kReceive] = [this](const program::Op& op, int64_t) -> runtime::EventPtr {
-    bindings_.put(op.writes[0], bindings_.empty(op.writes[0]).fill_(kActivation));
+    bindings_.set_tensor(op.writes[0], bindings_.empty(op.writes[0]).fill_(kActivation));
     return nullptr;
   };
   return table;
@@ -91,7 +91,7 @@ void BlockTimer::run() {
   }
 }
 
-void BlockTimer::forget() {
+void BlockTimer::discard_warm_up() {
   times_.clear();
   totals_.clear();
 }
@@ -117,7 +117,7 @@ double BlockTimer::mean_of(OpKind kind, int first, int last) {
   return over > 0 ? sums[0] / over : 0;
 }
 
-std::map<BlockTimer::Op, double> BlockTimer::figures() {
+std::map<BlockTimer::Op, double> BlockTimer::block_times_us() {
   std::map<Op, double> figures;
   const int last = static_cast<int>(table_.blocks.size()) - 1;
   const auto fill = [&](OpKind kind, int from, int to) {

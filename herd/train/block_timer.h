@@ -16,8 +16,9 @@
 namespace herd::train {
 
 // A rank runs its first and its last layer, and two between them, whose times it takes for the others. Weights do not
-// change; gradients hold no values of use afterwards. run(), figures() and slowest_rank_ratio() are collective, and
-// return the same on all ranks. It borrows chain, parameters, groups and communicator.   Threads: one, beside torch's.
+// change; gradients hold no values of use afterwards. run(), block_times_us() and slowest_rank_ratio() are collective,
+// and return the same on all ranks. It borrows chain, parameters, groups and communicator.
+// Threads: one, beside torch's.
 class BlockTimer {
  public:
   using Op = std::pair<program::OpKind, int>;  // kind and block
@@ -26,16 +27,17 @@ class BlockTimer {
              const runtime::Chain& chain, runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
              Communicator& comm);
 
-  void run();     // all ranks begin at the same time
-  void forget();  // drops all passes so far, which include the first use of pages, libraries and thread pools
+  void run();              // all ranks begin at the same time
+  void discard_warm_up();  // drops all passes so far, which include the first use of pages, libraries and thread pools
 
   // Returns the microseconds of forward, loss and backward of every block of the model, for one micro-batch: means over
-  // the ranks that ran them. A block that nobody ran has its share of the arithmetic.
-  std::map<Op, double> figures();
+  // the ranks that ran them. Each gets its FLOP times the mean time per FLOP of the timed blocks of its kind (first
+  // layer, last layer, or between), and one without FLOP the mean time of a block.
+  std::map<Op, double> block_times_us();
 
-  // Returns the time of a pass on its slowest rank over the time that `figures` give; 1 with one rank. Another rank may
-  // be the slowest in each pass, but collectives wait for it.
-  double slowest_rank_ratio(const std::map<Op, double>& figures);
+  // Returns the time of a run on its slowest rank over the mean of all ranks, each relative to what `block_times_us`
+  // give; 1 with one rank. Collectives wait for the slowest rank, which may differ from run to run.
+  double slowest_rank_ratio(const std::map<Op, double>& block_times_us);
 
  private:
   runtime::BindingTable bindings();

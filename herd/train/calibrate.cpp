@@ -76,7 +76,7 @@ class Measurements {
     machine.host_bytes_per_us = stream * ranks_here_;
     // Ranks beyond the cores have waited for each other here, and the simulation makes them wait by itself.
     const double alone = std::min(1.0, static_cast<double>(machine.cores) / (threads * ranks_here_));
-    const auto figures = passes.figures();
+    const auto figures = passes.block_times_us();
     const double slowest = passes.slowest_rank_ratio(figures);
     for (const auto& [op, us] : figures) machine.measured_us[op] = us * alone * slowest;
     machine.update_us_per_element = mean_over_ranks(midmean(update_), comm_) * alone;
@@ -95,7 +95,7 @@ class Measurements {
   // shared machine changes within one. The first round wakes pages, libraries and thread pools.
   void rounds(BlockTimer& passes) {
     round(passes);
-    passes.forget();
+    passes.discard_warm_up();
     for (auto* times : {&update_, &norm_, &reduce_}) times->clear();
     const double seconds = round(passes) / 1e6;
     const int most = static_cast<int>(std::max<int64_t>(kMostRounds, run_.train.steps / kStepsOfARound));
@@ -152,10 +152,10 @@ class Measurements {
     std::vector<int> groups;
     int64_t count = 0;
     for (int g = 0; g < parameters_.num_groups() && count < kElements; ++g) {
-      if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).count == 0) continue;
+      if (!parameters_.holds(g) || parameters_.group(g).frozen() || parameters_.part(g).size() == 0) continue;
       parameters_.own_gradient(g).fill_(kUnlikeZero);
       groups.push_back(g);
-      count += parameters_.part(g).count;
+      count += parameters_.part(g).size();
     }
     const double us = time_us([&] {
       for (const int g : groups) update_without_effect(g);
@@ -175,7 +175,7 @@ class Measurements {
   double norm_us_per_element() {
     if (elements() == 0) return 0;
     const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
-    return time_us([&] { optim::gradient_squares(part); }) / static_cast<double>(part.numel());
+    return time_us([&] { optim::sum_of_squares(part); }) / static_cast<double>(part.numel());
   }
   // Of buckets, one after the other, as a step reduces them: none is in a cache.
   double reduce_us_per_byte() {

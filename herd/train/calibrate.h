@@ -13,9 +13,9 @@
 namespace herd::train {
 
 // Runs rounds of the parts of a step: a pass over the blocks, the update, the norm and one bucket's reduction. All
-// ranks run them at once, so the figures contain what ranks take from each other (memory bandwidth, cores). Every rank
+// ranks run them at once, so the figures include what ranks cost each other (memory bandwidth, cores). Every rank
 // gets the same figures. They are means over ranks, and for passes over blocks the slowest rank's, since ranks that
-// meet in a step wait for it. `ranks_here` are the ranks of this rank's host. Weights stay; gradients are void
+// meet in a step wait for it. `ranks_here` are the ranks of this rank's host. Weights stay; gradients hold garbage
 // afterwards, and states are zero, as before the first step. Takes no more memory than a step does. Collective.
 program::Calibration calibrate(const spec::RunFile& run, const spec::Layout& layout, BlockTimer& passes,
                                runtime::FlatParameters& parameters, const optim::Optimizer& optimizer,

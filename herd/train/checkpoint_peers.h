@@ -9,7 +9,7 @@
 
 namespace herd::train {
 
-// Splits `comm`, so it is collective. A call waits up to `timeout` for the slowest rank's disk.
+// Splits `comm`, so it is collective. Each call of the result waits up to `timeout` for the slowest rank's disk.
 std::unique_ptr<CheckpointPeers> checkpoint_peers(Communicator& comm, std::chrono::milliseconds timeout);
 
 }  // namespace herd::train

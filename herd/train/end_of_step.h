@@ -14,7 +14,7 @@ struct EndOfStep {
   int64_t tokens = 0;    // tokens that count
   bool stop = false;     // a rank was asked to stop
   bool unsaved = false;  // a rank's part of a checkpoint has failed
-  double waited_ms = 0;  // output: time in this all-reduce, most of it for the slowest rank
+  double waited_ms = 0;  // output: time in this all-reduce, mostly spent waiting for the slowest rank
 };
 
 // Returns the sums of loss_sum and tokens, and the ORs of stop and unsaved, over all ranks. Collective; every rank gets

@@ -18,7 +18,7 @@ std::optional<double> Evaluation::run(const SampleSource& source, Communicator& 
   const int64_t samples = std::min(options.batches * options.batch, source.samples_per_epoch());
   for (int64_t first = 0; first < samples; first += options.batch) {
     const int64_t batch = std::min(options.batch, samples - first);
-    bindings_.begin_step({read_batches(source, first, batch, options.micro_batch, executor_.program())});
+    bindings_.begin_step({read_micro_batches(source, first, batch, options.micro_batch, executor_.program())});
     executor_.run(first / options.batch);
     executor_.drain();
     sum_count[0] += bindings_.output().loss_sum;

@@ -13,7 +13,8 @@
 namespace herd::train {
 
 struct EvaluateOptions {
-  // Counts batches of `batch` samples over all ranks: samples [0, batches * batch), or one epoch if shorter.
+  // Number of batches, each of `batch` samples over all ranks. The evaluation reads samples [0, batches * batch), or
+  // one epoch if that is shorter.
   int64_t batches = 8;
   int64_t batch = 1;        // samples of a step, which the program's micro-batches hold
   int64_t micro_batch = 1;  // rows of one forward
@@ -25,7 +26,7 @@ struct EvaluateOptions {
 // Runs the losses of a step's program (program/excerpts.h) between two steps, on the memory of the step.
 class Evaluation {
  public:
-  // Borrows all but the program. `width` is as in ModelBindings::Options.
+  // Borrows all but the program. `width` counts the elements of an activation for each token.
   Evaluation(const program::Program& step, const runtime::Chain& chain, runtime::FlatParameters& parameters,
              const runtime::AxisGroups& groups, int64_t width);
 

@@ -24,9 +24,9 @@
 namespace herd::train {
 namespace {
 
-std::filesystem::path find_tokenizer(const GenerateOptions& options, const convert::WeightSource& source) {
+std::filesystem::path find_tokenizer(const GenerateTextOptions& options, const convert::WeightSource& source) {
   if (!options.tokenizer.empty()) return options.tokenizer;
-  const auto& notes = source.facts().notes;
+  const auto& notes = source.manifest().notes;
   if (const auto note = notes.find("tokenizer"); note != notes.end()) {
     throw Error(Code::kBadConfig, "the tokenizer of this checkpoint is not herd's: " + note->second +
                                       "\n  fix: --ids with the token ids of the prompt, or --tokenizer");
@@ -43,7 +43,7 @@ std::filesystem::path find_tokenizer(const GenerateOptions& options, const conve
                                     "with the token ids of the prompt");
 }
 
-Tokenizer load_tokenizer(const GenerateOptions& options, const convert::WeightSource& source) {
+Tokenizer load_tokenizer(const GenerateTextOptions& options, const convert::WeightSource& source) {
   Tokenizer tokenizer = Tokenizer::load(find_tokenizer(options, source));
   const int64_t vocabulary = source.run().model.vocab;
   if (tokenizer.vocabulary() <= vocabulary) return tokenizer;
@@ -69,11 +69,11 @@ void check_ids(const std::vector<int64_t>& ids, int64_t vocabulary) {
 // tokens. Random data has no end.
 convert::TextEnds ends_of(const Manifest& manifest, const spec::RunFile& run) {
   return convert::text_ends_of(manifest.notes,
-                               run.data.kind == "tokens" ? convert::text_ends_of_herd() : convert::TextEnds{});
+                               run.data.kind == "tokens" ? convert::default_text_ends() : convert::TextEnds{});
 }
 
 // As transformers does, the id that ends the text is the last one written.
-void generate_ids(Generation& generation, const convert::TextEnds& ends, const GenerateOptions& options) {
+void generate_ids(Generation& generation, const convert::TextEnds& ends, const GenerateTextOptions& options) {
   std::string separator;
   const auto show_id = [&](int64_t id) {
     show(separator + std::to_string(id));
@@ -94,7 +94,7 @@ std::vector<int64_t> ids_of(const Tokenizer& tokenizer, const std::string& text)
 }
 
 void generate_text(Generation& generation, const Tokenizer& tokenizer, const convert::TextEnds& ends,
-                   const std::vector<int64_t>& prompt, const GenerateOptions& options) {
+                   const std::vector<int64_t>& prompt, const GenerateTextOptions& options) {
   TextStream stream(tokenizer);
   show(stream.add(std::vector<int>(prompt.begin(), prompt.end())));
   models::GenerateOptions sample = options.sampling;
@@ -124,7 +124,7 @@ void check_budget(const strategies::GenerationPrograms& programs, int64_t budget
 
 }  // namespace
 
-void generate(const GenerateOptions& options) {
+void generate(const GenerateTextOptions& options) {
   const auto source = convert::open_weights(options.checkpoint);
   const spec::RunFile& run = source->run();
   check_ids(options.prompt_ids, run.model.vocab);
@@ -135,9 +135,9 @@ void generate(const GenerateOptions& options) {
   const spec::RunFile alone = strategies::generation_run(run);
   const models::Model model = models::make_model(alone.model);
   const int64_t tokens =
-      most_tokens_of_a_pass(static_cast<int64_t>(prompt.size()), options.sampling.max_tokens, model.context);
+      max_tokens_per_pass(static_cast<int64_t>(prompt.size()), options.sampling.max_tokens, model.context);
   const strategies::GenerationPrograms programs =
-      strategies::compile_generation(alone, strategies::resolve(alone, 1), tokens).at(0);
+      strategies::compile_generation(alone, strategies::trainable_layout(alone, 1), tokens).at(0);
   check_budget(programs, options.budget_bytes);
   if (options.budget_bytes > 0) DeviceMemory::install(), DeviceMemory::set_budget(options.budget_bytes);
   Communicator comm = world_of_one();
@@ -146,7 +146,7 @@ void generate(const GenerateOptions& options) {
   std::vector<NamedTensor> tensors = own_weights(parameters);
   take_weights(*source, tensors);
   Generation generation(programs, model, parameters, groups);
-  const convert::TextEnds ends = ends_of(source->facts(), run);
+  const convert::TextEnds ends = ends_of(source->manifest(), run);
   if (tokenizer)
     generate_text(generation, *tokenizer, ends, prompt, options);
   else

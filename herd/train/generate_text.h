@@ -10,15 +10,15 @@
 
 namespace herd::train {
 
-struct GenerateOptions {
+struct GenerateTextOptions {
   std::string checkpoint;  // path of weights in any format that convert::find_weights() knows
   std::string prompt;      // text to continue; empty = the token that ends a text
-  std::vector<int64_t>
-      prompt_ids;  // token ids to continue, in place of `prompt`; then ids are written, without a tokenizer
+  // Token ids to continue, in place of `prompt`; then ids are written, without a tokenizer.
+  std::vector<int64_t> prompt_ids;
   // Path of the tokenizer's file; empty = tokenizer.model beside the weights, else in the data folder of their run
   // file.
   std::string tokenizer;
-  int64_t budget_bytes = 0;  // largest number of bytes of device memory; 0 = no limit
+  int64_t budget_bytes = 0;                                              // device memory that it may use; 0 = no limit
   models::GenerateOptions sampling = {.temperature = 0.7, .top_k = 40};  // says how tokens are drawn, and how many
 };
 
@@ -27,6 +27,6 @@ struct GenerateOptions {
 // id that ends the text; text does not show it. Replaces sampling.on_token. Throws kOverBudget, before it allocates
 // anything, where a pass needs more than `budget_bytes`. Throws kBadConfig for options that do not fit, kCorruptFile
 // and kStorage for files that it cannot use.
-void generate(const GenerateOptions& options);
+void generate(const GenerateTextOptions& options);
 
 }  // namespace herd::train

@@ -31,7 +31,7 @@ runtime::OpListener listener_of(Communicator& world) {
 
 }  // namespace
 
-int64_t most_tokens_of_a_pass(int64_t prompt, int64_t max_tokens, int64_t context) {
+int64_t max_tokens_per_pass(int64_t prompt, int64_t max_tokens, int64_t context) {
   const int64_t first = std::clamp<int64_t>(prompt, 1, context);
   const bool fills = first + max_tokens - 1 > context;  // the last token that is added is not read
   return fills ? std::max(first, later_half(context)) : first;
@@ -52,7 +52,7 @@ at::Tensor Generation::next_logits(std::span<const int64_t> tokens, int64_t past
   runtime::Executor& pass = past == 0 ? prompt_ : token_;
   pass.run(number);
   pass.drain();
-  return bindings_.find(program::logits(0)).view({-1});
+  return bindings_.find_tensor(program::logits(0)).view({-1});
 }
 
 std::vector<int64_t> Generation::run(std::span<const int64_t> prompt, const models::GenerateOptions& options) {

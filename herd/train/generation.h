@@ -16,12 +16,12 @@
 namespace herd::train {
 
 // Returns the most tokens that one pass reads while `max_tokens` are added to a prompt of `prompt` tokens.
-int64_t most_tokens_of_a_pass(int64_t prompt, int64_t max_tokens, int64_t context);
+int64_t max_tokens_per_pass(int64_t prompt, int64_t max_tokens, int64_t context);
 
 class Generation {
  public:
   // Borrows `model`, `parameters` and `groups`, which must outlive this, and copies the programs. Allocates their
-  // caches. `parameters` and `groups` are made for one of the programs.
+  // caches. `parameters` and `groups` are made for either of the two programs, which hold the same weights.
   Generation(const strategies::GenerationPrograms& programs, const models::Model& model,
              runtime::FlatParameters& parameters, const runtime::AxisGroups& groups);
 

@@ -62,14 +62,14 @@ void MeasuredMemory::note(const program::Op& op, const program::BytesByUse& befo
   ops_.push_back({&op, bytes});
 }
 
-void MeasuredMemory::record(bool on) {
+void MeasuredMemory::set_recording(bool on) {
   on_ = on;
   ops_.clear();
 }
 
 int64_t MeasuredMemory::take_peak() { return std::exchange(peak_, 0); }
 
-std::vector<program::OpMemory> MeasuredMemory::step(const runtime::Executor& executor) const {
+std::vector<program::OpMemory> MeasuredMemory::last_step(const runtime::Executor& executor) const {
   const auto& ops = executor.program().ops;
   std::vector<program::OpMemory> out;
   const std::vector<runtime::OpTime> times = executor.times();

@@ -20,13 +20,13 @@ void for_each_box(const nn::ParameterSpec& spec, int64_t begin, int64_t end,
     for (size_t d = 0; d < spec.whole_sizes.size(); ++d)
       box.push_back(static_cast<int>(d) == spec.cut_dim ? IndexRange{span.begin, span.end}
                                                         : IndexRange{0, spec.whole_sizes[d]});
-    const int64_t count = box_elements({box, {}}), from = std::max(begin, at), to = std::min(end, at + count);
+    const int64_t count = num_box_elements({box, {}}), from = std::max(begin, at), to = std::min(end, at + count);
     if (from < to) visit(std::move(box), from, {from - at, to - at});
     at += count;
   }
 }
 
-using PartOf = runtime::Part (runtime::FlatParameters::*)(int group) const;
+using PartOf = kernels::ElementRange (runtime::FlatParameters::*)(int group) const;
 
 // The elements of each parameter of a group that lie in the rank's part, or in what it saves of it; `memory` holds the
 // part, and `low`, where it is defined, the lower halves.
@@ -34,11 +34,11 @@ void add_pieces(const runtime::FlatParameters& parameters, int group, PartOf par
                 const at::Tensor& low, const std::function<std::string(const std::string&)>& name,
                 std::vector<NamedTensor>& out) {
   const int64_t first = parameters.part(group).begin;
-  const runtime::Part part = (parameters.*part_of)(group);
+  const kernels::ElementRange part = (parameters.*part_of)(group);
   for (const nn::Parameter& parameter : parameters.group(group).parameters()) {
     const auto& spec = parameter.spec();
     const int64_t begin = std::max(part.begin, parameter.offset());
-    const int64_t end = std::min(part.begin + part.count, parameter.offset() + spec.elements());
+    const int64_t end = std::min(part.end, parameter.offset() + spec.elements());
     if (begin >= end) continue;
     const auto of = [&](const at::Tensor& all, int64_t from, int64_t count) {
       return all.defined() ? all.narrow(0, from - first, count) : all;

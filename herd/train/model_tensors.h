@@ -17,7 +17,8 @@ namespace herd::train {
 // of each parameter, if it has any. Weights are the fp32 ones, which a checkpoint of any precision holds. Frozen
 // weights, which have no states, are those that the run computes with.
 std::vector<NamedTensor> own_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
-// Returns those of own_tensors() that this rank saves: all ranks together have every element once.
+// Returns the part of own_tensors() that this rank saves. Ranks with the same elements split them, so all ranks of the
+// job together save every element once.
 std::vector<NamedTensor> saved_tensors(const runtime::FlatParameters& parameters, const optim::Optimizer& optimizer);
 // Returns the weights among own_tensors().
 std::vector<NamedTensor> own_weights(const runtime::FlatParameters& parameters);

@@ -51,7 +51,7 @@ class Watch {
     if (std::isfinite(loss_before) && !std::isfinite(bindings_.output().loss_sum)) return note("loss", op);
     for (const Value& value : op.writes) {
       const bool output = value.kind == ValueKind::kActivation, dx = value.kind == ValueKind::kActivationGradient;
-      if ((output || dx) && !finite(bindings_.find(value))) return note(output ? "output" : "gradient", op);
+      if ((output || dx) && !finite(bindings_.find_tensor(value))) return note(output ? "output" : "gradient", op);
       if (value.kind == ValueKind::kGradient && !finite(parameters_.group(value.index).gradient()))
         return note("gradient", op);
     }
@@ -84,7 +84,7 @@ std::string gather_findings(const std::string& mine, Communicator& comm) {
 
 std::string find_nonfinite(const program::Program& step, const runtime::Chain& chain,
                            runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
-                           runtime::ModelBindings::Options options, runtime::StepInput input, int64_t number,
+                           runtime::ModelBindings::Options options, runtime::StepInput input, int64_t step_number,
                            Communicator& comm) {
   options.stop_on_nonfinite = false;
   runtime::ModelBindings bindings(
@@ -93,7 +93,7 @@ std::string find_nonfinite(const program::Program& step, const runtime::Chain& c
   bindings.begin_step(std::move(input));
   {
     runtime::Executor executor(step, watch.over(bindings.table()), peer_listener(comm));
-    executor.run(number);
+    executor.run(step_number);
     executor.drain();
   }
   return gather_findings(watch.found(), comm);

@@ -12,11 +12,11 @@
 namespace herd::train {
 
 // Returns what each rank met first, in one text: "rank 1: output of h.3, micro-batch 0; rank 2: weights of h.3".
-// Returns empty where everything was finite this time. It overwrites gradients; weights and states stay. `options` are
-// those of the step. Collective. REQUIRES no step in flight.
+// Returns empty where everything was finite this time. It overwrites gradients; weights and states stay. `options` and
+// `step_number` are those of the step. Collective. REQUIRES no step in flight.
 std::string find_nonfinite(const program::Program& step, const runtime::Chain& chain,
                            runtime::FlatParameters& parameters, const runtime::AxisGroups& groups,
-                           runtime::ModelBindings::Options options, runtime::StepInput input, int64_t number,
+                           runtime::ModelBindings::Options options, runtime::StepInput input, int64_t step_number,
                            Communicator& comm);
 
 }  // namespace herd::train

@@ -32,7 +32,7 @@ OwnedFolder::OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const
     start_ = plan_start(path_, {.resume = run.checkpoint.resume,
                                 .used = sets_aside ? UsedFolder::kSetAside : UsedFolder::kRefuse,
                                 .job = attempt.job,
-                                .restart = attempt.restart});
+                                .restart = attempt.restarts_before});
     for (const std::string& reason : start_.passed_over) log_warning("passed over a broken checkpoint: " + reason);
     return text_of(start_);
   });
@@ -45,7 +45,7 @@ void OwnedFolder::take_over() {
   if (!start_.sets_aside) return;
   const fs::path aside = set_aside(path_);
   start_.sets_aside = false;
-  if (!start_.began.empty()) start_.began = path_after_set_aside(start_.began, path_, aside).string();
+  if (!start_.began_from.empty()) start_.began_from = path_after_set_aside(start_.began_from, path_, aside).string();
   log_info("the run that was in " + path_.string() + " is in " + aside.string() + " now");
 }
 

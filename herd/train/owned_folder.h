@@ -1,6 +1,6 @@
-// Shares a run's folder among its ranks: rank 0 owns it for as long as this object exists (storage/run_lock.h). It
-// knows which run the folder belongs to, and where that run starts (storage/run_folder.h); the other ranks learn that
-// from rank 0.
+// Shares a run's folder among its ranks: rank 0 owns it for as long as this object exists (storage/run_lock.h). The
+// object knows which run the folder belongs to, and where that run starts (storage/run_folder.h); the other ranks learn
+// that from rank 0.
 // Threads: one.
 #pragma once
 
@@ -19,15 +19,17 @@ namespace herd::train {
 
 // Tells which start of which job this process belongs to.
 struct JobAttempt {
-  std::string job = {};                                             // id that all restarts share; empty = unknown
-  int restart = 0;                                                  // starts of the job before this one
-  std::optional<std::chrono::steady_clock::time_point> began = {};  // time of the job's first start; empty = now
+  std::string job = {};     // id that all restarts share; empty = unknown
+  int restarts_before = 0;  // starts of the job before this one
+  // Time of the job's first start; empty = now.
+  std::optional<std::chrono::steady_clock::time_point> job_started = {};
 };
 
 class OwnedFolder {
  public:
-  // Collective. Borrows `peers`. Throws the same error on every rank where another job owns the folder, not all ranks
-  // write into rank 0's folder, and as plan_start(). It leaves nothing but the lock.
+  // Collective. Borrows `peers`. Throws the same error on every rank: kBadConfig where another job owns the folder, or
+  // where some rank's files do not reach rank 0's folder; else what plan_start() throws. Until take_over() it leaves
+  // nothing in the folder but the lock.
   OwnedFolder(const spec::RunFile& run, CheckpointPeers& peers, const JobAttempt& attempt);
 
   const std::filesystem::path& path() const { return path_; }

@@ -1,5 +1,5 @@
-// Tells the peers of a rank which op it runs, for reports of ranks that wait for it, and the error that ends it.
-// Threads: as the executor that calls it.
+// Tells a rank's peers which op it runs, for the reports of ranks that wait for it. Also tells them the
+// error that ends it. Threads: as the executor that calls it.
 #pragma once
 
 #include "herd/comm/communicator.h"

@@ -42,21 +42,21 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   machine.topology = parse_topology(comm.topology());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
-    planner::check_gradient_algorithm(run, strategies::resolve(run, ranks), machine.topology);
+    planner::check_gradient_algorithm(run, strategies::trainable_layout(run, ranks), machine.topology);
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);
     if (!run.strategy.automatic) {  // an automatic one fits
-      const spec::Layout layout = strategies::resolve(resolved.run, ranks);
+      const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
       const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
       std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))
         steps.push_back(strategies::compile_step(resolved.run, table, layout, rank));
       strategies::check_budgets(steps, resolved.run);
     }
-    return {.config = to_toml(resolved.run), .text = resolved.choice};
+    return {.config = to_toml(resolved.run), .text = resolved.summary};
   } catch (const Error& error) {
     std::string text = error.message();
     if (error.code() == Code::kOverBudget && !run.strategy.automatic)
-      text += planner::advice(planner::rewrites_that_fit(run, ranks, machine, budget), budget);
+      text += planner::advice(planner::variants_that_fit(run, ranks, machine, budget), budget);
     return {.code = static_cast<int64_t>(error.code()), .config = "", .text = text};
   }
 }
@@ -74,7 +74,7 @@ void check_order_file(const spec::RunFile& run, Communicator& comm) {
 }  // namespace
 
 planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm) {
-  strategies::resolve(run, comm.size());  // what every rank refuses
+  strategies::trainable_layout(run, comm.size());  // what every rank refuses
   check_order_file(run, comm);
   Verdict verdict;
   if (comm.rank() == 0) verdict = choose(run, comm);

@@ -9,8 +9,9 @@
 namespace herd::train {
 
 // Resolves strategy.auto, and strategy.prefetch and strategy.keep_whole = "auto" (planner/rewrites.h), on the topology
-// that the ranks share. Rank 0 chooses, and all get its choice. Collective. Every rank throws SharedError, with what
-// would fit, where nothing fits memory.device_budget, or a run without strategy.auto does not.
+// that the ranks share. Rank 0 chooses, and all get its choice. Collective. Every rank throws SharedError
+// (shared_error.h), with what would fit, where strategy.auto finds nothing that fits memory.device_budget, or a run
+// without it does not fit.
 planner::ResolvedRun resolve_run(const spec::RunFile& run, Communicator& comm);
 
 }  // namespace herd::train

@@ -46,11 +46,11 @@ Position RunCheckpoints::start() {
 void RunCheckpoints::note_data() {
   if (run_.data.kind != "tokens") return;
   const TokenFolderFacts data = read_token_folder(run_.data.path);
-  if (data.has_text) return;
+  if (data.has_tokenizer) return;
   convert::Notes own;
   convert::TextEnds ends;
   if (data.end_of_text) ends.end = {*data.end_of_text};
-  convert::note(ends, own);
+  convert::write_text_ends(ends, own);
   if (data.end_of_text)
     for (auto& [name, ids] : own) inherited_.insert_or_assign(name, ids);
   else
@@ -68,7 +68,7 @@ void RunCheckpoints::begin_with_weights() {
   const fs::path found = comm_.rank() == 0 ? convert::find_weights(run_.model.weights) : fs::path();
   const auto source = convert::open_weights(peers_.broadcast_from_root(found.string()));
   spec::check_same_model(source->run().model, run_.model, source->path().string());
-  inherit(source->facts(), source->path());
+  inherit(source->manifest(), source->path());
   std::vector<NamedTensor> tensors = own_weights(states_.parameters);
   take_weights(*source, tensors);
   states_.weights.refresh();
@@ -78,8 +78,8 @@ void RunCheckpoints::begin_with_weights() {
 Position RunCheckpoints::resume_from(const fs::path& checkpoint) {
   CheckpointReader reader(checkpoint);
   const auto& notes = reader.manifest().notes;
-  const auto holds = notes.find(convert::kHoldsNote);
-  if (holds != notes.end() && holds->second == convert::kHoldsWeights) {
+  const auto holds = notes.find(convert::kContentNote);
+  if (holds != notes.end() && holds->second == convert::kWeightsOnly) {
     throw Error(Code::kBadConfig, "the checkpoint " + checkpoint.string() + " holds weights alone, so no run resumes " +
                                       "from it\n  fix: checkpoint.resume = \"none\" and model.weights = \"" +
                                       checkpoint.string() + "\"");
@@ -111,7 +111,7 @@ void RunCheckpoints::save(const Position& done) {
                  .samples = done.sample,
                  .config = spec::to_toml(run_),
                  .notes = notes,
-                 .files = companions_},
+                 .extra_files = companions_},
                 saved_tensors(states_.parameters, states_.optimizer));
   });
 }

@@ -1,5 +1,5 @@
 // Saves a run, and decides where it begins. That may be its newest checkpoint, one that the run file names, another
-// run's weights, or the seed's. Threads: one; collective, but for failed().
+// run's weights, or weights made from the seed. Threads: one; collective, but for failed().
 #pragma once
 
 #include <filesystem>
@@ -30,7 +30,7 @@ class RunCheckpoints {
   // A checkpoint saves these and is loaded into them. It borrows all.
   struct States {
     runtime::FlatParameters& parameters;
-    runtime::WholeWeights& weights;
+    runtime::WeightRefresher& weights;
     const optim::Optimizer& optimizer;
     runtime::ModelBindings& bindings;  // holds the loss scale
   };
@@ -43,7 +43,7 @@ class RunCheckpoints {
   Position start();
 
   // Copies the states, and writes them while training goes on. REQUIRES that nothing updates them during the copy.
-  // save(), wait(), and the next call after failed() throw a failure with the same words on all ranks.
+  // A failed save is thrown by the next save() or wait(), with the same words on all ranks.
   void save(const Position& done);
   void wait();
   // Tells whether this rank's save in flight failed: wait() then throws at once.
@@ -66,7 +66,7 @@ class RunCheckpoints {
   States states_;
   CheckpointPeers& peers_;
   CheckpointSaver saver_;
-  // Holds notes of what the run began with, which say whose tokens its weights know.
+  // Holds notes of the checkpoint that the run began with. They name the tokenizer that its weights were trained with.
   std::map<std::string, std::string> inherited_;
   // Rank 0 holds the tokenizer of what the run began with, which its checkpoints keep.
   std::shared_ptr<const std::map<std::string, std::string>> companions_;

@@ -51,21 +51,21 @@ std::map<std::string, std::string> describe_machine() {
   return machine;
 }
 
-std::string format_run_manifest(const RunManifest& manifest) {
+std::string format_run_description(const RunDescription& run) {
   const nlohmann::ordered_json json = {{"format", "herd-run"},
                                        {"version", 1},
-                                       {"run", manifest.run},
-                                       {"job", manifest.job},
-                                       {"began", manifest.began},
-                                       {"herd", manifest.herd_version},
-                                       {"torch", manifest.torch_version},
-                                       {"ranks", manifest.ranks},
-                                       {"threads", manifest.threads},
-                                       {"machine", manifest.machine},
-                                       {"choice", manifest.choice},
-                                       {"algorithms", manifest.algorithms},
-                                       {"topology", manifest.topology},
-                                       {"config", manifest.config}};
+                                       {"run", run.run_id},
+                                       {"job", run.launch_id},
+                                       {"began", run.initial_checkpoint},
+                                       {"herd", run.herd_version},
+                                       {"torch", run.torch_version},
+                                       {"ranks", run.ranks},
+                                       {"threads", run.threads},
+                                       {"machine", run.machine},
+                                       {"choice", run.automatic_strategy},
+                                       {"algorithms", run.algorithms},
+                                       {"topology", run.topology},
+                                       {"config", run.config}};
   return json.dump(1, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
 }
 

@@ -7,24 +7,24 @@
 
 namespace herd::train {
 
-struct RunManifest {
-  std::string run;    // id
-  std::string job;    // id of the launcher's start that wrote this; empty: unknown
-  std::string began;  // checkpoint that the run began with; empty: none
+struct RunDescription {
+  std::string run_id;
+  std::string launch_id;           // id of the launcher's start that wrote this; empty: unknown
+  std::string initial_checkpoint;  // checkpoint that the run began with; empty: none
   std::string herd_version;
   std::string torch_version;
   int ranks = 1;
   int threads = 1;                                // torch threads of a rank
   std::string config;                             // the run file, resolved
-  std::string choice;                             // what strategy.auto took, and why; empty where nothing was "auto"
+  std::string automatic_strategy;                 // what strategy.auto took, and why; empty where nothing was "auto"
   std::map<std::string, std::string> algorithms;  // operation -> algorithm
-  std::string topology;                           // topology that the choice saw, in its text format
+  std::string topology;                           // topology that algorithms were chosen for, in its text format
   std::map<std::string, std::string> machine;     // describe_machine()
 };
 
 // Returns host, kernel, processor, cores and memory of this machine, and as start the time of the call, UTC.
 std::map<std::string, std::string> describe_machine();
 
-std::string format_run_manifest(const RunManifest& manifest);  // writes JSON, a line for each member. Pure
+std::string format_run_description(const RunDescription& run);  // writes JSON, a line for each member. Pure
 
 }  // namespace herd::train

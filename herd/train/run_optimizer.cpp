@@ -23,7 +23,7 @@ optim::LearningRate learning_rate(const spec::RunFile& run) {
           .min = run.optimizer.lr_min,
           .warmup_steps = run.optimizer.warmup_steps,
           .total_steps = run.train.steps,
-          .schedule = optim::parse_schedule(run.optimizer.schedule)};
+          .schedule = optim::parse_rate_schedule(run.optimizer.schedule)};
 }
 
 }  // namespace herd::train

@@ -11,8 +11,10 @@
 namespace herd::train {
 
 std::unique_ptr<optim::Optimizer> make_optimizer(const spec::RunFile::Optimizer& asked);
-// Returns the type of each of its states: fp32, but bf16 for a momentum that is asked for so.
+// Returns the type of each of the optimizer's states: bf16 for the first moment where momentum_precision asks for it,
+// else fp32.
 std::vector<at::ScalarType> state_types(const spec::RunFile::Optimizer& asked);
+// Returns the learning rate by step.
 optim::LearningRate learning_rate(const spec::RunFile& run);
 
 }  // namespace herd::train

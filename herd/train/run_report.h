@@ -1,5 +1,5 @@
 // Writes report.html of a run: losses, speed, memory predicted against measured, the timeline of one step, and facts of
-// the run. It is one file that loads nothing, drawn from metrics.jsonl and what rank 0 knows. Threads: pure.
+// the run. It is self-contained, drawn from metrics.jsonl and what rank 0 knows. Threads: pure.
 #pragma once
 
 #include <cstdint>

@@ -17,7 +17,8 @@ class SharedError final : public Error {
   using Error::Error;
 };
 
-// Runs `action` on rank 0: every rank gets its text, or throws its error. Collective.
+// Runs `action` on rank 0. Returns the action's text on every rank, or throws its error on every rank as a SharedError.
+// Collective.
 std::string on_root(CheckpointPeers& peers, const std::function<std::string()>& action);
 
 // Call it before a rank leaves the job because of `error`. For a SharedError it waits until all ranks have the error,

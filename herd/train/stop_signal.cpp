@@ -11,22 +11,22 @@
 namespace herd::train {
 namespace {
 
-constexpr size_t kTaken = launch::kStopSignals.size();
-std::atomic<bool> stop_requested = false, trains = false, says_it = false;
-launch::StopRequest request;  // of the handler, which no other signal of these interrupts
-std::array<struct sigaction, kTaken> before;
-struct sigaction before_pipe;
+constexpr size_t kNumSignals = launch::kStopSignals.size();
+std::atomic<bool> stop_requested = false, training_began = false, prints_message = false;
+launch::StopRequest request;  // used by the handler alone, which no other stop signal interrupts
+std::array<struct sigaction, kNumSignals> previous_actions;
+struct sigaction previous_pipe_action;
 
-// Here and below: only async-signal-safe calls.
+// This function and the next one run in the handler: they make async-signal-safe calls only.
 void end_before_the_first_step(int signal_number) {
   constexpr char kText[] = "herd: stopped by a signal before the first step: nothing was trained, nothing is saved\n";
-  if (says_it) [[maybe_unused]]
+  if (prints_message) [[maybe_unused]]
     const auto written = write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(128 + signal_number);
 }
 
 void on_signal(int signal_number) {
-  if (!trains) end_before_the_first_step(signal_number);
+  if (!training_began) end_before_the_first_step(signal_number);
   const auto kind = request.add(launch::StopRequest::Clock::now());
   stop_requested = true;
   if (kind != launch::StopKind::kKill) return;
@@ -36,29 +36,29 @@ void on_signal(int signal_number) {
 
 }  // namespace
 
-StopSignal::StopSignal(bool says) {
-  stop_requested = trains = false;
-  says_it = says;
+StopSignal::StopSignal(bool prints) {
+  stop_requested = training_began = false;
+  prints_message = prints;
   request = {};
   struct sigaction action = {};
   action.sa_handler = on_signal;
   action.sa_flags = SA_RESTART;
   sigemptyset(&action.sa_mask);
   for (const int signal : launch::kStopSignals) sigaddset(&action.sa_mask, signal);
-  for (size_t i = 0; i < kTaken; ++i) {
-    sigaction(launch::kStopSignals[i], nullptr, &before[i]);
-    if (before[i].sa_handler != SIG_IGN) sigaction(launch::kStopSignals[i], &action, nullptr);
+  for (size_t i = 0; i < kNumSignals; ++i) {
+    sigaction(launch::kStopSignals[i], nullptr, &previous_actions[i]);
+    if (previous_actions[i].sa_handler != SIG_IGN) sigaction(launch::kStopSignals[i], &action, nullptr);
   }
   action.sa_handler = SIG_IGN;
-  sigaction(SIGPIPE, &action, &before_pipe);
+  sigaction(SIGPIPE, &action, &previous_pipe_action);
 }
 
 StopSignal::~StopSignal() {
-  for (size_t i = 0; i < kTaken; ++i) sigaction(launch::kStopSignals[i], &before[i], nullptr);
-  sigaction(SIGPIPE, &before_pipe, nullptr);
+  for (size_t i = 0; i < kNumSignals; ++i) sigaction(launch::kStopSignals[i], &previous_actions[i], nullptr);
+  sigaction(SIGPIPE, &previous_pipe_action, nullptr);
 }
 
-void StopSignal::first_step_begins() { trains = true; }
+void StopSignal::note_first_step() { training_began = true; }
 
 bool StopSignal::requested() { return stop_requested; }
 

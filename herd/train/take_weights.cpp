@@ -40,7 +40,7 @@ const convert::Weight& weight_for(const convert::WeightSource& source, const Nam
 }
 
 void fill(convert::WeightSource& source, const convert::Weight& weight, NamedTensor& tensor) {
-  HERD_CHECK(tensor.slice.box == herd::whole_tensor(tensor.shape).box, "a whole tensor or a flat shard");
+  HERD_CHECK(tensor.slice.box == herd::whole_slice(tensor.shape).box, "a whole tensor or a flat shard");
   const bool dense = tensor.value.is_cpu() && tensor.value.is_contiguous();
   const at::Tensor flat =
       dense ? tensor.value.view(-1) : at::empty({tensor.value.numel()}, tensor.value.options().device(at::kCPU));
@@ -48,8 +48,8 @@ void fill(convert::WeightSource& source, const convert::Weight& weight, NamedTen
   convert::read_elements(source, weight, tensor.slice.elements, [&](std::span<const float> values) {
     const auto count = static_cast<int64_t>(values.size());
     const at::Tensor piece = at::from_blob(const_cast<float*>(values.data()), {count}, at::kFloat);
-    if (tensor.low.defined())
-      split_float(piece, flat.narrow(0, at, count), tensor.low.view(-1).narrow(0, at, count));
+    if (tensor.low_halves.defined())
+      split_float(piece, flat.narrow(0, at, count), tensor.low_halves.view(-1).narrow(0, at, count));
     else
       flat.narrow(0, at, count).copy_(piece);
     at += count;

@@ -17,9 +17,9 @@ int exit_status(const Error& error) { return error.code() == Code::kBadConfig ? 
 namespace {
 
 JobAttempt attempt_of(const launch::Environment& environment) {
-  JobAttempt attempt{.job = environment.launch, .restart = environment.restart};
+  JobAttempt attempt{.job = environment.launch_id, .restarts_before = environment.num_restarts};
   if (environment.started_s >= 0) {
-    attempt.began = std::chrono::steady_clock::time_point(std::chrono::seconds(environment.started_s));
+    attempt.job_started = std::chrono::steady_clock::time_point(std::chrono::seconds(environment.started_s));
   }
   return attempt;
 }

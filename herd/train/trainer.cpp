@@ -105,7 +105,7 @@ struct Trainer::State {
   optim::LearningRate rate;
   std::unique_ptr<runtime::AxisGroups> groups;
   std::unique_ptr<runtime::FlatParameters> parameters;
-  std::unique_ptr<runtime::WholeWeights> weights;
+  std::unique_ptr<runtime::WeightRefresher> weights;
   std::unique_ptr<runtime::ModelBindings> bindings;
   MeasuredMemory memory;  // the executor calls it until it is gone
   std::unique_ptr<runtime::Executor> executor;
@@ -128,8 +128,8 @@ struct Trainer::State {
   State(planner::ResolvedRun resolved, Communicator& c)
       : run(std::move(resolved.run)),
         comm(c),
-        layout(strategies::resolve(run, c.size())),
-        choice(std::move(resolved.choice)) {}
+        layout(strategies::trainable_layout(run, c.size())),
+        choice(std::move(resolved.summary)) {}
 
   bool is_over_time() const { return time_limit && Clock::now() >= *time_limit; }
   bool wants_stop() const { return StopSignal::requested() || is_over_time(); }
@@ -205,7 +205,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   }
   const std::vector<int> simulated = planner::ranks_with_all_stages(here, s.layout);
   const std::vector<program::Program> programs = strategies::programs_of_run(run, table, s.layout, simulated);
-  if (const std::string instead = strategies::proved_instead(run, s.layout, programs[0]); !instead.empty())
+  if (const std::string instead = strategies::quotient_text(run, s.layout, programs[0]); !instead.empty())
     s.say("the step is proved on " + instead);
 
   s.model = models::make_model(run.model, table, s.layout.mesh.index(s.layout.tensor_axis, comm.rank()));
@@ -218,7 +218,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
   s.groups = std::make_unique<runtime::AxisGroups>(comm, step);
   s.parameters =
       std::make_unique<runtime::FlatParameters>(s.model.groups, step, comm, state_types(run.optimizer), seed);
-  s.weights = std::make_unique<runtime::WholeWeights>(*s.parameters, *s.groups, step);
+  s.weights = std::make_unique<runtime::WeightRefresher>(*s.parameters, *s.groups, step);
   const program::Calibration figures = [&] {
     BlockTimer passes(run, s.layout, step, s.model.blocks, *s.parameters, *s.groups, comm);
     return calibrate(run, s.layout, passes, *s.parameters, *s.optimizer, comm, static_cast<int>(here.size()));
@@ -246,7 +246,7 @@ void Trainer::State::set_up(const JobAttempt& attempt) {
     s.evaluation = std::make_unique<Evaluation>(step, s.model.blocks, *s.parameters, *s.groups, run.model.width);
 
   if (s.root() && run.train.max_minutes > 0) {
-    s.time_limit = attempt.began.value_or(Clock::now()) +
+    s.time_limit = attempt.job_started.value_or(Clock::now()) +
                    std::chrono::duration_cast<Clock::duration>(
                        std::chrono::duration<double, std::ratio<60>>(run.train.max_minutes));
   }
@@ -272,7 +272,7 @@ runtime::ModelBindings::Options Trainer::State::options() const {
 }
 
 runtime::StepInput Trainer::State::read_step(int64_t step) const {
-  return {read_batches(*data, samples_before(step), layout.batch, layout.micro_batch, executor->program()),
+  return {read_micro_batches(*data, samples_before(step), layout.batch, layout.micro_batch, executor->program()),
           1.0 / static_cast<double>(counted_tokens(*data, layout.batch))};
 }
 
@@ -300,7 +300,7 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
 // One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop.
 StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const auto begin = Clock::now();
-  const uint64_t sent_before = comm.bytes_sent();
+  const uint64_t sent_before = comm.bytes_moved();
   DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
   const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
@@ -325,7 +325,7 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.step_ms = 1e3 * seconds_since(begin);
   metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
   metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
-  metrics.bytes_sent = static_cast<int64_t>(comm.bytes_sent() - sent_before);
+  metrics.bytes_sent = static_cast<int64_t>(comm.bytes_moved() - sent_before);
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
@@ -353,18 +353,18 @@ void Trainer::State::write_manifest() const {
   for (const AlgorithmUse& use : groups->algorithms_used()) {
     algorithms[use.collective + " of " + std::to_string(use.bytes) + " bytes"] = use.algorithm;
   }
-  write("run.json", format_run_manifest({.run = owned->start().run,
-                                         .job = owned->job(),
-                                         .began = owned->start().began,
-                                         .herd_version = version(),
-                                         .torch_version = TORCH_VERSION,
-                                         .ranks = comm.size(),
-                                         .threads = at::get_num_threads(),
-                                         .config = spec::to_toml(run),
-                                         .choice = choice,
-                                         .algorithms = algorithms,
-                                         .topology = comm.topology(),
-                                         .machine = machine}));
+  write("run.json", format_run_description({.run_id = owned->start().run,
+                                            .launch_id = owned->job(),
+                                            .initial_checkpoint = owned->start().began_from,
+                                            .herd_version = version(),
+                                            .torch_version = TORCH_VERSION,
+                                            .ranks = comm.size(),
+                                            .threads = at::get_num_threads(),
+                                            .config = spec::to_toml(run),
+                                            .automatic_strategy = choice,
+                                            .algorithms = algorithms,
+                                            .topology = comm.topology(),
+                                            .machine = machine}));
 }
 
 // Of rank 0: what ran, in files that a browser opens.
@@ -390,8 +390,8 @@ void Trainer::State::write_report() const {
 
 TrainResult Trainer::State::train() {
   State& s = *this;
-  StopSignal::first_step_begins();
-  TrainResult result{.steps = s.first.step};
+  StopSignal::note_first_step();
+  TrainResult result{.steps_done = s.first.step};
   double average_s = 0;
   std::vector<double> steps_us;  // but the first, which wakes memory
   std::unique_ptr<MetricsWriter> metrics;
@@ -400,7 +400,7 @@ TrainResult Trainer::State::train() {
     const int64_t done = step + 1;
     if (s.root()) owned->check();
     const bool traced = s.root() && done - s.first.step > 1 && done - s.first.step <= 1 + run.log.trace_steps;
-    s.memory.record(traced);
+    s.memory.set_recording(traced);
     StepRecord record = s.run_step(step, result.stopped);
     const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
@@ -410,10 +410,10 @@ TrainResult Trainer::State::train() {
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
     if (traced) {
       s.executor->drain();
-      s.measured_memory = s.memory.step(*s.executor);
+      s.measured_memory = s.memory.last_step(*s.executor);
       append_step(*s.executor, s.measured);
     }
-    result.steps = done;
+    result.steps_done = done;
     result.loss = record.metrics.loss;
     // Who asks for a stop waits for seconds, not for a validation: that is left out, or broken off.
     if (!result.stopped && due(run.train.eval_every)) {
@@ -435,7 +435,7 @@ TrainResult Trainer::State::train() {
   if (s.root()) s.write_manifest();
   if (s.root()) s.write_report();
   if (result.stopped)
-    s.say(why_stopped() + " after step " + std::to_string(result.steps) +
+    s.say(why_stopped() + " after step " + std::to_string(result.steps_done) +
           (run.checkpoint.every >= 0 ? ", saved" : ", nothing saved: checkpoint.every is -1"));
   return result;
 }

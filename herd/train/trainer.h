@@ -1,6 +1,6 @@
 // Trains one rank of a run: builds the model, its program and its memory, resumes, and runs the loop of steps.
-//   runs/<name>/   config.toml, metrics.jsonl, checkpoints/, report.html, trace.json. Rank 0 writes them and owns the
-//                  folder meanwhile; a run that is refused writes nothing.
+//   runs/<name>/   config.toml, run.json, metrics.jsonl, checkpoints/, report.html, trace.json. Rank 0 writes them and
+//                  owns the folder meanwhile; a run that is refused writes nothing.
 // What a run computes depends on the run file, the number of ranks and the threads of each; samples go by global index.
 // Threads: one.
 #pragma once
@@ -15,8 +15,8 @@
 namespace herd::train {
 
 struct TrainResult {
-  int64_t steps = 0;  // optimizer steps done, resumed ones included
-  double loss = 0;    // mean loss of the last step, nats
+  int64_t steps_done = 0;  // optimizer steps, resumed ones included
+  double loss = 0;         // mean loss of the last step, nats
   // A signal or train.max_minutes ended it before the last step; it has saved, if the run saves at all.
   bool stopped = false;
 };

@@ -30,7 +30,7 @@ void add_train(CLI::App& app, TrainOptions& options) {
   train->add_option("OVERRIDES", options.overrides, "section.key=value");
 }
 
-void add_generate(CLI::App& app, herd::train::GenerateOptions& options) {
+void add_generate(CLI::App& app, herd::train::GenerateTextOptions& options) {
   CLI::App* generate = app.add_subcommand("generate", "continue a text with the model of a checkpoint");
   generate
       ->add_option("CHECKPOINT", options.checkpoint,
@@ -66,7 +66,7 @@ int main(int argc, char** argv) {
   app.set_version_flag("--version", std::string("herd ") + herd::version() + ", libtorch " + TORCH_VERSION);
   TrainOptions train_options;
   add_train(app, train_options);
-  herd::train::GenerateOptions generate_options;
+  herd::train::GenerateTextOptions generate_options;
   add_generate(app, generate_options);
   try {
     app.parse(argc, argv);

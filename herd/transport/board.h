@@ -22,17 +22,17 @@ struct OperationRecord {
   uint64_t sequence = 0;  // number of the collective in this group, from 1
   uint64_t fingerprint = 0;
   int64_t count = 0;
-  uint32_t line = 0;
-  uint8_t collective = 0, dtype = 0, op = 0, has_op = 0;
+  uint32_t line = 0;  // line of `file` where the caller called it
+  uint8_t collective = 0, dtype = 0, reduce_op = 0, has_reduce_op = 0;
   int32_t root = -1;
   char algorithm[24] = {};
   char name[40] = {};
-  char file[28] = {};
+  char file[28] = {};  // source file of the caller
 };
 static_assert(sizeof(OperationRecord) == 128);
 
-// Holds a value that one writer overwrites while others read, by a sequence lock. Word 0, the value's number from 1, is
-// 0 during a write.
+// Holds a value that one writer overwrites while others read, by a sequence lock. REQUIRES a trivially copyable T of
+// whole 8-byte words, the first of which is the value's number, never 0. That word is 0 during a write.
 template <typename T>
 class SeqLock {
  public:
@@ -66,15 +66,15 @@ inline constexpr uint64_t kRecords = 32;  // a power of two
 
 struct alignas(64) RankBoard {
   std::atomic<uint64_t> finished{0};  // sequence of the last collective that this rank has finished
-  // Holds the sequence of the last one that it has begun, and whose record it has written.
+  // Holds the sequence of the last collective that this rank has begun, and whose record it has written.
   alignas(64) std::atomic<uint64_t> started{0};
-  // The next four say where the rank stands in it; the rank writes them when it has waited for a while.
+  // The next four say where the rank stands in collective `waits_in`; it writes them when it has waited for a while.
   std::atomic<uint64_t> waits_in{0};  // sequence that the next three are about
   std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
   std::atomic<int64_t> awaits{-1};                     // a rank that it waits for; -1 = none
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
-  alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: peers ring when they finish an operation
+  alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: peers must wake this rank when they finish an operation
   alignas(64) RecordSlot records[kRecords];
   alignas(64) SeqLock<AgreementNote> note;
 };

@@ -1,5 +1,7 @@
 // A Channel carries the messages, signals and boards of one group over one transport; executors move data with it.
-// Groups share no queues, so no group waits for another. Threads: one at a time, under the engine's lock.
+// Groups share no queues, so no group waits for another.
+// Each collective of a group has a number, its `sequence`, the same on all its ranks, from 1 on.
+// Threads: one at a time, under the lock of comm/progress_engine.h.
 #pragma once
 
 #include <chrono>
@@ -17,7 +19,7 @@ namespace herd::transport {
 // Describes a rank's current operation to one peer. It lies in the same cache line as the rank's signals to that peer.
 struct OperationHeader {
   uint64_t fingerprint = 0;                      // hash of the operation and of all before it in the group
-  uint64_t finished = 0;                         // last operation that the sender had finished when it wrote this
+  uint64_t last_finished = 0;                    // last operation that the sender had finished when it wrote this
   uint64_t input_region = 0, output_region = 0;  // 0 = not in symmetric memory
   int64_t input_offset = 0, output_offset = 0;   // bytes
 };
@@ -36,8 +38,8 @@ class Channel {
   // Envelopes, headers and what a rank sends itself do not count.
   virtual uint64_t bytes_sent() const = 0;
   // Returns true once a point-to-point message with this tag, which no posted receive will take, has begun to arrive
-  // from the peer. Messages before it are kept. A receive from any source asks each peer, and is posted to the first
-  // one that answers true.
+  // from the peer. Messages that arrive before it stay queued. A receive from any source asks each peer, and is
+  // posted to the first one that answers true.
   virtual bool has_unclaimed_message(Rank peer, uint64_t tag);
   // Moves at most one piece of a message for each peer; returns true if any moved.
   virtual bool progress() = 0;
@@ -64,7 +66,7 @@ class Channel {
   // Asks peers on other hosts for their boards, and waits at most `timeout` for the answers. A rank that is stopped or
   // cut off does not answer.
   virtual void refresh_boards(std::chrono::milliseconds /*timeout*/) {}
-  virtual FailureBoard& failure() = 0;
+  virtual FailureBoard& failure_board() = 0;
   virtual void send_note() {}             // sends the AgreementNote on this rank's board to members on other hosts
   virtual void wake_peer(Rank peer) = 0;  // does nothing where the peer does not sleep, or is on another host
   virtual void wake_peers() = 0;          // wakes every peer; peers on other hosts get the failure, if there is one

@@ -103,7 +103,7 @@ bool ClusterChannel::progress() {
 void ClusterChannel::drop_messages() {
   local_->drop_messages();
   std::lock_guard lock(transport_.mutex());
-  lanes_.drop();
+  lanes_.drop_messages();
 }
 
 void ClusterChannel::publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) {
@@ -149,7 +149,7 @@ void ClusterChannel::refresh_boards(std::chrono::milliseconds timeout) {
     if (!answered_[static_cast<size_t>(member)] || board(member).left.load() != 0) continue;
     answered_[static_cast<size_t>(member)] = false;
     transport_.mark_asked(members_[static_cast<size_t>(member)]);
-    transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kAskPosition), {});
+    transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kAskBoard), {});
   }
   const auto until = steady_clock::now() + timeout;
   const auto silent = [this](int member) {
@@ -169,9 +169,9 @@ void ClusterChannel::on_frame(Rank from, const FrameHeader& header, std::span<co
     case FrameKind::kData:
     case FrameKind::kCredit:
       return lanes_.arrive(member, header, payload);
-    case FrameKind::kAskPosition:
-      return send_position(member, FrameKind::kPosition);
-    case FrameKind::kPosition:
+    case FrameKind::kAskBoard:
+      return send_position(member, FrameKind::kBoard);
+    case FrameKind::kBoard:
       return on_position(member, payload);
     case FrameKind::kLeft:
       on_position(member, payload);
@@ -229,10 +229,10 @@ void ClusterChannel::on_position(int member, std::span<const std::byte> payload)
 }
 
 void ClusterChannel::send_failure() {
-  if (sent_failure_ || !failure().ready()) return;
+  if (sent_failure_ || !failure_board().ready()) return;
   sent_failure_ = true;
-  Failure said = {failure().rank, static_cast<uint32_t>(failure().code), {}};
-  std::memcpy(said.text, failure().text, sizeof said.text);
+  Failure said = {failure_board().rank, static_cast<uint32_t>(failure_board().code), {}};
+  std::memcpy(said.text, failure_board().text, sizeof said.text);
   for (int member : remote_) {
     transport_.wire().send_copy(members_[static_cast<size_t>(member)], stamp(member, FrameKind::kFailure),
                                 bytes_of(said));
@@ -266,7 +266,7 @@ void ClusterChannel::on_failure(std::span<const std::byte> payload) {
   std::memcpy(&said, payload.data(), sizeof said);
   said.text[sizeof said.text - 1] = 0;
   if (said.code > static_cast<uint32_t>(Code::kBug) || said.rank < 0 || said.rank >= transport_.size()) return;
-  if (failure().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->wake_peers();
+  if (failure_board().post(self_, said.rank, static_cast<Code>(said.code), said.text)) local_->wake_peers();
 }
 
 }  // namespace herd::transport

@@ -1,6 +1,6 @@
 // The channel of a group on several hosts uses shared memory to members on this host, and frames to the others.
-// Signals, stage memory and headers exist within a host. Boards of members elsewhere are copies, and a failure is
-// posted on the board of every host.
+// Signals, stage memory and operation headers exist among members of one host only. Boards of members elsewhere are
+// copies, and a failure is posted on the board of every host.
 // Threads: as any Channel, but for on_frame().
 #pragma once
 
@@ -39,7 +39,7 @@ class ClusterChannel final : public Channel {
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
   void refresh_boards(std::chrono::milliseconds timeout) override;
-  FailureBoard& failure() override { return local_->failure(); }
+  FailureBoard& failure_board() override { return local_->failure_board(); }
   void send_note() override;
   void wake_peer(Rank peer) override;
   void wake_peers() override;
@@ -66,7 +66,7 @@ class ClusterChannel final : public Channel {
   std::unique_ptr<LocalChannel> local_;
   RemoteLanes lanes_;
   std::vector<std::unique_ptr<RankBoard>> copies_;  // by member: copy of the board of a member on another host
-  std::vector<bool> answered_;                      // by member: it has answered the last kAskPosition
+  std::vector<bool> answered_;                      // by member: it has answered the last kAskBoard
   bool sent_failure_ = false;
 };
 

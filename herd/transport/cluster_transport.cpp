@@ -113,7 +113,7 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
   }
   const int hosts = 1 + *std::max_element(options_.host_of.begin(), options_.host_of.end());
   name_ = (hosts == size() ? "" : "shm+") + std::string(wire_->name());
-  wire_->receive_by(
+  wire_->set_handler(
       [this](const FrameHeader& header, std::span<const std::byte> payload) { on_frame(header, payload); });
   wire_->connect(std::move(addresses));
   std::erase_if(everyone, [this](Rank peer) { return shares_host(peer); });
@@ -202,7 +202,7 @@ std::shared_ptr<SharedRegion> ClusterTransport::allocate(const std::string& key,
 FrameHeader ClusterTransport::stamp(Rank to, uint64_t channel, FrameKind kind) const {
   FrameHeader header;
   header.key = peers_[static_cast<size_t>(to)].key_to;
-  header.channel = channel;
+  header.group = channel;
   header.from = rank();
   header.kind = kind;
   return header;
@@ -222,24 +222,24 @@ void ClusterTransport::on_frame(const FrameHeader& header, std::span<const std::
   if (header.kind == FrameKind::kHello || header.kind == FrameKind::kBye || header.kind == FrameKind::kAcknowledge) {
     return presence_->on_frame(header);
   }
-  if (header.kind == FrameKind::kPosition || header.kind == FrameKind::kLeft) {
-    peers_[static_cast<size_t>(header.from)].asked = {};
+  if (header.kind == FrameKind::kBoard || header.kind == FrameKind::kLeft) {
+    peers_[static_cast<size_t>(header.from)].asked_since = {};
   }
-  if (const auto found = channels_.find(header.channel); found != channels_.end()) {
+  if (const auto found = channels_.find(header.group); found != channels_.end()) {
     return found->second->on_frame(header.from, header, payload);
   }
-  if (const auto closed = closed_.find(header.channel); closed != closed_.end()) {
-    if (header.kind != FrameKind::kAskPosition) return;
+  if (const auto closed = closed_.find(header.group); closed != closed_.end()) {
+    if (header.kind != FrameKind::kAskBoard) return;
     const uint64_t position[6] = {closed->second, closed->second, 0, 0, 0, ~uint64_t{0}};
-    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kLeft),
+    return wire_->send_copy(header.from, stamp(header.from, header.group, FrameKind::kLeft),
                             std::as_bytes(std::span(position)));
   }
-  if (header.kind == FrameKind::kAskPosition) {  // not open here yet: nothing begun
+  if (header.kind == FrameKind::kAskBoard) {  // not open here yet: nothing begun
     const uint64_t position[6] = {0, 0, 0, 0, 0, ~uint64_t{0}};
-    return wire_->send_copy(header.from, stamp(header.from, header.channel, FrameKind::kPosition),
+    return wire_->send_copy(header.from, stamp(header.from, header.group, FrameKind::kBoard),
                             std::as_bytes(std::span(position)));
   }
-  early_frames_[header.channel].push_back({header, {payload.begin(), payload.end()}});
+  early_frames_[header.group].push_back({header, {payload.begin(), payload.end()}});
 }
 
 void ClusterTransport::add(uint64_t id, ClusterChannel& channel) {
@@ -249,9 +249,9 @@ void ClusterTransport::add(uint64_t id, ClusterChannel& channel) {
   early_frames_.erase(id);
 }
 
-void ClusterTransport::remove(uint64_t id, uint64_t finished) {
+void ClusterTransport::remove(uint64_t id, uint64_t last_finished) {
   channels_.erase(id);
-  closed_[id] = finished;
+  closed_[id] = last_finished;
 }
 
 void ClusterTransport::on_activity(Rank peer, std::string activity) {
@@ -259,12 +259,12 @@ void ClusterTransport::on_activity(Rank peer, std::string activity) {
 }
 
 void ClusterTransport::mark_asked(Rank peer) {
-  auto& since = peers_[static_cast<size_t>(peer)].asked;
+  auto& since = peers_[static_cast<size_t>(peer)].asked_since;
   if (since == steady_clock::time_point{}) since = steady_clock::now();
 }
 
 std::chrono::milliseconds ClusterTransport::silent_for(Rank peer) {
-  const auto since = peers_[static_cast<size_t>(peer)].asked;
+  const auto since = peers_[static_cast<size_t>(peer)].asked_since;
   if (since == steady_clock::time_point{}) return 0ms;
   return std::chrono::duration_cast<std::chrono::milliseconds>(steady_clock::now() - since);
 }

@@ -1,7 +1,8 @@
 // The transport of a job on several hosts joins ranks of one host by shared memory, and all others by frames (wire.h).
 // One sleep waits for the host's doorbell, pidfds of its ranks, and the network.
-// A rank on another host is gone when its connection has ended. It is silent while it leaves kAskPosition unanswered.
-// Its progress thread answers whatever the rank computes, so a silent rank is stopped, cut off, or gets no core.
+// A rank on another host is gone when its connection has ended. It is silent while it leaves kAskBoard
+// unanswered, the frame that asks for its progress (wire.h). A rank's progress thread answers whatever the rank
+// computes. So a silent rank is stopped, cut off, or gets no core.
 // Threads: as any Transport.
 #pragma once
 
@@ -70,10 +71,10 @@ class ClusterTransport final : public Transport {
   std::mutex& mutex() { return mutex_; }
   Wire& wire() { return *wire_; }
   bool shares_host(Rank peer) const { return host_of(peer) == host_of(rank()); }
-  FrameHeader stamp(Rank to, uint64_t channel, FrameKind kind) const;
-  void add(uint64_t id, ClusterChannel& channel);  // takes mutex() itself
-  void remove(uint64_t id, uint64_t finished);
-  void mark_asked(Rank peer);                         // records that this rank has sent the peer kAskPosition
+  FrameHeader stamp(Rank to, uint64_t channel, FrameKind kind) const;  // returns a header from this rank
+  void add(uint64_t id, ClusterChannel& channel);                      // takes mutex() itself
+  void remove(uint64_t id, uint64_t last_finished);   // `last_finished`: number of the last operation that is over
+  void mark_asked(Rank peer);                         // records that this rank has sent the peer kAskBoard
   void on_activity(Rank peer, std::string activity);  // records the activity that the peer has sent
   // Moves frames and returns true, or waits at most 10 ms for a frame and returns false.
   bool progress_or_wait();
@@ -85,14 +86,15 @@ class ClusterTransport final : public Transport {
   };
   struct Peer {
     uint64_t key_to = 0, key_from = 0;
-    std::chrono::steady_clock::time_point asked{};  // time of the first kAskPosition without an answer; 0 = none
-    std::string activity;                           // activity in the peer's last answer
+    std::chrono::steady_clock::time_point asked_since{};  // time of the first kAskBoard without an answer; 0 = none
+    std::string activity;                                 // activity in the peer's last answer
   };
   void on_frame(const FrameHeader& header, std::span<const std::byte> payload);
   int count_ranks_of_machine(const std::vector<Rank>& everyone, SteadyTime deadline);
   std::chrono::milliseconds silent_for(Rank peer);
   // Returns the members on this host, as local_ numbers them.
   std::vector<Rank> local_members(const std::vector<Rank>& members) const;
+  // Throws the first `error` of the members that is not empty, on all of them. Collective.
   void agree(const std::string& key, const std::vector<Rank>& members, const std::string& error, SteadyTime deadline);
 
   ClusterOptions options_;

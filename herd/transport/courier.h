@@ -30,12 +30,12 @@ class Courier {
   virtual void send(Rank to, const std::string& key, const Parcel& parcel) = 0;
   // Throws kTimeout or kPeerLost with the rank.
   virtual Parcel receive(Rank from, const std::string& key, SteadyTime deadline) = 0;
-  virtual PeerState state(Rank peer) = 0;
-  virtual std::string describe(Rank peer) = 0;
-  // Returns a descriptor that epoll reports one of end_events() for once the peer is gone; -1 where the peer's end
-  // rings the doorbell.
-  virtual int end_descriptor(Rank peer) = 0;
-  virtual uint32_t end_events(Rank peer) = 0;
+  virtual PeerState state(Rank peer) = 0;       // as Transport::state()
+  virtual std::string describe(Rank peer) = 0;  // as Transport::describe()
+  // Returns a descriptor on which epoll reports one of exit_events() once the peer is gone; -1 where a peer that exits
+  // rings this rank's doorbell itself (threads).
+  virtual int exit_descriptor(Rank peer) = 0;
+  virtual uint32_t exit_events(Rank peer) = 0;
 };
 
 }  // namespace herd::transport

@@ -21,9 +21,9 @@ class Exchange {
                                               const std::string& text, SteadyTime deadline) = 0;
 };
 
-// Exchanges through the job's store, which it borrows.
+// Exchanges through the job's store, which it borrows; `prefix` begins every key.
 std::unique_ptr<Exchange> store_exchange(Store& store, const std::string& prefix);
-// Exchanges through the sockets or the hub of ranks on one host.
+// Exchanges among ranks on one host through a courier: sockets between processes, a ThreadHub between threads.
 std::unique_ptr<Exchange> courier_exchange(std::unique_ptr<Courier> courier);
 
 }  // namespace herd::transport

@@ -7,12 +7,12 @@
 
 namespace herd::transport {
 
-// Returns texts that are equal for two processes exactly if they can map each other's memory. Such processes share a
+// Returns a text that two processes have in common exactly if they can map each other's memory. Such processes share a
 // kernel, a user and a network namespace, whose abstract sockets pass descriptors.
 std::string host_identity();
 
-// Returns texts that are equal for two processes on one kernel, in whatever containers; empty where the kernel does not
-// say.
+// Returns a text that two processes on one kernel have in common, in whatever containers; empty where the kernel does
+// not say.
 std::string machine_identity();
 
 // Returns the number of each rank's host; hosts count from 0 in the order of their first ranks.

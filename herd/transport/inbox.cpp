@@ -83,7 +83,7 @@ void Inbox::begin(const Envelope& envelope) {
   nowhere_ = message.mismatch;  // a lane ends with its first mismatch
   if (nowhere_) return;
   message.started = true;
-  nowhere_ = !message.matches(envelope);
+  nowhere_ = !message.accept(envelope);
   if (!nowhere_) into_ = &message;
   if (nowhere_ && by_tag_) posted_.erase(found);
 }
@@ -111,7 +111,7 @@ void Inbox::finish() {
 
 void Inbox::hand_over(Message& message, const Early& early) {
   message.started = true;
-  if (message.matches(early.envelope)) message.take(early.bytes);
+  if (message.accept(early.envelope)) message.take(early.bytes);
   message.done = !message.mismatch;
 }
 

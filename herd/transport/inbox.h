@@ -1,6 +1,6 @@
-// Takes messages from one peer on one lane, as their pieces arrive in order. A piece goes straight into the posted
-// receive that matches its message. The inbox keeps pieces without such a receive, and does not count them as taken, so
-// the sender soon has no room to send more.
+// Takes messages of one kind of traffic from one peer, as their pieces arrive in order. A piece goes straight into the
+// posted receive that matches its message. The inbox keeps pieces without such a receive, and does not count them as
+// taken, so the sender soon has no room to send more.
 // Threads: one at a time.
 #pragma once
 
@@ -18,17 +18,18 @@ namespace herd::transport {
 class Inbox {
  public:
   // On kCollective receives match messages in order, on kPointToPoint in order within a tag.
-  explicit Inbox(Lane lane) : by_tag_(lane == Lane::kPointToPoint) {}
+  explicit Inbox(Traffic traffic) : by_tag_(traffic == Traffic::kPointToPoint) {}
 
   void post(Message& message);
+  // Takes a piece of the message with this envelope. Pieces arrive in order: a piece at another offset is ignored.
   void arrive(const Envelope& envelope, uint64_t offset, std::span<const std::byte> payload);
   // Returns true once a message with this tag, which no posted receive will take, has begun to arrive; messages before
   // it are kept.
   bool has_unclaimed_message(uint64_t tag);
   size_t posted() const { return posted_.size(); }  // counts receives that wait, or are being filled
   void drop();                                      // forgets what is posted, and drops all that arrives later
-  // Returns the bytes of all pieces that were delivered, or set aside for a message behind them, and kPieceCharge for
-  // each piece.
+  // Flow control: the sender may be a fixed number of bytes ahead of this count. It counts pieces that were delivered,
+  // or set aside for a message behind them: their bytes, and kPieceCharge for each.
   uint64_t taken() const { return taken_; }
   static constexpr uint64_t kPieceCharge = 64;
 

@@ -31,8 +31,8 @@ LocalLayout::LocalLayout(int n) {
                 power_of_two(kRingsBudget / 4 / pairs, 16 << 10, 1 << 18)};
   stage_bytes = n == 1 ? kPageBytes : kStage;
   failure = round_up(sizeof(RankBoard), kPageBytes);
-  slots = failure + round_up(sizeof(FailureBoard), kPageBytes);
-  counters = slots + n * static_cast<int64_t>(Channel::kHeaders) * 64;
+  signal_lines = failure + round_up(sizeof(FailureBoard), kPageBytes);
+  counters = signal_lines + n * static_cast<int64_t>(Channel::kHeaders) * 64;
   rings = round_up(counters + n * 2 * static_cast<int64_t>(sizeof(RingCounters)), kPageBytes);
   stage = rings + n * (ring_bytes[0] + ring_bytes[1]);
   total = stage + 2 * stage_bytes;
@@ -47,10 +47,10 @@ LocalChannel::LocalChannel(Rank self, std::shared_ptr<SharedRegion> region, std:
       pairs_(static_cast<size_t>(size_)) {
   for (Rank peer = 0; peer < size_; ++peer) parts_.push_back(region_->of(peer));
   const auto counters = [&](Rank from, Rank to, size_t lane) {
-    return reinterpret_cast<RingCounters*>(part(from) + layout_.counters) + (static_cast<size_t>(to) * 2 + lane);
+    return reinterpret_cast<RingCounters*>(memory_of(from) + layout_.counters) + (static_cast<size_t>(to) * 2 + lane);
   };
   const auto bytes = [&](Rank from, Rank to, size_t lane) {
-    return part(from) + layout_.rings + to * (layout_.ring_bytes[0] + layout_.ring_bytes[1]) +
+    return memory_of(from) + layout_.rings + to * (layout_.ring_bytes[0] + layout_.ring_bytes[1]) +
            (lane == 0 ? 0 : layout_.ring_bytes[0]);
   };
   for (Rank peer = 0; peer < size_; ++peer) {
@@ -88,13 +88,13 @@ void LocalChannel::Queue::remove(Message* message) {
 }
 
 void LocalChannel::post_send(Message& message, Rank to) {
-  pairs_[static_cast<size_t>(to)].sends[static_cast<size_t>(message.lane)].push(message);
+  pairs_[static_cast<size_t>(to)].sends[static_cast<size_t>(message.traffic)].push(message);
   ++posted_;
 }
 
 void LocalChannel::post_receive(Message& message, Rank from) {
   Pair& pair = pairs_[static_cast<size_t>(from)];
-  if (message.lane == Lane::kCollective) {
+  if (message.traffic == Traffic::kCollective) {
     pair.receives.push(message);
     ++posted_;
   } else {
@@ -104,7 +104,7 @@ void LocalChannel::post_receive(Message& message, Rank from) {
   }
 }
 
-void LocalChannel::finished(Queue& queue, Message& message) {
+void LocalChannel::finish(Queue& queue, Message& message) {
   queue.remove(&message);
   --posted_;
   message.done = !message.mismatch;
@@ -115,9 +115,9 @@ bool LocalChannel::progress() {
   bool moved = false;
   for (Rank peer = 0; peer < size_; ++peer) {
     Pair& pair = pairs_[static_cast<size_t>(peer)];
-    if (pair.sends[0].first != nullptr) moved |= move_send(pair, peer, Lane::kCollective);
+    if (pair.sends[0].first != nullptr) moved |= move_send(pair, peer, Traffic::kCollective);
     if (pair.receives.first != nullptr) moved |= move_receive(pair, peer);
-    if (pair.sends[1].first != nullptr) moved |= move_send(pair, peer, Lane::kPointToPoint);
+    if (pair.sends[1].first != nullptr) moved |= move_send(pair, peer, Traffic::kPointToPoint);
     if (pair.inbox.posted() > 0) moved |= move_point_to_point(pair, peer);
   }
   return moved;
@@ -132,10 +132,10 @@ void LocalChannel::drop_messages() {
   posted_ = 0;
 }
 
-bool LocalChannel::move_send(Pair& pair, Rank peer, Lane lane) {
-  Queue& queue = pair.sends[static_cast<size_t>(lane)];
+bool LocalChannel::move_send(Pair& pair, Rank peer, Traffic traffic) {
+  Queue& queue = pair.sends[static_cast<size_t>(traffic)];
   Message& message = *queue.first;
-  RingWriter& ring = pair.writer[static_cast<size_t>(lane)];
+  RingWriter& ring = pair.writer[static_cast<size_t>(traffic)];
   const int64_t size = static_cast<int64_t>(message.envelope.bytes);
   const int64_t left = size - message.moved;
   const std::span<std::byte> space =
@@ -152,7 +152,7 @@ bool LocalChannel::move_send(Pair& pair, Rank peer, Lane lane) {
   ring.publish(static_cast<uint64_t>(used + round_up(take, kFrame)));
   message.moved += take;
   if (peer != self_) bytes_sent_ += static_cast<uint64_t>(take);
-  if (message.moved == size) finished(queue, message);
+  if (message.moved == size) finish(queue, message);
   doorbells_[static_cast<size_t>(peer)].ring();
   return true;
 }
@@ -171,13 +171,13 @@ bool LocalChannel::move_receive(Pair& pair, Rank peer) {
     Envelope arrived;
     std::memcpy(&arrived, here.data(), sizeof arrived);
     message.started = true;
-    if (!message.matches(arrived)) return true;
+    if (!message.accept(arrived)) return true;
     used = kFrame;
   }
   const int64_t take = std::min(size - message.moved, static_cast<int64_t>(here.size()) - used);
   message.take(here.subspan(static_cast<size_t>(used), static_cast<size_t>(take)));
   ring.release(static_cast<uint64_t>(used + round_up(take, kFrame)));
-  if (message.moved == size) finished(queue, message);
+  if (message.moved == size) finish(queue, message);
   doorbells_[static_cast<size_t>(peer)].ring();
   return true;
 }
@@ -219,36 +219,36 @@ bool LocalChannel::has_unclaimed_message(Rank peer, uint64_t tag) {
   return true;
 }
 
-LocalChannel::SignalSlot& LocalChannel::slot(Rank from, Rank to, uint64_t sequence) const {
-  auto* slots = reinterpret_cast<SignalSlot*>(part(from) + layout_.slots);
-  return slots[static_cast<uint64_t>(to) * kHeaders + sequence % kHeaders];
+LocalChannel::SignalLine& LocalChannel::signal_line(Rank from, Rank to, uint64_t sequence) const {
+  auto* lines = reinterpret_cast<SignalLine*>(memory_of(from) + layout_.signal_lines);
+  return lines[static_cast<uint64_t>(to) * kHeaders + sequence % kHeaders];
 }
 
 void LocalChannel::publish_header(Rank peer, uint64_t sequence, const OperationHeader& header) {
-  slot(self_, peer, sequence).header = header;
+  signal_line(self_, peer, sequence).header = header;
 }
 
 void LocalChannel::signal(Rank peer, uint64_t sequence, uint32_t count) {
-  slot(self_, peer, sequence).signals.store(sequence << kCountBits | count, std::memory_order_seq_cst);
+  signal_line(self_, peer, sequence).signals.store(sequence << kCountBits | count, std::memory_order_seq_cst);
   doorbells_[static_cast<size_t>(peer)].ring();
 }
 
 uint32_t LocalChannel::signals(Rank peer, uint64_t sequence) const {
-  const uint64_t word = slot(peer, self_, sequence).signals.load(std::memory_order_seq_cst);
+  const uint64_t word = signal_line(peer, self_, sequence).signals.load(std::memory_order_seq_cst);
   return word >> kCountBits == (sequence << kCountBits) >> kCountBits ? static_cast<uint32_t>(word & kMaxSignals) : 0;
 }
 
 const OperationHeader& LocalChannel::header(Rank peer, uint64_t sequence) const {
-  return slot(peer, self_, sequence).header;
+  return signal_line(peer, self_, sequence).header;
 }
 
 std::byte* LocalChannel::stage(Rank peer, int copy) const {
-  return part(peer) + layout_.stage + copy * layout_.stage_bytes;
+  return memory_of(peer) + layout_.stage + copy * layout_.stage_bytes;
 }
 
-RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(part(peer)); }
+RankBoard& LocalChannel::board(Rank peer) { return *reinterpret_cast<RankBoard*>(memory_of(peer)); }
 
-FailureBoard& LocalChannel::failure() { return *reinterpret_cast<FailureBoard*>(part(0) + layout_.failure); }
+FailureBoard& LocalChannel::failure_board() { return *reinterpret_cast<FailureBoard*>(memory_of(0) + layout_.failure); }
 
 void LocalChannel::wake_peers() {
   for (Rank peer = 0; peer < size_; ++peer) {

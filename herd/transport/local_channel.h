@@ -19,17 +19,19 @@
 namespace herd::transport {
 
 // Gives the sizes of a channel in bytes, a pure function of the number of ranks. Offsets count from the start of a
-// rank's part.
+// rank's memory.
 struct LocalLayout {
   explicit LocalLayout(int num_ranks);
-  std::array<int64_t, 2> ring_bytes;  // by Lane, powers of two
+  std::array<int64_t, 2> ring_bytes;  // by Traffic, powers of two
   int64_t stage_bytes;                // size of one copy
-  int64_t failure, slots, counters, rings, stage, total;
+  // Offsets of the FailureBoard, the lines of signals, the ring counters, the rings and the stage.
+  int64_t failure, signal_lines, counters, rings, stage;
+  int64_t total;  // size of a rank's memory
 };
 
 class LocalChannel final : public Channel {
  public:
-  // `doorbells`, by member, must outlive this with their words; the region is shared.
+  // The words behind `doorbells`, by member, must outlive this; the region is shared.
   LocalChannel(Rank self, std::shared_ptr<SharedRegion> region, std::vector<Doorbell> doorbells);
   ~LocalChannel() override;
 
@@ -52,16 +54,16 @@ class LocalChannel final : public Channel {
   int64_t stage_bytes() const override { return layout_.stage_bytes; }
   std::byte* stage(Rank peer, int copy) const override;
   RankBoard& board(Rank peer) override;
-  FailureBoard& failure() override;
+  FailureBoard& failure_board() override;
   void wake_peer(Rank peer) override { doorbells_[static_cast<size_t>(peer)].ring(); }
   void wake_peers() override;
 
  private:
-  struct alignas(64) SignalSlot {
+  struct alignas(64) SignalLine {
     std::atomic<uint64_t> signals{0};  // sequence * 2^24 + count; sequences may wrap at 2^40
     OperationHeader header;
   };
-  static_assert(sizeof(SignalSlot) == 64);
+  static_assert(sizeof(SignalLine) == 64);
   struct Queue {  // posted messages, first in first out
     Message* first = nullptr;
     Message* last = nullptr;
@@ -72,26 +74,26 @@ class LocalChannel final : public Channel {
   struct Pair {
     std::array<RingWriter, 2> writer;
     std::array<RingReader, 2> reader;
-    std::array<Queue, 2> sends;  // by Lane
+    std::array<Queue, 2> sends;  // by Traffic
     Queue receives;              // of collectives
-    Inbox inbox{Lane::kPointToPoint};
+    Inbox inbox{Traffic::kPointToPoint};
     Envelope incoming;    // of the point-to-point message that is being read from the ring
     uint64_t unread = 0;  // bytes of it
   };
 
-  std::byte* part(Rank rank) const { return parts_[static_cast<size_t>(rank)]; }
-  SignalSlot& slot(Rank from, Rank to, uint64_t sequence) const;
-  bool move_send(Pair& pair, Rank peer, Lane lane);
+  std::byte* memory_of(Rank rank) const { return parts_[static_cast<size_t>(rank)]; }
+  SignalLine& signal_line(Rank from, Rank to, uint64_t sequence) const;
+  bool move_send(Pair& pair, Rank peer, Traffic traffic);
   bool move_receive(Pair& pair, Rank peer);
   bool move_point_to_point(Pair& pair, Rank peer);
   bool read_point_to_point(Pair& pair);
-  void finished(Queue& queue, Message& message);
+  void finish(Queue& queue, Message& message);
 
   Rank self_;
   int size_;
   LocalLayout layout_;
   std::shared_ptr<SharedRegion> region_;
-  std::vector<std::byte*> parts_;  // of the region, by rank
+  std::vector<std::byte*> parts_;  // memory of each rank in the region
   std::vector<Doorbell> doorbells_;
   std::vector<Pair> pairs_;
   int posted_ = 0;

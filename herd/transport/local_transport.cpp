@@ -43,12 +43,12 @@ LocalTransport::LocalTransport(std::unique_ptr<Courier> courier, SteadyTime dead
     : courier_(std::move(courier)), gone_(static_cast<size_t>(courier_->size())) {
   std::vector<Rank> everyone(static_cast<size_t>(size()));
   std::iota(everyone.begin(), everyone.end(), 0);
-  words_ = allocate("doorbells", everyone, sizeof(RankWords), deadline);
+  shared_states_ = allocate("doorbells", everyone, sizeof(SharedState), deadline);
   share_doorbells(deadline);
   watch_peers();
   std::vector<const CoreWord*> cores;
-  for (Rank peer = 0; peer < size(); ++peer) cores.push_back(&word(peer).core);
-  spread_ = CoreSpread(&word(rank()).core, std::move(cores));
+  for (Rank peer = 0; peer < size(); ++peer) cores.push_back(&doorbell_word(peer).core);
+  spread_ = CoreSpread(&doorbell_word(rank()).core, std::move(cores));
 }
 
 LocalTransport::~LocalTransport() {
@@ -71,7 +71,7 @@ void LocalTransport::share_doorbells(SteadyTime deadline) {
   for (Rank peer = 0; peer < size(); ++peer) {
     int& descriptor = descriptors_[static_cast<size_t>(peer)];
     if (peer != rank()) descriptor = courier_->receive(peer, "doorbell", deadline).descriptor;
-    doorbells_.emplace_back(&word(peer), descriptor);
+    doorbells_.emplace_back(&doorbell_word(peer), descriptor);
   }
 }
 
@@ -80,26 +80,28 @@ void LocalTransport::watch_peers() {
   if (epoll_ < 0) throw_errno(Code::kStorage, "create an epoll descriptor", errno);
   const auto watch = [&](int descriptor, uint32_t id) {
     epoll_event event = {};
-    event.events = id == kOwnDoorbell ? EPOLLIN : courier_->end_events(static_cast<Rank>(id));
+    event.events = id == kOwnDoorbell ? EPOLLIN : courier_->exit_events(static_cast<Rank>(id));
     event.data.u32 = id;
     if (descriptor >= 0 && epoll_ctl(epoll_, EPOLL_CTL_ADD, descriptor, &event) != 0) {
       throw_errno(Code::kStorage, "watch a peer", errno);
     }
   };
-  watch(own().descriptor(), kOwnDoorbell);
+  watch(own_doorbell().descriptor(), kOwnDoorbell);
   for (Rank peer = 0; peer < size(); ++peer) {
-    if (peer != rank()) watch(courier_->end_descriptor(peer), static_cast<uint32_t>(peer));
+    if (peer != rank()) watch(courier_->exit_descriptor(peer), static_cast<uint32_t>(peer));
   }
 }
 
-LocalTransport::RankWords& LocalTransport::words(Rank peer) { return *reinterpret_cast<RankWords*>(words_->of(peer)); }
+LocalTransport::SharedState& LocalTransport::shared_state(Rank peer) {
+  return *reinterpret_cast<SharedState*>(shared_states_->of(peer));
+}
 
 void LocalTransport::set_activity(std::string_view activity) {
   std::lock_guard lock(activity_mutex_);
-  words(rank()).activity.write(activity);
+  shared_state(rank()).activity.write(activity);
 }
 
-std::string LocalTransport::activity_of(Rank peer) { return words(peer).activity.newest(); }
+std::string LocalTransport::activity_of(Rank peer) { return shared_state(peer).activity.newest(); }
 
 void LocalTransport::yield_core(bool oversubscribed) {
   if (oversubscribed && ++yields_ % kYieldsPerLook == 0) spread_.rebalance();
@@ -113,18 +115,18 @@ void LocalTransport::sleep_until(SteadyTime deadline) {
   cancel_sleep();
   for (int i = 0; i < count; ++i) {
     if (events[i].data.u32 == kOwnDoorbell) {
-      own().drain();
+      own_doorbell().drain();
     } else {  // gone: state() says so from now on, and it need not be told twice
       const auto peer = events[i].data.u32;
-      epoll_ctl(epoll_, EPOLL_CTL_DEL, courier_->end_descriptor(static_cast<Rank>(peer)), nullptr);
+      epoll_ctl(epoll_, EPOLL_CTL_DEL, courier_->exit_descriptor(static_cast<Rank>(peer)), nullptr);
       gone_[peer].store(true);
-      word(static_cast<Rank>(peer)).core.store(0, std::memory_order_relaxed);  // it waits nowhere
+      doorbell_word(static_cast<Rank>(peer)).core.store(0, std::memory_order_relaxed);  // it waits nowhere
     }
   }
 }
 
 bool LocalTransport::is_gone(Rank peer) {
-  if (courier_->end_descriptor(peer) >= 0) return gone_[static_cast<size_t>(peer)].load();
+  if (courier_->exit_descriptor(peer) >= 0) return gone_[static_cast<size_t>(peer)].load();
   return peer != rank() && courier_->state(peer) == PeerState::kGone;
 }
 

@@ -28,6 +28,7 @@ class LocalTransport final : public Transport {
   int size() const override { return courier_->size(); }
   std::unique_ptr<Channel> open_channel(const std::string& key, const std::vector<Rank>& members,
                                         SteadyTime deadline) override;
+  // Opens the same as a LocalChannel, for ClusterTransport.
   std::unique_ptr<LocalChannel> open_local(const std::string& key, const std::vector<Rank>& members,
                                            SteadyTime deadline);
   std::shared_ptr<SharedRegion> allocate(const std::string& key, const std::vector<Rank>& members, int64_t bytes,
@@ -39,27 +40,28 @@ class LocalTransport final : public Transport {
   std::string activity_of(Rank peer) override;
   void announce_sleep() override {
     spread_.leave();
-    own().announce_sleep();
+    own_doorbell().announce_sleep();
   }
-  void cancel_sleep() override { own().cancel_sleep(); }
+  void cancel_sleep() override { own_doorbell().cancel_sleep(); }
   void sleep_until(SteadyTime deadline) override;
-  void wake() override { own().wake(); }
+  void wake() override { own_doorbell().wake(); }
   void yield_core(bool oversubscribed) override;
   int descriptor() const { return epoll_; }  // becomes readable when sleep_until() would return
 
  private:
-  struct RankWords {  // that peers read, in shared memory
+  // Holds what peers read of one rank, in shared memory.
+  struct SharedState {
     DoorbellWord doorbell;
     alignas(64) ActivityBoard activity;
   };
-  RankWords& words(Rank peer);
-  DoorbellWord& word(Rank peer) { return words(peer).doorbell; }
-  Doorbell& own() { return doorbells_[static_cast<size_t>(rank())]; }
+  SharedState& shared_state(Rank peer);
+  DoorbellWord& doorbell_word(Rank peer) { return shared_state(peer).doorbell; }
+  Doorbell& own_doorbell() { return doorbells_[static_cast<size_t>(rank())]; }
   void share_doorbells(SteadyTime deadline);
   void watch_peers();
 
   std::unique_ptr<Courier> courier_;
-  std::shared_ptr<SharedRegion> words_;
+  std::shared_ptr<SharedRegion> shared_states_;
   std::mutex activity_mutex_;
   std::vector<Doorbell> doorbells_;  // by rank
   CoreSpread spread_;

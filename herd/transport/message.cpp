@@ -4,7 +4,7 @@
 
 namespace herd::transport {
 
-bool Message::matches(const Envelope& arrived) {
+bool Message::accept(const Envelope& arrived) {
   received_envelope = arrived;
   mismatch =
       arrived.tag != envelope.tag || arrived.bytes != envelope.bytes || arrived.description != envelope.description;
@@ -13,8 +13,8 @@ bool Message::matches(const Envelope& arrived) {
 
 void Message::take(std::span<const std::byte> bytes) {
   if (bytes.empty()) return;
-  if (arrival != nullptr) {
-    arrival->take(data + moved, bytes.data(), moved, static_cast<int64_t>(bytes.size()));
+  if (sink != nullptr) {
+    sink->take(data + moved, bytes.data(), moved, static_cast<int64_t>(bytes.size()));
   } else {
     std::memcpy(data + moved, bytes.data(), bytes.size());
   }

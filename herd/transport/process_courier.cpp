@@ -160,22 +160,22 @@ Parcel ProcessCourier::receive(Rank from, const std::string& key, SteadyTime dea
   }
 }
 
-int ProcessCourier::end_descriptor(Rank peer) {
+int ProcessCourier::exit_descriptor(Rank peer) {
   const Peer& one = peers_[static_cast<size_t>(peer)];
   return one.pidfd >= 0 ? one.pidfd : one.socket;
 }
 
-uint32_t ProcessCourier::end_events(Rank peer) {
+uint32_t ProcessCourier::exit_events(Rank peer) {
   return peers_[static_cast<size_t>(peer)].pidfd >= 0 ? EPOLLIN : EPOLLHUP;
 }
 
 PeerState ProcessCourier::state(Rank peer) {
   if (peer == rank_) return PeerState::kAlive;
   const Peer& one = peers_[static_cast<size_t>(peer)];
-  pollfd end = {end_descriptor(peer), static_cast<short>(one.pidfd >= 0 ? POLLIN : 0), 0};
+  pollfd end = {exit_descriptor(peer), static_cast<short>(one.pidfd >= 0 ? POLLIN : 0), 0};
   if (poll(&end, 1, 0) > 0) return PeerState::kGone;  // a socket whose other end closed says POLLHUP
   if (one.pidfd < 0) return PeerState::kAlive;
-  const char letter = process_letter(one.pid);
+  const char letter = process_state_letter(one.pid);
   return letter == 'T' || letter == 't' ? PeerState::kStopped : PeerState::kAlive;
 }
 

@@ -138,8 +138,8 @@ Address get_address(Store& store, const std::string& key, const std::string& pee
 
 }  // namespace
 
-std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
-                              const std::vector<Rank>& ranks) {
+std::vector<int> connect_all_pairs(Store& store, const std::string& prefix, Rank rank, int size, SteadyTime deadline,
+                                   const std::vector<Rank>& ranks) {
   const Name name = [&](Rank one) {
     return "rank " + std::to_string(ranks.empty() ? one : ranks[static_cast<size_t>(one)]);
   };
@@ -172,7 +172,7 @@ std::vector<int> connect_mesh(Store& store, const std::string& prefix, Rank rank
   return sockets;
 }
 
-std::vector<std::vector<int>> make_mesh(int size) {
+std::vector<std::vector<int>> make_socket_pairs(int size) {
   std::vector<std::vector<int>> mesh(static_cast<size_t>(size), std::vector<int>(static_cast<size_t>(size), -1));
   for (size_t i = 0; i < mesh.size(); ++i) {
     for (size_t j = i + 1; j < mesh.size(); ++j) {

@@ -12,27 +12,27 @@ constexpr int kInFlight = 8;             // pieces
 
 }  // namespace
 
-RemoteLanes::RemoteLanes(Wire& wire, std::vector<Rank> ranks, Stamp stamp)
-    : wire_(wire), ranks_(std::move(ranks)), stamp_(std::move(stamp)), peers_(ranks_.size()) {
+RemoteLanes::RemoteLanes(Wire& wire, std::vector<Rank> ranks, MakeHeader make_header)
+    : wire_(wire), ranks_(std::move(ranks)), make_header_(std::move(make_header)), peers_(ranks_.size()) {
   for (size_t member = 0; member < ranks_.size(); ++member) {
     if (ranks_[member] >= 0) remote_.push_back(static_cast<int>(member));
   }
 }
 
 void RemoteLanes::post_send(Message& message) {
-  const auto lane = static_cast<size_t>(message.lane);
+  const auto lane = static_cast<size_t>(message.traffic);
   peers_[static_cast<size_t>(message.peer)].outbox[lane].queue.push_back(&message);
   move(message.peer, lane);
 }
 
 void RemoteLanes::post_receive(Message& message) {
-  const auto lane = static_cast<size_t>(message.lane);
+  const auto lane = static_cast<size_t>(message.traffic);
   peers_[static_cast<size_t>(message.peer)].inbox[lane].post(message);
   give_room(message.peer, lane);
 }
 
 bool RemoteLanes::has_unclaimed_message(int member, uint64_t tag) {
-  const auto lane = static_cast<size_t>(Lane::kPointToPoint);
+  const auto lane = static_cast<size_t>(Traffic::kPointToPoint);
   const bool found = peers_[static_cast<size_t>(member)].inbox[lane].has_unclaimed_message(tag);
   give_room(member, lane);
   return found;
@@ -41,14 +41,14 @@ bool RemoteLanes::has_unclaimed_message(int member, uint64_t tag) {
 void RemoteLanes::arrive(int member, const FrameHeader& header, std::span<const std::byte> payload) {
   Peer& peer = peers_[static_cast<size_t>(member)];
   const size_t lane = header.lane & 1;
-  peer.outbox[lane].room = std::max(peer.outbox[lane].room, header.taken);
+  peer.outbox[lane].taken = std::max(peer.outbox[lane].taken, header.taken);
   if (header.kind == FrameKind::kData) peer.inbox[lane].arrive(header.envelope, header.offset, payload);
   give_room(member, lane);
 }
 
 FrameHeader RemoteLanes::header_of(int member, size_t lane, const Message& message) {
   Peer& peer = peers_[static_cast<size_t>(member)];
-  FrameHeader header = stamp_(member, FrameKind::kData);
+  FrameHeader header = make_header_(member, FrameKind::kData);
   header.lane = static_cast<uint8_t>(lane);
   header.offset = static_cast<uint64_t>(message.moved);
   header.envelope = message.envelope;
@@ -60,7 +60,7 @@ bool RemoteLanes::move(int member, size_t lane) {
   Outbox& outbox = peers_[static_cast<size_t>(member)].outbox[lane];
   const Rank to = ranks_[static_cast<size_t>(member)];
   bool moved = false;
-  while (!outbox.queue.empty() && outbox.sent - outbox.room < kRoom) {
+  while (!outbox.queue.empty() && outbox.sent - outbox.taken < kRoom) {
     Message& message = *outbox.queue.front();
     const int64_t left = static_cast<int64_t>(message.envelope.bytes) - message.moved;
     const bool last = left <= (message.started ? kLastBytes : Wire::kCopyBytes);
@@ -89,7 +89,7 @@ void RemoteLanes::give_room(int member, size_t lane) {
   Peer& peer = peers_[static_cast<size_t>(member)];
   const uint64_t taken = peer.inbox[lane].taken();
   if (taken - peer.reported[lane] < kRoom / 4) return;
-  FrameHeader header = stamp_(member, FrameKind::kCredit);
+  FrameHeader header = make_header_(member, FrameKind::kCredit);
   header.lane = static_cast<uint8_t>(lane);
   header.taken = peer.reported[lane] = taken;
   wire_.send_copy(ranks_[static_cast<size_t>(member)], header, {});
@@ -105,7 +105,7 @@ bool RemoteLanes::progress() {
   return moved;
 }
 
-void RemoteLanes::drop() {
+void RemoteLanes::drop_messages() {
   for (Peer& peer : peers_) {
     for (Inbox& inbox : peer.inbox) inbox.drop();
     for (Outbox& outbox : peer.outbox) outbox.queue.clear();

@@ -1,5 +1,6 @@
-// Defines the bytes of a frame on a connection of tcp_wire.h. They are 16 bytes that begin with the length of the
-// payload (4 bytes, little endian), a FrameHeader, and the payload, filled up to a multiple of 16 bytes. Threads: pure.
+// Defines the bytes of a frame on a connection of tcp_wire.h. A frame is a prefix of 16 bytes, a FrameHeader, and the
+// payload, padded to a multiple of 16 bytes. The prefix begins with the payload's length (4 bytes, little endian).
+// Threads: pure.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +11,7 @@
 
 namespace herd::transport {
 
-inline constexpr size_t kFrameAlign = 16;  // bytes; frames and payloads are aligned so where they arrive
+inline constexpr size_t kFrameAlign = 16;  // bytes; frames and payloads lie at multiples of this in the receive buffer
 inline constexpr size_t kFramePrefixBytes = kFrameAlign + sizeof(FrameHeader);
 
 constexpr size_t padded_to_frame(size_t bytes) { return (bytes + kFrameAlign - 1) / kFrameAlign * kFrameAlign; }

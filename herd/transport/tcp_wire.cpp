@@ -136,7 +136,7 @@ class TcpWire final : public Wire {
     }
   }
 
-  void receive_by(Handler handler) override { handler_ = std::move(handler); }
+  void set_handler(Handler handler) override { handler_ = std::move(handler); }
 
   void stop_listening() override {
     report_strangers();
@@ -205,7 +205,7 @@ class TcpWire final : public Wire {
   void welcome() {
     if (!listener_) return;
     for (auto& socket : listener_->accept()) {
-      const std::string& peer = socket->peer();
+      const std::string& peer = socket->peer_name();
       Rank from = -1;
       std::from_chars(peer.data(), peer.data() + peer.size(), from);
       if (from < 0 || from >= options_.size) continue;
@@ -239,11 +239,11 @@ class TcpWire final : public Wire {
       in.held += got;
       sound = deliver(in);
     }
-    if (sound && in.socket->ended().empty()) {
+    if (sound && in.socket->end_reason().empty()) {
       if (in.socket->holds_more()) more_.push_back(descriptor);
       return moved;
     }
-    lose(in.from, sound ? in.socket->ended() : "it sent what no herd sends");
+    lose(in.from, sound ? in.socket->end_reason() : "it sent what no herd sends");
     epoll_ctl(epoll_.fd, EPOLL_CTL_DEL, descriptor, nullptr);
     incoming_.erase(found);
     return true;
@@ -284,9 +284,9 @@ class TcpWire final : public Wire {
     if (!out.made) dial(to, why);
     while (out.socket != nullptr) {
       if (out.socket->shake_hands()) send_records(out);
-      if (out.socket->ended().empty()) break;
-      why = out.socket->ended();
-      const bool was_open = out.socket->open();
+      if (out.socket->end_reason().empty()) break;
+      why = out.socket->end_reason();
+      const bool was_open = out.socket->is_open();
       hang_up(out);
       if (!was_open) dial(to, why);
     }

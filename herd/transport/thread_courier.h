@@ -37,8 +37,8 @@ class ThreadCourier final : public Courier {
   Parcel receive(Rank from, const std::string& key, SteadyTime deadline) override;
   PeerState state(Rank peer) override;
   std::string describe(Rank peer) override;
-  int end_descriptor(Rank) override { return -1; }
-  uint32_t end_events(Rank) override { return 0; }
+  int exit_descriptor(Rank) override { return -1; }
+  uint32_t exit_events(Rank) override { return 0; }
 
  private:
   std::shared_ptr<ThreadHub> hub_;

@@ -12,56 +12,56 @@
 
 namespace herd::transport {
 
-ThreadLines::ThreadLines(int num_ranks) : queues_(static_cast<size_t>(num_ranks)) {
-  for (Queue& queue : queues_) {
+ThreadWireQueues::ThreadWireQueues(int num_ranks) : by_rank_(static_cast<size_t>(num_ranks)) {
+  for (Queue& queue : by_rank_) {
     queue.descriptor = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
     if (queue.descriptor < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
   }
 }
 
-ThreadLines::Queue::~Queue() {
+ThreadWireQueues::Queue::~Queue() {
   if (descriptor >= 0) close(descriptor);
 }
 
-void ThreadLines::put(Rank to, Frame frame) {
-  Queue& queue = queues_[static_cast<size_t>(to)];
+void ThreadWireQueues::put(Rank to, Frame frame) {
+  Queue& queue = by_rank_[static_cast<size_t>(to)];
   const std::lock_guard lock(queue.mutex);
   queue.frames.push_back(std::move(frame));
   if (queue.frames.size() == 1) eventfd_write(queue.descriptor, 1);
 }
 
-ThreadWire::ThreadWire(std::shared_ptr<ThreadLines> lines, Rank rank)
-    : lines_(std::move(lines)), rank_(rank), ended_(lines_->queues_.size()) {}
+ThreadWire::ThreadWire(std::shared_ptr<ThreadWireQueues> queues, Rank rank)
+    : queues_(std::move(queues)), rank_(rank), ended_(queues_->by_rank_.size()) {}
 
 ThreadWire::~ThreadWire() {
   for (size_t peer = 0; peer < ended_.size(); ++peer) {
-    if (static_cast<Rank>(peer) != rank_) lines_->put(static_cast<Rank>(peer), {{}, {}, rank_});
+    if (static_cast<Rank>(peer) != rank_) queues_->put(static_cast<Rank>(peer), {{}, {}, rank_});
   }
 }
 
 void ThreadWire::send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) {
   HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kCopyBytes);
-  lines_->put(to, {header, {payload.begin(), payload.end()}, -1});
+  queues_->put(to, {header, {payload.begin(), payload.end()}, -1});
 }
 
 void ThreadWire::send(Rank to, const FrameHeader& header, std::span<const std::byte> payload,
                       const std::shared_ptr<int>&) {
   HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kPieceBytes);
-  lines_->put(to, {header, {payload.begin(), payload.end()}, -1});
+  queues_->put(to, {header, {payload.begin(), payload.end()}, -1});
 }
 
 bool ThreadWire::progress() {
   constexpr int kTurns = 16;
   for (int turn = 0; turn < kTurns; ++turn) {
-    ThreadLines::Frame frame;
+    ThreadWireQueues::Frame frame;
     {
       const std::lock_guard lock(own().mutex);
       if (own().frames.empty()) return turn > 0;
       frame = std::move(own().frames.front());
       own().frames.pop_front();
     }
-    if (frame.ended >= 0) {
-      ended_[static_cast<size_t>(frame.ended)] = true;
+    if (frame.ended_rank >= 0) {
+      ended_[static_cast<size_t>(frame.ended_rank)] = true;
     } else if (handler_) {
       handler_(frame.header, frame.payload);
     }

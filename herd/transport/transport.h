@@ -41,7 +41,8 @@ class Transport {
   virtual int size() const = 0;
   // Returns the host of a rank, numbered from 0 in the order of their first ranks; all ranks have the same numbers.
   virtual int host_of(Rank) const { return 0; }
-  // Counts the ranks on this rank's machine, which may be several hosts (containers): they share its cores.
+  // Counts the ranks on this rank's machine, which share its cores. A machine may hold several hosts (containers): a
+  // host's ranks can map each other's memory.
   virtual int ranks_of_machine() const { return size(); }
 
   // Opening and allocating are collective over `members` (ranks of the transport, the same list everywhere); `key` is

@@ -133,7 +133,7 @@ class UcxWire final : public Wire {
   }
 
   void connect(std::vector<std::string> addresses) override { addresses_ = std::move(addresses); }
-  void receive_by(Handler handler) override { handler_ = std::move(handler); }
+  void set_handler(Handler handler) override { handler_ = std::move(handler); }
 
   void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte> payload) override {
     HERD_CHECK_LE(static_cast<int64_t>(payload.size()), kCopyBytes);

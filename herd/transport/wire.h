@@ -22,13 +22,13 @@
 namespace herd::transport {
 
 enum class FrameKind : uint8_t {
-  kData,         // a piece of a message, which `envelope` describes
-  kCredit,       // has no payload; FrameHeader::taken tells the receiver how much more it may send
-  kAskPosition,  // asks for the receiver's RankBoard
-  kPosition,     // answers kAskPosition with the sender's RankBoard
-  kLeft,         // tells that the sender has closed the group; also answers kAskPosition
-  kFailure,      // tells why the group failed
-  kNote,         // carries the sender's AgreementNote while a failed group agrees which ranks are left
+  kData,      // a piece of a message, which `envelope` describes
+  kCredit,    // has no payload; FrameHeader::taken tells the receiver how much more it may send
+  kAskBoard,  // asks for the receiver's RankBoard
+  kBoard,     // answers kAskBoard with the sender's RankBoard
+  kLeft,      // tells that the sender has closed the group; also answers kAskBoard
+  kFailure,   // tells why the group failed
+  kNote,      // carries the sender's AgreementNote while a failed group agrees which ranks are left
   // The next three belong to no group (presence.h).
   kHello,        // is the first frame from one rank to another
   kBye,          // is the last frame of a rank that ends
@@ -36,9 +36,9 @@ enum class FrameKind : uint8_t {
 };
 
 struct FrameHeader {
-  uint64_t key = 0;      // proves that the sender holds the job's token: a MAC of token, job and both ranks
-  uint64_t channel = 0;  // id of the group
-  int32_t from = -1;     // rank of the transport
+  uint64_t key = 0;    // proves that the sender holds the job's token: a MAC of token, job and both ranks
+  uint64_t group = 0;  // id of the group
+  int32_t from = -1;   // sender's rank in the job
   FrameKind kind = FrameKind::kData;
   uint8_t lane = 0;
   uint8_t unused[2] = {};
@@ -51,7 +51,7 @@ static_assert(sizeof(FrameHeader) == 64);
 
 class Wire {
  public:
-  // Takes a frame; the payload is valid during the call only.
+  // Takes a frame; the payload is valid during the call only. progress() calls it, on its caller's thread.
   using Handler = std::function<void(const FrameHeader& header, std::span<const std::byte> payload)>;
 
   static constexpr int64_t kCopyBytes = 64 << 10;    // the longest payload that send_copy() takes
@@ -63,8 +63,8 @@ class Wire {
   virtual std::string description() const = 0;  // returns "ucx 1.13.1, tcp over eth0"
   // `addresses` are by rank; the first send to a rank makes its connection
   virtual void connect(std::vector<std::string> addresses) = 0;
-  virtual void receive_by(Handler handler) = 0;
-  // Refuses all connections from here on, where strangers could make one. REQUIRES that every rank that will ever send
+  virtual void set_handler(Handler handler) = 0;  // without a handler, frames that arrive are dropped
+  // Refuses all new connections from here on (TCP). REQUIRES that every rank that will ever send
   // has connected.
   virtual void stop_listening() {}
 

@@ -47,11 +47,12 @@ FileSystem& unsynced() {
   return files;
 }
 
-constexpr CheckpointSaver::Retries kQuick = {.most = 3, .first_pause = 1ms, .longest_pause = 2ms};
+constexpr CheckpointSaver::Retries kQuick = {.max_attempts = 3, .first_pause = 1ms, .longest_pause = 2ms};
 
 std::filesystem::path save_alone(const std::filesystem::path& root, int64_t step, FileSystem& files = unsynced()) {
   OnePeer peers;
-  CheckpointSaver saver({.root = root, .keep = 2, .herd_version = "0.1.0", .retries = {.most = 1}}, peers, files);
+  CheckpointSaver saver({.root = root, .keep = 2, .herd_version = "0.1.0", .retries = {.max_attempts = 1}}, peers,
+                        files);
   saver.save({.step = step, .samples = 16 * step, .config = "# run\n", .notes = {{"threads", "1"}}},
              some_tensors(static_cast<double>(step)));
   saver.wait();
@@ -98,9 +99,9 @@ TEST(Checkpoint, HalvesOfFp32NumbersAreSavedAndLoadedAsFp32) {
     load_tensors(reader, part);
     EXPECT_TRUE(same_bits(whole[0].value, exact));
     EXPECT_TRUE(same_bits(halves[0].value, high));
-    EXPECT_TRUE(same_bits(halves[0].low, low));
+    EXPECT_TRUE(same_bits(halves[0].low_halves, low));
     EXPECT_TRUE(same_bits(part[0].value, high.narrow(0, count - 50, 50)));
-    EXPECT_TRUE(same_bits(part[0].low, low.narrow(0, count - 50, 50)));
+    EXPECT_TRUE(same_bits(part[0].low_halves, low.narrow(0, count - 50, 50)));
   }
 }
 
@@ -197,8 +198,8 @@ TEST(Checkpoint, AFailedSaveIsTriedAgain_UntilTheNextTakesItsPlace_WhileAnOlderO
     save(3);
     save(4);  // rank 0 has given up two by now, and no rank has thrown
     if (rank == 1) {
-      for (int i = 0; i < 1000 && files.refused < 2 + 2 * kQuick.most; ++i) std::this_thread::sleep_for(10ms);
-      EXPECT_GE(files.refused, 2 + 2 * kQuick.most) << "it is tried for as long as training goes on";
+      for (int i = 0; i < 1000 && files.refused < 2 + 2 * kQuick.max_attempts; ++i) std::this_thread::sleep_for(10ms);
+      EXPECT_GE(files.refused, 2 + 2 * kQuick.max_attempts) << "it is tried for as long as training goes on";
       EXPECT_FALSE(saver.failed());
     }
     files.full = false;
@@ -219,7 +220,8 @@ TEST(Checkpoint, TheLastSaveHasSoManyAttempts_ThenItIsAnError) {
   save_alone(folder.path(), 1);
   OnePeer peers;
   FullDisk files;
-  CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = {.most = 3, .first_pause = 60s}}, peers, files);
+  CheckpointSaver saver({.root = folder.path(), .keep = 2, .retries = {.max_attempts = 3, .first_pause = 60s}}, peers,
+                        files);
   saver.save({.step = 2}, some_tensors(2));
   for (int i = 0; i < 1000 && files.refused == 0; ++i) std::this_thread::sleep_for(10ms);
   std::this_thread::sleep_for(50ms);
@@ -238,7 +240,7 @@ TEST(Checkpoint, SaysThatTheSaveBehindHasFailed_WhereNoOlderOneStands) {
   saver.save({.step = 1}, some_tensors(1));
   for (int i = 0; i < 1000 && !saver.failed(); ++i) std::this_thread::sleep_for(10ms);
   EXPECT_TRUE(saver.failed());
-  EXPECT_EQ(files.refused, kQuick.most);
+  EXPECT_EQ(files.refused, kQuick.max_attempts);
   EXPECT_ERROR(saver.wait(), Code::kStorage, "fix:");
   EXPECT_FALSE(saver.failed()) << "it was told";
   files.full = false;
@@ -318,7 +320,7 @@ TEST(Checkpoint, LoadsIntoViewsThatAreNotContiguous) {
   TemporaryFolder folder;
   CheckpointReader reader(save_alone(folder.path(), 3));
   const at::Tensor memory = at::zeros({6, 4});
-  std::vector<NamedTensor> tensors = {{"block0.weight.exp_avg", memory.t(), whole_tensor({4, 6}), {4, 6}}};
+  std::vector<NamedTensor> tensors = {{"block0.weight.exp_avg", memory.t(), whole_slice({4, 6}), {4, 6}}};
   load_tensors(reader, tensors,
                {"block0.weight", "block0.weight.exp_avg_sq", "head.weight", "optimizer.step", "empty"});
   EXPECT_TRUE(same_bits(memory.t().contiguous(), some_tensors(3)[1].value));

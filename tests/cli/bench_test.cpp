@@ -60,8 +60,8 @@ TEST(BenchPattern, ExpectsWhatAdditionGives) {
 
 TEST(BenchPattern, TellsTheOpsApart) {
   for (const DType dtype : {DType::kF32, DType::kBF16, DType::kI32}) {
-    for (const ReduceOp op : kAllReduceOps) {
-      for (const ReduceOp other : kAllReduceOps) {
+    for (const ReduceOp op : kReduceOps) {
+      for (const ReduceOp other : kReduceOps) {
         if (!supports(op, dtype) || !supports(other, dtype)) continue;
         // What a pattern takes for right is what ranks that reduce by `other` end with.
         run_inproc(3, [&](Communicator& comm) {
@@ -88,7 +88,7 @@ TEST(BenchPattern, GivesProductsOnesAndTwos) {
 
 TEST(BenchPattern, HoldsTheResultsOfItsMostRanks) {
   for (const DType dtype : kAllDTypes) {
-    for (const ReduceOp op : kAllReduceOps) {
+    for (const ReduceOp op : kReduceOps) {
       if (!supports(op, dtype)) continue;
       const int ranks = std::min(BenchPattern::max_ranks(op, dtype), 100);
       std::vector<int64_t> x(512);  // the inputs, added or multiplied here as the dtype does it
@@ -203,7 +203,7 @@ TEST_P(BenchEveryOperation, FindsNothingWrong) {
     for (const std::string_view op : bench_kinds()) {
       call.op = op;
       call.bytes = whole_elements(op, 1003 * size_of(GetParam()), GetParam(), 3) * size_of(GetParam());
-      for (const ReduceOp reduce : kAllReduceOps) {
+      for (const ReduceOp reduce : kReduceOps) {
         if (!bench_kind(op).reduces && reduce != ReduceOp::kSum) continue;
         if (bench_kind(op).reduces && !supports(reduce, GetParam())) continue;
         call.reduce = supports(reduce, GetParam()) ? reduce : ReduceOp::kMax;

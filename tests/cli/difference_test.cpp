@@ -21,7 +21,7 @@ class Checkpoints {
     std::vector<TensorPiece> shard;
     for (const auto& [name, values] : tensors) {
       const std::vector<int64_t> shape = {static_cast<int64_t>(values.size())};
-      shard.push_back({name, DType::kF32, shape, whole_tensor(shape), std::as_bytes(std::span(values))});
+      shard.push_back({name, DType::kF32, shape, whole_slice(shape), std::as_bytes(std::span(values))});
     }
     std::vector<Manifest> parts;
     parts.push_back(write_shard(folder, 0, shard, unsynced_files()));

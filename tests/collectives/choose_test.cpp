@@ -132,7 +132,8 @@ TEST(Choose, SaysWhatLeavesAHost) {
 
 TEST(Choose, AMeshTakesChainsAndATorusTakesRings) {
   const CollectiveRequest request = between_hosts(Collective::kAllReduce, 16, 256 << 10);
-  const Choice on_torus = choose(request, torus({4, 4}, Host{})), on_mesh = choose(request, mesh({4, 4}, Host{}));
+  const Choice on_torus = choose(request, torus_network({4, 4}, Host{})),
+               on_mesh = choose(request, mesh_network({4, 4}, Host{}));
   EXPECT_LT(predicted(on_torus, "torus_2d"), predicted(on_torus, "ring"));
   EXPECT_LT(predicted(on_torus, "torus_2d"), predicted(on_mesh, "torus_2d"));
   EXPECT_NEAR(predicted(on_mesh, "mesh_2d"), predicted(on_torus, "mesh_2d"), 1);
@@ -202,7 +203,7 @@ TEST(Choose, PricesManyPiecesByTheLineThroughFewer) {
     if (c.algorithm.name != "staged") continue;
     request.self = 0;
     const Schedule s = build_schedule("staged", request);
-    EXPECT_EQ(c.messages, num_messages(s));
+    EXPECT_EQ(c.messages, num_messages_and_signals(s));
     EXPECT_NEAR(static_cast<double>(c.bytes_sent), static_cast<double>(bytes_sent(s)), 1e-3 * bytes_sent(s));
   }
 }
@@ -224,7 +225,7 @@ TEST(Choose, CountsLongMessagesByTheLineThroughShorterOnes) {
         for (request.self = 0; request.self < n; ++request.self) {
           all.push_back(build_schedule(c.algorithm.name, request));
           bytes = std::max(bytes, static_cast<double>(bytes_sent(all.back())));
-          messages = std::max(messages, num_messages(all.back()));
+          messages = std::max(messages, num_messages_and_signals(all.back()));
         }
         SCOPED_TRACE(testing::Message() << collective_name(collective) << " by " << c.algorithm.name << " of " << n);
         EXPECT_NEAR(static_cast<double>(c.bytes_sent), bytes, 1e-5 * bytes);

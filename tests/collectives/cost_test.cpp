@@ -232,7 +232,7 @@ TEST(Cost, EveryScheduleHasTimesForEveryStep) {
     EXPECT_LE(last, oversubscribed.end_us) << info.name;
     const sim::Timeline timeline = timeline_of(all, times);
     EXPECT_EQ(timeline.spans.size(), steps);
-    for (const sim::Link& link : timeline.links) EXPECT_LE(link.from_us, link.to_us) << info.name;
+    for (const sim::Arrow& link : timeline.arrows) EXPECT_LE(link.from_us, link.to_us) << info.name;
   }
 }
 

@@ -48,7 +48,7 @@ class Equations : public testing::TestWithParam<int> {
   }
   void expect_each(Collective collective, const char* algorithm, int messages, int64_t bytes) {
     for (const Schedule& s : build_all_ranks(algorithm, request_for(collective, n))) {
-      EXPECT_EQ(num_messages(s), messages) << algorithm << " n=" << n;
+      EXPECT_EQ(num_messages_and_signals(s), messages) << algorithm << " n=" << n;
       EXPECT_EQ(bytes_sent(s), bytes) << algorithm << " n=" << n;
     }
   }
@@ -72,14 +72,14 @@ TEST_P(Equations, StagedAllReduceReadsAllStagesWhenSmall_AndTwoPassesWhenLarge) 
   CollectiveRequest small{.collective = Collective::kAllReduce, .num_ranks = n, .elements = 100};
   for (const Schedule& s : build_all_ranks("staged", small)) {
     EXPECT_EQ(bytes_sent(s), (n - 1) * 400);
-    EXPECT_EQ(num_messages(s), n - 1);
+    EXPECT_EQ(num_messages_and_signals(s), n - 1);
     EXPECT_EQ(s.stage_elements, 100);
   }
   CollectiveRequest large{.collective = Collective::kAllReduce, .num_ranks = n, .elements = 1 << 20};
   const auto all = build_all_ranks("staged", large);
   const int pieces = 8;  // 4 MiB in pieces of 512 KiB
   for (const Schedule& s : all) {
-    EXPECT_EQ(num_messages(s), 2 * (n - 1) * pieces);
+    EXPECT_EQ(num_messages_and_signals(s), 2 * (n - 1) * pieces);
     const int64_t piece = (1 << 20) / pieces;
     EXPECT_EQ(s.stage_elements, 3 * (piece + (piece + n - 1) / n));
   }
@@ -109,7 +109,7 @@ TEST_P(Equations, BinomialTreesTakeCeilLog2Rounds) {
 TEST_P(Equations, RootedDirectFormsReadWhatTheirHeadersSay) {
   int64_t pushed = 0;
   for (const Schedule& s : build_all_ranks("direct_push", request_for(Collective::kBroadcast, n))) {
-    EXPECT_EQ(num_messages(s), 2 * (n - 1));
+    EXPECT_EQ(num_messages_and_signals(s), 2 * (n - 1));
     pushed += bytes_sent(s);
   }
   EXPECT_EQ(pushed,
@@ -119,7 +119,7 @@ TEST_P(Equations, RootedDirectFormsReadWhatTheirHeadersSay) {
   }
   for (const Schedule& s : build_all_ranks("direct_push", request_for(Collective::kReduce, n))) {
     EXPECT_EQ(bytes_sent(s), (n - 1) * S / n + (s.self == n / 2 ? 0 : S / n));
-    EXPECT_EQ(num_messages(s), 2 * (n - 1));
+    EXPECT_EQ(num_messages_and_signals(s), 2 * (n - 1));
   }
   EXPECT_EQ(bytes_sent(build_all_ranks("staged", request_for(Collective::kReduce, n))[n / 2]), (n - 1) * S);
 }
@@ -211,7 +211,7 @@ TEST_P(Equations, LongMessagesGoDownTreesInSegmentsThatOverlap) {
     CollectiveRequest unsegmented = request;
     unsegmented.segment_bytes = S;
     const auto whole = build_all_ranks(algorithm, unsegmented);
-    EXPECT_EQ(num_messages(all[1]), 10 * num_messages(whole[1]));
+    EXPECT_EQ(num_messages_and_signals(all[1]), 10 * num_messages_and_signals(whole[1]));
     EXPECT_EQ(bytes_sent(all[1]), bytes_sent(whole[1]));
     EXPECT_LE(num_rounds(all), 2 * (log + 1) + 4 * 10);
   }
@@ -339,7 +339,7 @@ TEST(Registry, TellsTheAlgorithmsThatHaveSegments) {
     const auto steps = [&] { return build_all_ranks(info.name, request)[1].steps.size(); };
     const size_t before = steps();
     request.segment_bytes = 64;
-    if (info.segments) {
+    if (info.has_segments) {
       EXPECT_GT(steps(), before) << collective_name(info.collective) << " " << info.name;
       ++with_segments;
     } else {

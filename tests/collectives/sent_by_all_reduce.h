@@ -43,7 +43,7 @@ inline SentBytes sent_by_all_reduce(std::string_view algorithm, const Collective
   if (algorithm == "hierarchical_tree") return {.all = least, .most = least};
   if (algorithm == "mesh_2d") {
     const Grid grid(request);
-    const int64_t a = grid.dim(0), b = grid.dim(1);
+    const int64_t a = grid.size(0), b = grid.size(1);
     return {.all = n / a * 2 * (a - 1) * S + n / b * 2 * (b - 1) * S, .most = 4 * S};
   }
   // ring, direct, halving and doubling, circulant, hierarchies and tori: 2(n-1)/n * S.

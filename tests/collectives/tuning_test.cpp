@@ -31,13 +31,13 @@ TEST(Tuning, ReadsBackAsItself) {
 }
 
 TEST(Tuning, AnswersWithTheNearestSizeOfTheSameMemory) {
-  EXPECT_EQ(tuned(kTuning, request_of(2 << 20))->algorithm, "ring");
-  EXPECT_EQ(tuned(kTuning, request_of(512))->algorithm, "staged");
-  EXPECT_EQ(tuned(kTuning, request_of(1 << 20, false))->us, 140);
-  EXPECT_FALSE(tuned(kTuning, request_of(64 << 20)));
+  EXPECT_EQ(find_tuned(kTuning, request_of(2 << 20))->algorithm, "ring");
+  EXPECT_EQ(find_tuned(kTuning, request_of(512))->algorithm, "staged");
+  EXPECT_EQ(find_tuned(kTuning, request_of(1 << 20, false))->us, 140);
+  EXPECT_FALSE(find_tuned(kTuning, request_of(64 << 20)));
   CollectiveRequest other = request_of(1 << 20);
   other.num_ranks = 3;
-  EXPECT_FALSE(tuned(kTuning, other));
+  EXPECT_FALSE(find_tuned(kTuning, other));
 }
 
 TEST(Tuning, ReadsAFileOfVersionOne) {
@@ -66,7 +66,7 @@ TEST(Tuning, IsLeftOut_WhereRanksArePlacedOtherwise) {
   Topology uneven = *preset("hosts:2x2");
   uneven.hosts[0].ranks = 3, uneven.hosts[1].ranks = 1;
   for (const Topology& topology : {crossed, uneven, *preset("torus:2x2"), *preset("racks:2x2x1")}) {
-    EXPECT_FALSE(tuned(kPlaced, placed_on(request, topology))) << topology.name;
+    EXPECT_FALSE(find_tuned(kPlaced, placed_on(request, topology))) << topology.name;
   }
 }
 

@@ -135,13 +135,13 @@ TEST(Record, CountsBytesSentByAllGroups_AndTheAlgorithmsOfEach) {
   run_inproc(2, [](Communicator& comm) {
     Communicator other = comm.split(0, 0, "other");
     std::vector<float> x(1000);
-    const uint64_t before = comm.bytes_sent();
+    const uint64_t before = comm.bytes_moved();
     for (int i = 0; i < 3; ++i) comm.all_reduce(x, {.algorithm = "ring"});
-    require(comm.bytes_sent() - before == 3 * 4000, "a ring of two ranks sends half, twice");
+    require(comm.bytes_moved() - before == 3 * 4000, "a ring of two ranks sends half, twice");
     other.all_reduce(x, {.algorithm = "ring"});
-    require(comm.bytes_sent() - before == 4 * 4000, "other groups count");
+    require(comm.bytes_moved() - before == 4 * 4000, "other groups count");
     comm.rank() == 0 ? comm.send(x, 1) : comm.receive(x, 0);
-    require(comm.bytes_sent() - before == (comm.rank() == 0 ? 5u : 4u) * 4000, "a message counts where it is sent");
+    require(comm.bytes_moved() - before == (comm.rank() == 0 ? 5u : 4u) * 4000, "a message counts where it is sent");
     const auto used = other.algorithms_used();
     require(used.size() == 1 && used[0].collective == "all_reduce" && used[0].bytes == 4000 &&
                 used[0].algorithm == "ring" && used[0].operations == 1,

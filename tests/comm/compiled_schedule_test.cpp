@@ -8,7 +8,7 @@
 namespace herd::comm {
 namespace {
 
-using kernels::StoreKind;
+using kernels::WriteKind;
 
 Schedule copies(int64_t elements, bool to_stage, bool to_output) {
   Builder b(builder_for({.collective = Collective::kAllGather, .num_ranks = 1, .elements = elements}, "test"));
@@ -19,25 +19,25 @@ Schedule copies(int64_t elements, bool to_stage, bool to_output) {
   return b.finish();
 }
 
-StoreKind store_of(int64_t bytes, bool to_stage, bool to_output) {
+WriteKind store_of(int64_t bytes, bool to_stage, bool to_output) {
   const CompiledSchedule compiled(copies(bytes / 4, to_stage, to_output));
   EXPECT_EQ(compiled.steps().size(), 1u);
   return compiled.steps()[0].store;
 }
 
 TEST(CompiledSchedule, TakesOverTheLinesOfTheStage_WhichPeersReadLast) {
-  EXPECT_EQ(store_of(2 << 10, true, false), StoreKind::kTakeOver);
-  EXPECT_EQ(store_of(64 << 10, true, true), StoreKind::kTakeOver);
-  EXPECT_EQ(store_of(64 << 20, true, true), StoreKind::kTakeOver);
-  EXPECT_EQ(store_of(1 << 10, true, false), StoreKind::kCached);
+  EXPECT_EQ(store_of(2 << 10, true, false), WriteKind::kTakeOver);
+  EXPECT_EQ(store_of(64 << 10, true, true), WriteKind::kTakeOver);
+  EXPECT_EQ(store_of(64 << 20, true, true), WriteKind::kTakeOver);
+  EXPECT_EQ(store_of(1 << 10, true, false), WriteKind::kCached);
 }
 
 TEST(CompiledSchedule, StreamsOutputsThatLeaveTheCache) {
-  EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes, false, true), StoreKind::kStream);
-  EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes - 4, false, true), StoreKind::kCached);
+  EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes, false, true), WriteKind::kStream);
+  EXPECT_EQ(store_of(CompiledSchedule::kStreamBytes - 4, false, true), WriteKind::kCached);
 }
 
-StoreKind store_to_peer(int64_t bytes, bool reduces) {
+WriteKind store_to_peer(int64_t bytes, bool reduces) {
   const int64_t elements = bytes / 4;
   Builder b(builder_for({.collective = Collective::kAllReduce, .num_ranks = 2, .elements = elements}, "test"));
   const Range all{0, elements};
@@ -52,11 +52,11 @@ StoreKind store_to_peer(int64_t bytes, bool reduces) {
 }
 
 TEST(CompiledSchedule, CopiesToPeersTakeOverTheirLines_AndReductionsHaveReadThem) {
-  if (!kernels::takes_over()) GTEST_SKIP() << "no fast string copy here";
-  EXPECT_EQ(store_to_peer(2 << 10, false), StoreKind::kTakeOver);
-  EXPECT_EQ(store_to_peer(1 << 10, false), StoreKind::kCached);
-  EXPECT_EQ(store_to_peer(2 << 10, true), StoreKind::kCached);
-  EXPECT_EQ(store_to_peer(CompiledSchedule::kStreamBytes, false), StoreKind::kStream);
+  if (!kernels::has_take_over_stores()) GTEST_SKIP() << "no fast string copy here";
+  EXPECT_EQ(store_to_peer(2 << 10, false), WriteKind::kTakeOver);
+  EXPECT_EQ(store_to_peer(1 << 10, false), WriteKind::kCached);
+  EXPECT_EQ(store_to_peer(2 << 10, true), WriteKind::kCached);
+  EXPECT_EQ(store_to_peer(CompiledSchedule::kStreamBytes, false), WriteKind::kStream);
 }
 
 }  // namespace

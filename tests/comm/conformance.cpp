@@ -73,7 +73,7 @@ std::vector<TypeAndOp> types_of(Collective collective) {
   std::vector<TypeAndOp> types;
   for (DType dtype : kAllDTypes) {
     if (!is_reduction(collective)) types.push_back({dtype, ReduceOp::kSum});
-    for (ReduceOp op : kAllReduceOps) {
+    for (ReduceOp op : kReduceOps) {
       if (is_reduction(collective) && supports(op, dtype)) types.push_back({dtype, op});
     }
   }
@@ -173,7 +173,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
     ExactOperation(headers[k], c.op, no_factor).fill(in[k], out[k]);
     guard(out[k], space_size(headers[k], headers[k].self, Space::kOutput) * size_of(c.dtype));
   }
-  const uint64_t sent_before = lanes[0]->group.bytes_sent();
+  const uint64_t sent_before = lanes[0]->group.bytes_moved();
   for (size_t i = 0; i < cases.size(); ++i) {
     const size_t k = (i + rotation) % cases.size();
     comm::GroupState& group = comm::CommunicatorTestAccess::group(lanes[k]->group);
@@ -190,7 +190,7 @@ void run_three(std::array<Lane*, 3> lanes, std::span<const ConformanceCase> case
     if (!ExactOperation(headers[k], cases[k].op, no_factor).right(out[k])) fail(lanes[k]->group, cases[k], "wrong");
     if (!guarded(out[k], bytes)) fail(lanes[k]->group, cases[k], "writes beyond its output");
   }
-  const uint64_t counted = lanes[0]->group.bytes_sent() - sent_before;
+  const uint64_t counted = lanes[0]->group.bytes_moved() - sent_before;
   if (counted != sent) {
     fail(lanes[0]->group, cases[0],
          "and those beside it: schedules of " + std::to_string(sent) + " bytes have moved " + std::to_string(counted));

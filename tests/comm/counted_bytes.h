@@ -27,9 +27,9 @@ inline void check_counted_bytes(Communicator& world, const Placement& placement 
     request.hosts = placement.hosts, request.grid = placement.grid;
     for (const AlgorithmInfo& info : algorithms(Collective::kAllReduce)) {
       if (!serves(info, request)) continue;
-      const uint64_t before = group.bytes_sent();
+      const uint64_t before = group.bytes_moved();
       group.all_reduce(memory.span<float>().first(static_cast<size_t>(elements)), {.algorithm = info.name});
-      const auto mine = static_cast<int64_t>(group.bytes_sent() - before);
+      const auto mine = static_cast<int64_t>(group.bytes_moved() - before);
       std::vector<int64_t> by_rank(static_cast<size_t>(n));
       group.all_gather(std::vector<int64_t>{mine}, by_rank);
       const SentBytes sent = sent_by_all_reduce(info.name, request);

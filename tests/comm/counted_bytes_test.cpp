@@ -38,9 +38,9 @@ INSTANTIATE_TEST_SUITE_P(Ranks, CountedBytes, testing::ValuesIn(ranks()));
 // Bytes that `run` moves.
 template <typename Run>
 uint64_t moved(const Communicator& comm, Run&& run) {
-  const uint64_t before = comm.bytes_sent();
+  const uint64_t before = comm.bytes_moved();
   run();
-  return comm.bytes_sent() - before;
+  return comm.bytes_moved() - before;
 }
 
 TEST(CountedBytes, CountWhereTheyAreSent_OrForWhoeverTouchesItsPeersMemory) {

@@ -102,12 +102,12 @@ class ExactOperation {
     std::memset(out, 0x5a, static_cast<size_t>(space_size(header_, header_.self, Space::kOutput) * size()));
     for (const MessagePiece& place : initial_contributions(header_, header_.self)) {
       std::byte* at = (place.space == Space::kInput ? in : out) + place.range.begin * size();
-      tile_of(place.contributor).fill(at, place.first, place.range.size());
+      tile_of(place.contributor).fill(at, place.message_begin, place.range.size());
     }
   }
   bool right(const std::byte* out) const {
     for (const MessagePiece& place : expected_results(header_, header_.self)) {
-      if (!tile_of(place.contributor).equals(out + place.range.begin * size(), place.first, place.range.size()))
+      if (!tile_of(place.contributor).equals(out + place.range.begin * size(), place.message_begin, place.range.size()))
         return false;
     }
     return true;

@@ -36,8 +36,8 @@ class LateCourier final : public transport::Courier {
   }
   transport::PeerState state(Rank peer) override { return inner_.state(peer); }
   std::string describe(Rank peer) override { return inner_.describe(peer); }
-  int end_descriptor(Rank peer) override { return inner_.end_descriptor(peer); }
-  uint32_t end_events(Rank peer) override { return inner_.end_events(peer); }
+  int exit_descriptor(Rank peer) override { return inner_.exit_descriptor(peer); }
+  uint32_t exit_events(Rank peer) override { return inner_.exit_events(peer); }
 
  private:
   transport::ThreadCourier inner_;

@@ -215,7 +215,7 @@ TEST(Lockstep, WhoWaitsForAnEarlierOperationToEndIsRungByWhoeverEndsIt) {
     header.self = rank, header.num_ranks = 2, header.root = 1, header.elements = 8, header.dtype = DType::kF64;
     header.in_place = true;
     Builder b(header);
-    const Slice stage = Builder::of(b.stage(8), 1), mine = b.output({0, 8});
+    const Slice stage = Builder::on_rank(b.stage(8), 1), mine = b.output({0, 8});
     if (rank == 1) {
       b.copy(mine, {stage});
       b.signal(0, {stage});

@@ -258,7 +258,8 @@ void ExactData::give(int operation, std::span<double> in, std::span<double> out)
   for (const MessagePiece& place : initial_contributions(schedule_, schedule_.self)) {
     const auto& space = place.space == Space::kInput ? in : out;
     for (int64_t i = 0; i < place.range.size(); ++i) {
-      space[static_cast<size_t>(place.range.begin + i)] = contribution(place.contributor, operation, place.first + i);
+      space[static_cast<size_t>(place.range.begin + i)] =
+          contribution(place.contributor, operation, place.message_begin + i);
     }
   }
 }
@@ -267,11 +268,12 @@ std::string ExactData::compare(int operation, std::span<const double> out) const
   for (const MessagePiece& place : expected_results(schedule_, schedule_.self)) {
     for (int64_t i = 0; i < place.range.size(); ++i) {
       const double got = out[static_cast<size_t>(place.range.begin + i)];
-      const double want = place.contributor == kEveryRank ? sum(operation, place.first + i)
-                                                          : contribution(place.contributor, operation, place.first + i);
+      const double want = place.contributor == kEveryRank
+                              ? sum(operation, place.message_begin + i)
+                              : contribution(place.contributor, operation, place.message_begin + i);
       if (got != want)
         return "operation " + std::to_string(operation) + " ends with a wrong element " +
-               std::to_string(place.first + i);
+               std::to_string(place.message_begin + i);
     }
   }
   return "";

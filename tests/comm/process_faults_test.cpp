@@ -96,7 +96,7 @@ TEST(ProcessFaults, ARankKilledWhileItWritesWhyTheGroupFails_IsLostForAll) {
       std::vector<float> x(10);
       comm.barrier();
       if (comm.rank() == 1) {
-        comm::CommunicatorTestAccess::group(comm).channel().failure().claim(1);
+        comm::CommunicatorTestAccess::group(comm).channel().failure_board().claim(1);
         std::raise(SIGKILL);
       }
       // Neither has a reason of its own: nobody that it waits for is gone.

@@ -91,7 +91,7 @@ class RandomOperations {
     c.uneven = has_counts(c.collective) && draw(2) == 0;
     c.symmetric = draw(2) == 0;
     c.dtype = kAllDTypes[draw(std::size(kAllDTypes))];
-    do c.op = kAllReduceOps[draw(std::size(kAllReduceOps))];
+    do c.op = kReduceOps[draw(std::size(kReduceOps))];
     while (!supports(c.op, c.dtype));
     c.root = static_cast<Rank>(draw(static_cast<uint64_t>(world_.size())));
     const bool two_buffers = has_counts(c.collective);

@@ -101,7 +101,7 @@ TEST(Convert, RoundsWeightsTo16Bits_AndKeepsTheStepAndTheRunFile) {
   const Manifest manifest = read_manifest(root / "bf16");
   EXPECT_EQ(manifest.step, 5);
   EXPECT_EQ(manifest.config, spec::to_toml(small_run()));
-  EXPECT_EQ(manifest.notes.at(kHoldsNote), kHoldsWeights);
+  EXPECT_EQ(manifest.notes.at(kContentNote), kWeightsOnly);
   EXPECT_EQ(manifest.tensors.at("wte.weight").dtype, DType::kBF16);
   EXPECT_FALSE(manifest.tensors.contains("wte.weight.exp_avg"));
 }
@@ -223,7 +223,7 @@ TEST(Convert, NotesTheEndsOfText_OfTheGenerationConfigFirst) {
     convert({.source = root / "gpt2", .out = root / name}, unsynced_files());
     return text_ends_of(read_manifest(root / name).notes, {});
   };
-  EXPECT_EQ(ends("config"), text_ends_of_herd());
+  EXPECT_EQ(ends("config"), default_text_ends());
   write_text(root / "gpt2/generation_config.json", R"({"eos_token_id": [9, 50256]})");
   EXPECT_EQ(ends("generation"), (TextEnds{std::nullopt, {9, 50256}}));
 }
@@ -254,7 +254,7 @@ TEST(Convert, NamesTheEndsThatTheModelKnowsByNow_InTheGenerationConfig) {
   write_text(root / "gpt2/generation_config.json", "{\"eos_token_id\": 9, \"temperature\": 0.5}");
   convert({.source = root / "gpt2", .out = root / "herd"}, unsynced_files());
   Manifest manifest = read_manifest(root / "herd");
-  note({4, {5, 6}}, manifest.notes);
+  write_text_ends({4, {5, 6}}, manifest.notes);
   write_manifest(root / "herd", manifest, unsynced_files());
   to_gpt2(root / "herd", root / "again");
   const std::string config = read_text(root / "again/generation_config.json");
@@ -267,7 +267,8 @@ TEST(Convert, AddsWhatTheSourceDoesNotHold) {
   const auto checkpoint = save_model(root / "runs", small_run());
   write_companions(checkpoint, {{"tokenizer.json", "own"}}, unsynced_files());
   const auto more = [](const WeightSource&) { return Companions{{"tokenizer.json", "other"}, {"vocab.json", "{}"}}; };
-  convert({.source = checkpoint, .out = root / "gpt2", .to = Format::kGpt2, .more = more}, unsynced_files());
+  convert({.source = checkpoint, .out = root / "gpt2", .to = Format::kGpt2, .extra_companions = more},
+          unsynced_files());
   EXPECT_EQ(read_companions(root / "gpt2"), (Companions{{"tokenizer.json", "own"}, {"vocab.json", "{}"}}));
 }
 

@@ -76,10 +76,10 @@ TEST(Gpt2Config, TakesEndsOfTextFromTheGenerationConfig) {
 TEST(TextEnds, GoThroughNotes) {
   for (const TextEnds& ends : {TextEnds{}, TextEnds{0, {0}}, TextEnds{1, {2, 50256}}, TextEnds{std::nullopt, {7}}}) {
     Notes notes;
-    note(ends, notes);
-    EXPECT_EQ(text_ends_of(notes, text_ends_of_herd()), ends);
+    write_text_ends(ends, notes);
+    EXPECT_EQ(text_ends_of(notes, default_text_ends()), ends);
   }
-  EXPECT_EQ(text_ends_of({}, text_ends_of_herd()), (TextEnds{1, {2}}));
+  EXPECT_EQ(text_ends_of({}, default_text_ends()), (TextEnds{1, {2}}));
   for (const char* text : {"", "x", "1,", ",1", "1,,2", "-1", "99999999999999999999", "none,1"})
     EXPECT_ERROR(text_ends_of({{"end_of_text", text}}, {}), Code::kCorruptFile, "\"end_of_text\"", "token ids");
 }

@@ -25,7 +25,7 @@ nlohmann::json config_of(const Strings& more = {}) {
 TEST(LlamaNames, AreThoseOfThePublishedWeights) {
   std::map<std::string, Strings> names;
   for (const Weight& weight : weights_of(small_llama()))
-    for (const TheirTensor& theirs : llama_tensors(weight, small_llama().model))
+    for (const StoredTensor& theirs : llama_tensors(weight, small_llama().model))
       names[weight.name].push_back(theirs.name);
   EXPECT_EQ(names.size(), 2u + 1 + 2 * 7);
   EXPECT_EQ(names["wte.weight"], Strings{"embed_tokens.weight"});
@@ -99,7 +99,8 @@ TEST(LlamaConfig, RefusesWhatComputesSomethingElse_NamingMemberValueAndFix) {
 }
 
 TEST(LlamaConfig, CanNotStateOtherModels) {
-  EXPECT_ERROR(llama_format().require(small_run().model), Code::kBadConfig, "model.kind = \"gpt\"", "fix: --to gpt2");
+  EXPECT_ERROR(llama_format().check_model(small_run().model), Code::kBadConfig, "model.kind = \"gpt\"",
+               "fix: --to gpt2");
 }
 
 }  // namespace

@@ -63,7 +63,7 @@ inline std::filesystem::path save_model(const std::filesystem::path& root, const
 // All bytes of a tensor.
 inline std::vector<std::byte> bytes_of(CheckpointReader& reader, const std::string& tensor) {
   const auto& found = reader.manifest().tensors.at(tensor);
-  const TensorSlice whole = whole_tensor(found.shape);
+  const TensorSlice whole = whole_slice(found.shape);
   std::vector<std::byte> bytes(static_cast<size_t>(whole.elements.size() * size_of(found.dtype)));
   reader.read(tensor, whole, bytes);
   return bytes;

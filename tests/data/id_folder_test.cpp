@@ -42,7 +42,7 @@ class IdFolder : public testing::Test {
   TokenFolder write(const std::vector<std::string>& files, IdFolderOptions options = {}) {
     for (const std::string& file : files) options.files.push_back(root_ / file);
     options.out = root_ / "out";
-    if (options.vocabulary == 0) options.vocabulary = 70000;
+    if (options.vocabulary_size == 0) options.vocabulary_size = 70000;
     return write_id_folder(options);
   }
   std::vector<int64_t> train() const { return ids_in(root_ / "out/train.tokens"); }
@@ -53,11 +53,11 @@ class IdFolder : public testing::Test {
 TEST_F(IdFolder, HoldsTheIdsOfEveryKindOfFile) {
   const std::vector<int64_t> expected = {5, 0, 300, 65535};
   write_text(root_ / "a.bin", raw<uint16_t>({5, 0, 300, 65535}));
-  write({"a.bin"}, {.raw = parse_id_type("uint16"), .validation = 0});
+  write({"a.bin"}, {.raw_type = parse_id_type("uint16"), .validation = 0});
   EXPECT_EQ(train(), expected);
   EXPECT_EQ(ids_in(root_ / "out/val.tokens"), std::vector<int64_t>());
   write_text(root_ / "b", raw<int64_t>({5, 0, 300, 65535}));
-  write({"b"}, {.raw = parse_id_type("int64"), .validation = 0});
+  write({"b"}, {.raw_type = parse_id_type("int64"), .validation = 0});
   EXPECT_EQ(train(), expected);
   write_text(root_ / "c.jsonl", "[5,0]\r\n\n[ ]\n[300, 65535]");
   write({"c.jsonl"}, {.validation = 0});
@@ -71,7 +71,7 @@ TEST_F(IdFolder, HoldsTheIdsOfEveryKindOfFile) {
     EXPECT_EQ(train(), expected) << descr;
   }
   write_text(root_ / "e.npy", npy("|u1", "(2,)", "\x05\xff"));
-  EXPECT_EQ(write({"e.npy", "d.npy"}, {.vocabulary = 65536, .validation = 0}).train_tokens, 6);
+  EXPECT_EQ(write({"e.npy", "d.npy"}, {.vocabulary_size = 65536, .validation = 0}).train_tokens, 6);
   EXPECT_EQ(train(), (std::vector<int64_t>{5, 255, 5, 0, 300, 65535}));
   EXPECT_EQ(TokenFile(root_ / "out/train.tokens").vocabulary(), 65536);
 }
@@ -82,7 +82,7 @@ TEST_F(IdFolder, PutsTheEndOfTextAfterEachDocumentThatLacksIt) {
   write({"a.jsonl", "b.npy"}, {.end_of_text = 2, .validation = 0});
   EXPECT_EQ(train(), (std::vector<int64_t>{5, 6, 2, 7, 2, 8, 2, 2, 9, 9, 2}));
   const TokenFolderFacts facts = read_token_folder(root_ / "out");
-  EXPECT_FALSE(facts.has_text);
+  EXPECT_FALSE(facts.has_tokenizer);
   EXPECT_EQ(facts.end_of_text, 2);
   write({"a.jsonl"}, {.validation = 0});
   EXPECT_EQ(read_token_folder(root_ / "out").end_of_text, std::nullopt);
@@ -118,14 +118,15 @@ TEST_F(IdFolder, SplitsByDocumentsAndByRuns_AndTrainingReadsIt) {
 
 TEST_F(IdFolder, RefusesAnIdBeyondTheVocabulary_NamingItsPosition) {
   write_text(root_ / "a.jsonl", "[5]\n[6,7,100]\n");
-  EXPECT_ERROR(write({"a.jsonl"}, {.vocabulary = 100}), Code::kBadConfig, "a.jsonl, line 2, position 2: id 100",
+  EXPECT_ERROR(write({"a.jsonl"}, {.vocabulary_size = 100}), Code::kBadConfig, "a.jsonl, line 2, position 2: id 100",
                "[0, 100), which --vocab states", "fix: --vocab 101 or more");
   write_text(root_ / "b.npy", npy("<i4", "(3,)", raw<int32_t>({5, -1, 7})));
   EXPECT_ERROR(write({"b.npy"}), Code::kBadConfig, "b.npy, position 1: id -1 is not in [0, 70000)", "fix:");
   write_text(root_ / "c.jsonl", "[18446744073709551615]");
   EXPECT_ERROR(write({"c.jsonl"}), Code::kBadConfig, "line 1, position 0: id 18446744073709551615", "fix:");
   write_text(root_ / "d.bin", raw<uint32_t>({70000}));
-  EXPECT_ERROR(write({"d.bin"}, {.raw = parse_id_type("uint32")}), Code::kBadConfig, "position 0: id 70000", "fix:");
+  EXPECT_ERROR(write({"d.bin"}, {.raw_type = parse_id_type("uint32")}), Code::kBadConfig, "position 0: id 70000",
+               "fix:");
   EXPECT_ERROR(read_token_folder(root_ / "out"), Code::kBadConfig, "no meta.json");
 }
 
@@ -149,12 +150,13 @@ TEST_F(IdFolder, SaysWhatIsWrongWithAFile) {
   EXPECT_ERROR(refused("a.jsonl", "[1, 2.5]"), Code::kBadConfig, "line 1, position 1: 2.5 is no integer", "fix:");
   EXPECT_ERROR(refused("a.jsonl", "\n[]\n"), Code::kBadConfig, "the files hold no ids", "fix:");
   write_text(root_ / "odd.bin", "xyz");
-  EXPECT_ERROR(write({"odd.bin"}, {.raw = parse_id_type("uint16")}), Code::kBadConfig, "3 bytes, no multiple of the 2",
-               "fix:");
+  EXPECT_ERROR(write({"odd.bin"}, {.raw_type = parse_id_type("uint16")}), Code::kBadConfig,
+               "3 bytes, no multiple of the 2", "fix:");
   EXPECT_ERROR(parse_id_type("float32"), Code::kBadConfig, "float32", "fix: --dtype uint16");
   EXPECT_ERROR(write_id_folder({.files = {root_ / "odd.bin"}, .out = root_ / "out"}), Code::kBadConfig,
                "fix: --vocab N");
-  EXPECT_ERROR(write({"odd.bin"}, {.vocabulary = 9, .end_of_text = 9}), Code::kBadConfig, "--end-of-text 9", "fix:");
+  EXPECT_ERROR(write({"odd.bin"}, {.vocabulary_size = 9, .end_of_text = 9}), Code::kBadConfig, "--end-of-text 9",
+               "fix:");
 }
 
 }  // namespace

@@ -44,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   allow_refusal([&] {
     const Environment env = parse_environment(variables);
     if (env.rank < 0 || env.rank >= env.size || env.local_rank < 0 || env.local_rank >= env.local_size ||
-        env.node_rank < 0 || env.node_rank >= env.num_nodes || env.threads < 0 || env.restart < 0) {
+        env.node_rank < 0 || env.node_rank >= env.num_nodes || env.threads < 0 || env.num_restarts < 0) {
       std::abort();
     }
     if (env.size > 1) ++num_accepted;

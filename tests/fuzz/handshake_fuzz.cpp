@@ -29,7 +29,7 @@ const net::SecureContext& context() {
 }
 
 void say_to_a_listener(std::span<const uint8_t> bytes) {
-  static net::Listener listener(context(), {"127.0.0.1"}, 0, {.strangers = 4});
+  static net::Listener listener(context(), {"127.0.0.1"}, 0, {.max_strangers = 4});
   const int64_t before = listener.refused();
   std::string failed;
   Descriptor stranger = net::start_connecting(net::numeric_address("127.0.0.1", listener.port()), failed);
@@ -98,9 +98,9 @@ void meddle(std::span<const uint8_t> edits) {
   for (bool moved = true; moved;) {
     rank->shake_hands();
     listener->shake_hands();
-    if (rank->open() && said < kSaid.size()) said += rank->write(std::as_bytes(std::span(kSaid)).subspan(said));
+    if (rank->is_open() && said < kSaid.size()) said += rank->write(std::as_bytes(std::span(kSaid)).subspan(said));
     std::array<std::byte, 256> bytes{};
-    const size_t got = listener->open() ? listener->read(bytes) : 0;
+    const size_t got = listener->is_open() ? listener->read(bytes) : 0;
     heard.append(reinterpret_cast<const char*>(bytes.data()), got);
     moved = there.pass(rank_wire.fd, listener_wire.fd);
     moved |= back.pass(listener_wire.fd, rank_wire.fd);
@@ -108,7 +108,7 @@ void meddle(std::span<const uint8_t> edits) {
   }
   if (!kSaid.starts_with(heard)) std::abort();
   if (heard == kSaid) ++num_accepted;
-  if (!there.changed() && !back.changed() && (heard != kSaid || listener->peer() != "rank 3")) std::abort();
+  if (!there.changed() && !back.changed() && (heard != kSaid || listener->peer_name() != "rank 3")) std::abort();
 }
 
 }  // namespace

@@ -21,7 +21,7 @@ struct NoWire final : Wire {
   std::string address() const override { return ""; }
   std::string description() const override { return ""; }
   void connect(std::vector<std::string>) override {}
-  void receive_by(Handler) override {}
+  void set_handler(Handler) override {}
   void send_copy(herd::Rank, const FrameHeader&, std::span<const std::byte>) override {}
   void send(herd::Rank, const FrameHeader&, std::span<const std::byte>, const std::shared_ptr<int>&) override {}
   bool progress() override { return false; }
@@ -33,9 +33,9 @@ struct NoWire final : Wire {
 
 // A receive of `bytes` with a tag, in memory of its own.
 struct Receive {
-  Receive(Lane lane, uint64_t tag, size_t bytes) : memory(bytes) {
+  Receive(Traffic traffic, uint64_t tag, size_t bytes) : memory(bytes) {
     message.peer = 0;
-    message.lane = lane;
+    message.traffic = traffic;
     message.data = memory.data();
     message.envelope = {tag, bytes, 0};
   }
@@ -77,8 +77,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (whole.frames > 0) ++num_accepted;
   NoWire wire;
   std::vector<Receive> receives;
-  for (const uint64_t tag : {1, 2, 1}) receives.emplace_back(Lane::kPointToPoint, tag, 8 * tag);
-  for (const uint64_t tag : {5, 6}) receives.emplace_back(Lane::kCollective, tag, 16);
+  for (const uint64_t tag : {1, 2, 1}) receives.emplace_back(Traffic::kPointToPoint, tag, 8 * tag);
+  for (const uint64_t tag : {5, 6}) receives.emplace_back(Traffic::kCollective, tag, 16);
   RemoteLanes lanes(wire, {kPeer}, [](int, FrameKind kind) {
     FrameHeader header;
     header.kind = kind;

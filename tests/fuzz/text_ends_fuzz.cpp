@@ -19,12 +19,12 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     notes[std::string(line.substr(0, sign))] = line.substr(std::min(line.size(), sign + 1));
   }
   try {
-    const TextEnds ends = text_ends_of(notes, text_ends_of_herd());
+    const TextEnds ends = text_ends_of(notes, default_text_ends());
     for (const int64_t id : ends.end) {
       if (id < 0 || !ends.is_end(id)) std::abort();
     }
     Notes again;
-    note(ends, again);
+    write_text_ends(ends, again);
     if (!(text_ends_of(again, {}) == ends)) std::abort();
     if (!ends.end.empty()) ++num_accepted;
   } catch (const herd::Error& error) {

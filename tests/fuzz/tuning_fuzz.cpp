@@ -19,7 +19,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
       request.collective = one.collective;
       request.num_ranks = one.placement.ranks;
       request.elements = 100;
-      tuned(tuning, request);
+      find_tuned(tuning, request);
     }
   } catch (const Error& error) {
     if (error.code() != Code::kCorruptFile) throw;

@@ -13,7 +13,7 @@ TEST(Copy, FillsEveryTargetAndNothingAround_AtAnyAlignmentAndSize) {
   constexpr int kMost = 140000;  // several blocks, however it is stored
   std::vector<uint8_t> source(kMost + 1000);
   std::iota(source.begin(), source.end(), uint8_t{1});
-  for (StoreKind store : {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver}) {
+  for (WriteKind store : {WriteKind::kCached, WriteKind::kStream, WriteKind::kTakeOver}) {
     for (int64_t bytes : {0, 1, 63, 64, 65, 255, 256, 257, 1000, 1500, 40000, kMost}) {
       for (size_t shift = 0; shift < 70; shift += 23) {
         std::vector<std::vector<uint8_t>> memory(3, std::vector<uint8_t>(source.size(), 0));
@@ -35,7 +35,7 @@ TEST(Copy, FillsEveryTargetAndNothingAround_AtAnyAlignmentAndSize) {
 
 TEST(Copy, OntoItselfChangesNothing) {
   std::vector<uint8_t> memory{1, 2, 3};
-  for (StoreKind store : {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver}) {
+  for (WriteKind store : {WriteKind::kCached, WriteKind::kStream, WriteKind::kTakeOver}) {
     copy(memory.data(), memory.data(), 3, store);
   }
   EXPECT_EQ(memory, (std::vector<uint8_t>{1, 2, 3}));

@@ -116,17 +116,17 @@ bool same(T a, T b) {
   return std::memcmp(&a, &b, sizeof(T)) == 0;
 }
 
-constexpr StoreKind kStores[] = {StoreKind::kCached, StoreKind::kStream, StoreKind::kTakeOver};
+constexpr WriteKind kStores[] = {WriteKind::kCached, WriteKind::kStream, WriteKind::kTakeOver};
 
 template <typename T>
 void check_against_scalar_code(DType dtype) {
   std::mt19937 random(7);
   const int64_t counts[] = {0, 1, 3, 15, 16, 17, 63, 64, 65, 129, 257, 1000};
-  for (ReduceOp op : kAllReduceOps) {
+  for (ReduceOp op : kReduceOps) {
     if (!supports(op, dtype)) continue;
     for (int num_sources = 1; num_sources <= 9; ++num_sources) {
       for (int64_t count : counts) {
-        const StoreKind store = kStores[random() % std::size(kStores)];
+        const WriteKind store = kStores[random() % std::size(kStores)];
         const int num_targets = 1 + static_cast<int>(random() % 3);
         const double scale = is_floating(dtype) && op == ReduceOp::kAverage ? 1.0 / num_sources : 1.0;
         const bool in_place = random() % 2;
@@ -176,7 +176,7 @@ TEST(Reduce, FillsTargetsThatBeginApartInLines_BlockByBlock) {
   constexpr int kCount = 10000;
   std::vector<float> a(kCount), b(kCount);
   for (int i = 0; i < kCount; ++i) a[static_cast<size_t>(i)] = static_cast<float>(i), b[static_cast<size_t>(i)] = 3;
-  for (StoreKind store : kStores) {
+  for (WriteKind store : kStores) {
     std::vector<float> first(kCount + 1), second(kCount + 2);
     void* const targets[] = {first.data() + 1, second.data() + 2};
     const void* const sources[] = {a.data(), b.data()};

@@ -87,8 +87,8 @@ TEST(Environment, ReadsHerdRun) {
   EXPECT_EQ(env.num_nodes, 2);
   EXPECT_EQ(env.rendezvous, "host:1234");
   EXPECT_EQ(env.token, "t");
-  EXPECT_EQ(env.restart, 2);
-  EXPECT_EQ(env.launch, "once");
+  EXPECT_EQ(env.num_restarts, 2);
+  EXPECT_EQ(env.launch_id, "once");
   EXPECT_EQ(env.threads, 3);
 }
 
@@ -98,8 +98,8 @@ TEST(Environment, UnderTorchrunMeetsByJobAndNotOnMasterPort) {
   EXPECT_EQ(env.rank, 1);
   EXPECT_EQ(env.rendezvous, "");
   EXPECT_EQ(env.job_id, "torchrun-none-29500-1");
-  EXPECT_EQ(env.restart, 1);
-  EXPECT_EQ(env.launch, "torchrun-none-29500") << "the same at each restart";
+  EXPECT_EQ(env.num_restarts, 1);
+  EXPECT_EQ(env.launch_id, "torchrun-none-29500") << "the same at each restart";
 }
 
 TEST(Environment, UnderTorchrunOnTwoNodesMeetsNextToMasterPort) {

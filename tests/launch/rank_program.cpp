@@ -29,7 +29,7 @@ void meet(herd::Store& store, const Environment& env) {
     sum += std::stoi(store.get("from " + std::to_string(rank), Clock::now() + 20s));
   }
   std::printf("rank %d of %d on node %d met by %s: sum %d, restart %d\n", env.rank, env.size, env.node_rank,
-              env.source.c_str(), sum, env.restart);
+              env.source.c_str(), sum, env.num_restarts);
   std::fflush(stdout);
 }
 
@@ -55,7 +55,7 @@ int run(const std::string& mode, const std::string& folder) {
   if (mode == "meet") meet(*store, env);
   if (mode == "fails-once" || mode == "fails") {
     meet(*store, env);
-    if (last && (mode == "fails" || env.restart == 0)) return 5;
+    if (last && (mode == "fails" || env.num_restarts == 0)) return 5;
   }
   if (mode == "killed-in-operation" || mode == "stuck") {
     publish_status(*store, env.rank, last ? "all_reduce \"a\"" : "all_reduce \"b\"", last ? 11 : 12);

@@ -270,10 +270,10 @@ TEST(StoreOverSockets, PublishesStatusWithTheHeartbeat) {
   EXPECT_FALSE(heartbeat_age(*b, 5));
 
   const auto publisher = [&] {
-    const std::vector<PeerState> peers = server.peers(0);
-    return *std::ranges::find(peers, 0, &PeerState::rank);
+    const std::vector<ClientState> peers = server.peers(0);
+    return *std::ranges::find(peers, 0, &ClientState::rank);
   };
-  const PeerState first = publisher();
+  const ClientState first = publisher();
   while (publisher().status_heard == first.status_heard && Clock::now() < until) std::this_thread::sleep_for(20ms);
   EXPECT_GT(publisher().status_heard, first.status_heard);
   EXPECT_EQ(publisher().status_since, first.status_since);
@@ -287,15 +287,15 @@ TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
   auto a = join(server, 0, 2), b = join(server, 1, 2);
   EXPECT_EQ(job_secret(*a), job_secret(*b));
   EXPECT_EQ(job_secret(*a).size(), 32u);
-  EXPECT_NE(job_secret(*a), derive_secret(kToken + "!"));
+  EXPECT_NE(job_secret(*a), derive_transport_key(kToken + "!"));
 }
 
 TEST(Keys, RefuseAWeakToken_WithTheRuleAndTheFix) {
-  EXPECT_THAT(thrown([] { derive_secret("short"); }).message(),
+  EXPECT_THAT(thrown([] { derive_transport_key("short"); }).message(),
               AllOf(HasSubstr("5 characters, 5 different ones: at least 32"), HasSubstr("fix: export HERD_TOKEN")));
   EXPECT_THAT(thrown([] { derive_store_key(std::string(64, '0')); }).message(),
               HasSubstr("64 characters, 1 different"));
-  EXPECT_NE(derive_store_key(kToken), derive_secret(kToken));
+  EXPECT_NE(derive_store_key(kToken), derive_transport_key(kToken));
 }
 
 TEST(LocalMeeting, TellsAddressAndTokenAndRefusesASecondJob) {

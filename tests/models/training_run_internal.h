@@ -28,7 +28,7 @@ class TrainingRun {
   double gradient(const at::Tensor& inputs, const at::Tensor& targets, int64_t micro_batches,
                   nn::Context context = {}) {
     for (const auto& group : model_.groups) group->begin_gradient();
-    context.weight = 1.0 / static_cast<double>(targets.numel());
+    context.loss_weight = 1.0 / static_cast<double>(targets.numel());
     const std::vector<int64_t> samples = context.samples;
     double sum = 0;
     for (int64_t m = 0; m < micro_batches; ++m) {

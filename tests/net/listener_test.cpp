@@ -26,7 +26,7 @@ bool hung_up(const Descriptor& socket) {
 
 TEST(Listener, WhoSaysNothingIsDroppedWhenItsPatienceEnds) {
   const SecureContext context(std::string(32, 'k'));
-  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = 8, .timeout = 200ms});
+  Listener listener(context, {"127.0.0.1"}, 0, {.max_strangers = 8, .proof_timeout = 200ms});
   const Descriptor silent = dial(listener.port());
   const auto begin = std::chrono::steady_clock::now();
   pollfd shown = {listener.descriptor(), POLLIN, 0};
@@ -72,7 +72,7 @@ TEST(Listener, HasNothingToDo_WhileAStrangerHasSaidAByteAndNoMore) {
 // Seconds of this thread's time in which a listener turns away so many connections, while others are silent.
 double seconds_to_turn_away(int connections, int silent) {
   const SecureContext context(std::string(32, 'k'));
-  Listener listener(context, {"127.0.0.1"}, 0, {.strangers = silent + 1, .timeout = 60s});
+  Listener listener(context, {"127.0.0.1"}, 0, {.max_strangers = silent + 1, .proof_timeout = 60s});
   std::vector<Descriptor> waiting;
   for (int i = 0; i < silent; ++i) {
     waiting.push_back(dial(listener.port()));
@@ -122,7 +122,7 @@ TEST(Listener, AThousandStrangersCostLittle_AndWhoHoldsTheKeyEntersAmongThem) {
   pair.client = SecureSocket::connect(pair.context, dial(pair.listener.port()), "rank 4");
   pair.meet();
   ASSERT_NE(pair.server, nullptr);
-  EXPECT_EQ(pair.server->peer(), "rank 4");
+  EXPECT_EQ(pair.server->peer_name(), "rank 4");
 }
 
 // Dials so often and takes in for a while; returns the connections that were refused.

@@ -39,7 +39,7 @@ struct Pair {
   }
   // Until both are open, or one has ended.
   void meet() {
-    until([&] { return (server && client->open()) || !client->ended().empty(); },
+    until([&] { return (server && client->is_open()) || !client->end_reason().empty(); },
           [&] {
             client->shake_hands();
             for (auto& one : listener.accept()) server = std::move(one);

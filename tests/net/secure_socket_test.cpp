@@ -37,7 +37,7 @@ TEST(SecureSocket, CarriesBytesBothWays_AndKnowsWhoConnected) {
   Pair pair;
   pair.meet();
   ASSERT_NE(pair.server, nullptr);
-  EXPECT_EQ(pair.server->peer(), "rank 3");
+  EXPECT_EQ(pair.server->peer_name(), "rank 3");
   for (const size_t bytes : {size_t{1}, size_t{16384}, size_t{16385}, size_t{3'000'001}}) {
     EXPECT_EQ(carried(*pair.client, *pair.server, counted(bytes)), counted(bytes));
     EXPECT_EQ(carried(*pair.server, *pair.client, counted(bytes)), counted(bytes));
@@ -49,8 +49,8 @@ TEST(SecureSocket, AnotherKeyOpensNothing_AndBothEndsSayWhy) {
   pair.meet();
   until([&] { return pair.listener.refused() > 0; }, [&] { pair.listener.accept(); });
   EXPECT_EQ(pair.server, nullptr);
-  EXPECT_FALSE(pair.client->open());
-  EXPECT_THAT(pair.client->ended(), HasSubstr("no handshake with this job's token"));
+  EXPECT_FALSE(pair.client->is_open());
+  EXPECT_THAT(pair.client->end_reason(), HasSubstr("no handshake with this job's token"));
   EXPECT_EQ(pair.listener.refused(), 1);
   EXPECT_THAT(pair.listener.last_refusal(), HasSubstr("no handshake with this job's token"));
 }
@@ -61,8 +61,8 @@ TEST(SecureSocket, ThePeersEndIsSaid_AndWritingToItRaisesNoSignal) {
   ASSERT_NE(pair.server, nullptr);
   pair.server.reset();
   const std::vector<std::byte> bytes = counted(1 << 20);
-  until([&] { return !pair.client->ended().empty(); }, [&] { pair.client->write(bytes); });
-  EXPECT_NE(pair.client->ended(), "");
+  until([&] { return !pair.client->end_reason().empty(); }, [&] { pair.client->write(bytes); });
+  EXPECT_NE(pair.client->end_reason(), "");
   EXPECT_EQ(pair.client->write(bytes), 0u);
 }
 

@@ -23,7 +23,7 @@ TEST_P(ChunkedCrossEntropy, MatchesTorchForAnySizeOfChunk) {
   const at::Tensor expected =
       at::nll_loss(at::log_softmax(n.mm(w.value().t()).to(at::kDouble), 1), targets, {}, at::Reduction::Sum, -1);
   const auto gradients = torch::autograd::grad({expected * 0.125}, {n, w.value()});
-  const auto got = chunked_cross_entropy(n.detach(), w, targets, {.weight = 0.125, .chunk_bytes = GetParam()});
+  const auto got = chunked_cross_entropy(n.detach(), w, targets, {.loss_weight = 0.125, .chunk_bytes = GetParam()});
   EXPECT_NEAR(got.sum, expected.item<double>(), 1e-5);
   EXPECT_EQ(got.count, N - 1);
   EXPECT_TRUE(at::allclose(got.dn_ND, gradients[0], 1e-5, 1e-7));
@@ -46,16 +46,16 @@ TEST_P(ChunkedCrossEntropy, LeavesTheGradientOfItsWeightsToLater) {
     OwnedGroup at_once({{"w", {V, D}, true, Init::kNormal, 0.5}}, 11, {type});
     OwnedGroup split({{"w", {V, D}, true, Init::kNormal, 0.5}}, 11, {type});
     const at::Tensor n = wave({N, D}, 0.9).to(type), targets = at::arange(N, at::kLong) * 3;
-    CrossEntropyOptions options{.weight = 0.125, .chunk_bytes = GetParam()};
+    CrossEntropyOptions options{.loss_weight = 0.125, .chunk_bytes = GetParam()};
     const auto expected = chunked_cross_entropy(n, at_once.group->find("w"), targets, options);
     DeferredGradients later;
-    options.later = &later;
+    options.deferred = &later;
     split.gradient.zero_();
     const auto got = chunked_cross_entropy(n, split.group->find("w"), targets, options);
     EXPECT_EQ(got.sum, expected.sum);
     EXPECT_TRUE(at::equal(got.dn_ND, expected.dn_ND));
     EXPECT_EQ(split.gradient.abs().max().item<float>(), 0) << "it was made at once";
-    later.make();
+    later.run();
     const double rounding = type == at::kFloat ? 1e-6 : type == at::kHalf ? 2e-3 : 2e-2;
     EXPECT_TRUE(at::allclose(split.gradient, at_once.gradient, rounding, rounding * 0.1)) << type;
     EXPECT_GT(split.gradient.abs().max().item<float>(), 0.01);
@@ -70,7 +70,7 @@ TEST(ChunkedCrossEntropyInFp16, IsThatOfFp32_InPiecesOfTheVocabulary) {
   OwnedGroup whole({{"w", {kVocabulary, kWidth}, true, Init::kNormal, 0.5}});
   whole.weights.copy_(half.weights);
   const at::Tensor n = wave({kRows, kWidth}, 0.9).to(at::kHalf), targets = at::arange(kRows, at::kLong) * 1700;
-  const CrossEntropyOptions options{.weight = 4, .chunk_bytes = 2 * kVocabulary * 4};
+  const CrossEntropyOptions options{.loss_weight = 4, .chunk_bytes = 2 * kVocabulary * 4};
   DeviceMemory::reset_peak();
   const int64_t before = DeviceMemory::live_bytes();
   const auto got = chunked_cross_entropy(n, half.group->find("w"), targets, options);

@@ -10,7 +10,7 @@ namespace herd::nn {
 namespace {
 
 // bool: what dropout keeps of ones.
-at::Tensor kept(at::IntArrayRef sizes, double p, Site site, const Context& context) {
+at::Tensor kept(at::IntArrayRef sizes, double p, DropoutSite site, const Context& context) {
   return dropout(at::ones(sizes), p, site, context).ne(0);
 }
 
@@ -20,39 +20,40 @@ Context training(std::vector<int64_t> samples) {
 
 TEST(Dropout, DrawsTheSameForASampleWhateverTheBatch) {
   const at::Tensor x = wave({3, 7, 100}, 0.37);  // 700 elements: no whole number of pieces
-  const at::Tensor whole = dropout(x, 0.3, Site::kFeedForward, training({40, 41, 42}));
-  const at::Tensor alone = dropout(x.narrow(0, 1, 1), 0.3, Site::kFeedForward, training({41}));
-  const at::Tensor turned = dropout(x.flip(0), 0.3, Site::kFeedForward, training({42, 41, 40}));
+  const at::Tensor whole = dropout(x, 0.3, DropoutSite::kFeedForward, training({40, 41, 42}));
+  const at::Tensor alone = dropout(x.narrow(0, 1, 1), 0.3, DropoutSite::kFeedForward, training({41}));
+  const at::Tensor turned = dropout(x.flip(0), 0.3, DropoutSite::kFeedForward, training({42, 41, 40}));
   EXPECT_TRUE(at::equal(whole[1], alone[0]));
   EXPECT_TRUE(at::equal(whole, turned.flip(0)));
 }
 
 TEST(Dropout, DrawsAsTheHeaderSays) {
   const double p = 0.3;
-  const at::Tensor keep = kept({1, 1030}, p, Site::kAttention, training({41}));
+  const at::Tensor keep = kept({1, 1030}, p, DropoutSite::kAttention, training({41}));
   const PhiloxKey key = philox_key(mix(mix(5, 9), 41));
   for (int64_t i = 0; i < 1030; ++i) {
     const uint32_t word =
-        philox({static_cast<uint32_t>(i / 4), 0, 3, static_cast<uint32_t>(Site::kAttention)}, key)[i % 4];
+        philox({static_cast<uint32_t>(i / 4), 0, 3, static_cast<uint32_t>(DropoutSite::kAttention)}, key)[i % 4];
     ASSERT_EQ(keep[0][i].item<bool>(), word >= p * 4294967296.0) << i;
   }
 }
 
 TEST(Dropout, KeyDependsOnSeedStepSampleLayerAndSite) {
   const Context base = training({41});
-  const at::Tensor first = kept({1, 256}, 0.5, Site::kAttention, base);
+  const at::Tensor first = kept({1, 256}, 0.5, DropoutSite::kAttention, base);
   std::vector<Context> others(4, base);
   others[0].seed = 6;
   others[1].step = 10;
   others[2].samples = {42};
   others[3].layer = 4;
-  for (const Context& other : others) EXPECT_FALSE(at::equal(kept({1, 256}, 0.5, Site::kAttention, other), first));
-  EXPECT_FALSE(at::equal(kept({1, 256}, 0.5, Site::kEmbedding, base), first));
+  for (const Context& other : others)
+    EXPECT_FALSE(at::equal(kept({1, 256}, 0.5, DropoutSite::kAttention, other), first));
+  EXPECT_FALSE(at::equal(kept({1, 256}, 0.5, DropoutSite::kEmbedding, base), first));
 }
 
 TEST(Dropout, BackwardUsesTheMaskOfForwardAndKeepsNone) {
   at::Tensor x = at::ones({2, 600}).requires_grad_();
-  const at::Tensor y = dropout(x, 0.25, Site::kEmbedding, training({1, 2}));
+  const at::Tensor y = dropout(x, 0.25, DropoutSite::kEmbedding, training({1, 2}));
   const at::Tensor dx = torch::autograd::grad({y}, {x}, {at::ones_like(y)})[0];
   EXPECT_TRUE(at::equal(dx, y));
   EXPECT_NEAR(y.detach().eq(0).to(at::kDouble).mean().item<double>(), 0.25, 0.05);
@@ -61,9 +62,9 @@ TEST(Dropout, BackwardUsesTheMaskOfForwardAndKeepsNone) {
 
 TEST(Dropout, IsTheIdentity_WhenNotTrainingOrPIsZero) {
   const at::Tensor x = wave({2, 8}, 0.1);
-  EXPECT_TRUE(dropout(x, 0.0, Site::kEmbedding, training({})).is_same(x));
-  EXPECT_TRUE(dropout(x, 0.5, Site::kEmbedding, {}).is_same(x));
-  EXPECT_THROW(dropout(x, 1.0, Site::kEmbedding, training({1, 2})), Error);
+  EXPECT_TRUE(dropout(x, 0.0, DropoutSite::kEmbedding, training({})).is_same(x));
+  EXPECT_TRUE(dropout(x, 0.5, DropoutSite::kEmbedding, {}).is_same(x));
+  EXPECT_THROW(dropout(x, 1.0, DropoutSite::kEmbedding, training({1, 2})), Error);
 }
 
 }  // namespace

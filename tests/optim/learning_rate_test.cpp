@@ -8,7 +8,7 @@ namespace herd::optim {
 namespace {
 
 TEST(LearningRate, WarmsUpFromTheFirstStepAndEndsAtTheMinimum) {
-  for (Schedule schedule : {Schedule::kLinear, Schedule::kCosine}) {
+  for (RateSchedule schedule : {RateSchedule::kLinear, RateSchedule::kCosine}) {
     const LearningRate rate{.peak = 1.0, .min = 0.1, .warmup_steps = 4, .total_steps = 12, .schedule = schedule};
     EXPECT_EQ(rate.of_step(0), 0.25);
     EXPECT_EQ(rate.of_step(3), 1.0);
@@ -20,7 +20,7 @@ TEST(LearningRate, WarmsUpFromTheFirstStepAndEndsAtTheMinimum) {
 }
 
 TEST(LearningRate, StaysConstantAfterWarmUp) {
-  const LearningRate rate{.peak = 0.3, .warmup_steps = 0, .total_steps = 5, .schedule = Schedule::kConstant};
+  const LearningRate rate{.peak = 0.3, .warmup_steps = 0, .total_steps = 5, .schedule = RateSchedule::kConstant};
   for (int64_t step = 0; step < 9; ++step) EXPECT_EQ(rate.of_step(step), 0.3);
 }
 
@@ -31,9 +31,9 @@ TEST(LearningRate, LastsThroughARunThatIsAllWarmUp) {
 }
 
 TEST(LearningRate, NamesTheSchedulesItKnows) {
-  EXPECT_EQ(parse_schedule("cosine"), Schedule::kCosine);
+  EXPECT_EQ(parse_rate_schedule("cosine"), RateSchedule::kCosine);
   try {
-    parse_schedule("cosin");
+    parse_rate_schedule("cosin");
     FAIL() << "no error";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kBadConfig);

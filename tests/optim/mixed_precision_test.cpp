@@ -135,20 +135,20 @@ TEST(MixedStep, RoundsAMomentumOfSixteenBitsOnceAStep_TheSameInAnyCut) {
 TEST(GradientSquares, OfSixteenBitsAreThoseOfTheSameNumbersInFp32) {
   const at::Tensor gradient = at::randn({40000}).to(at::kBFloat16);
   const double exact = gradient.to(at::kDouble).square().sum().item<double>();
-  EXPECT_NEAR(gradient_squares(gradient), exact, 1e-10 * exact);
+  EXPECT_NEAR(sum_of_squares(gradient), exact, 1e-10 * exact);
   gradient[39999] = INFINITY;
-  EXPECT_FALSE(std::isfinite(gradient_squares(gradient)));
+  EXPECT_FALSE(std::isfinite(sum_of_squares(gradient)));
 }
 
 TEST(LossScale, HalvesAtAnOverflow_AndDoublesAfterManyStepsWithoutOne) {
   LossScale scale(1024);
-  scale.count(true);
+  scale.after_step(true);
   EXPECT_EQ(scale.scale(), 512);
-  for (int64_t i = 0; i < LossScale::kGrowAfter - 1; ++i) scale.count(false);
+  for (int64_t i = 0; i < LossScale::kGrowAfter - 1; ++i) scale.after_step(false);
   EXPECT_EQ(scale.scale(), 512);
-  scale.count(false);
+  scale.after_step(false);
   EXPECT_EQ(scale.scale(), 1024);
-  for (int i = 0; i < 20; ++i) scale.count(true);
+  for (int i = 0; i < 20; ++i) scale.after_step(true);
   EXPECT_EQ(scale.scale(), 1);
   EXPECT_FALSE(scale.can_shrink());
   EXPECT_EQ(scale.skipped(), 21);

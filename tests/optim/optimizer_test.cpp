@@ -50,7 +50,7 @@ double difference_after_20_steps(const Optimizer& optimizer, MakeTorch make_torc
     reference->step();
 
     flat.gradient.copy_(gradient);
-    const Clip clip = clip_by_norm(gradient_squares(flat.gradient), 1.0);
+    const Clip clip = clip_by_norm(sum_of_squares(flat.gradient), 1.0);
     EXPECT_NEAR(clip.norm, norm, 1e-6 * norm);
     optimizer.step({flat.weights, flat.gradient, flat.states, 0, flat.decay},
                    {.step = step, .rate = rate, .factor = &clip.factor});

@@ -71,7 +71,7 @@ TEST(CollectiveCostModel, LiesOnALine_WhereManyLayoutsAreSearched) {
   const Topology topology = hosts(4, 2);
   const CollectiveCostModel each(topology, DType::kF32);
   CollectiveCostModel::LineCache memory;
-  CollectiveCostModel line(topology, DType::kF32, CollectiveCostModel::Sizes::kLine);
+  CollectiveCostModel line(topology, DType::kF32, CollectiveCostModel::Timing::kFitLine);
   line.share_lines_in(memory);
   for (const int64_t bytes : {int64_t{64} << 10, int64_t{1} << 20, int64_t{64} << 20, int64_t{1} << 30}) {
     const auto a = each.price(OpKind::kAllReduce, bytes, mesh(8, 1), 0),

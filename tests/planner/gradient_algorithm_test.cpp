@@ -14,7 +14,7 @@ spec::RunFile run_by(const std::string& algorithm, const std::string& mesh = "")
 }
 
 void check(const spec::RunFile& run, int ranks, const std::optional<Topology>& machines) {
-  check_gradient_algorithm(run, strategies::resolve(run, ranks), machines);
+  check_gradient_algorithm(run, strategies::trainable_layout(run, ranks), machines);
 }
 
 TEST(GradientAlgorithm, MustBeOneThatThereIs_OnOneRankToo) {
@@ -27,12 +27,13 @@ TEST(GradientAlgorithm, MustBeOneThatThereIs_OnOneRankToo) {
 }
 
 TEST(GradientAlgorithm, MustServeTheRanksThatSumGradients) {
-  check(run_by("torus_2d"), 4, torus({2, 2}, {}));
+  check(run_by("torus_2d"), 4, torus_network({2, 2}, {}));
   EXPECT_ERROR(check(run_by("torus_2d"), 4, one_host(4, 2)), Code::kBadConfig, "comm.algorithm = \"torus_2d\" needs");
   EXPECT_ERROR(check(run_by("hierarchical_tree"), 4, one_host(4, 2)), Code::kBadConfig,
                "needs several hosts of several ranks, but gradients are summed by 4 ranks on \"one host, 2 cores\"");
   // Two stages of two replicas on a grid: each pair is one of its columns.
-  EXPECT_ERROR(check(run_by("torus_2d", "pp = 2\n"), 4, torus({2, 2}, {})), Code::kBadConfig, "summed by 2 ranks");
+  EXPECT_ERROR(check(run_by("torus_2d", "pp = 2\n"), 4, torus_network({2, 2}, {})), Code::kBadConfig,
+               "summed by 2 ranks");
   EXPECT_ERROR(check(run_by("direct_pull"), 4, *preset("hosts:2x2")), Code::kBadConfig, "needs buffers in symmetric");
   check(run_by("hierarchical_tree"), 4, *preset("hosts:2x2"));
   check(run_by("torus_2d"), 4, std::nullopt);    // nobody knows yet
@@ -51,7 +52,7 @@ TEST(GradientAlgorithm, IsRefused_WhereNoRankAllReducesGradients) {
     run.mesh.fsdp = 2;  // whose shards have copies: those are all-reduced, by two ranks
     check(run, 4, one_host(4, 2));
     run.comm.algorithm = "torus_2d";
-    EXPECT_ERROR(check(run, 4, torus({2, 2}, {})), Code::kBadConfig, "summed by 2 ranks");
+    EXPECT_ERROR(check(run, 4, torus_network({2, 2}, {})), Code::kBadConfig, "summed by 2 ranks");
   }
 }
 

@@ -31,10 +31,10 @@ Cluster devices() {  // hosts of 8, a device each
   cluster.topology.hosts[0].ranks = 8;
   cluster.topology.hosts[0].core_bytes_per_us = cluster.topology.hosts[0].cached_core_bytes_per_us = 600e3;
   cluster.topology.hosts[0].uplink.bytes_per_us = 200e3;
-  cluster.device = {.own = true,
+  cluster.device = {.has_own_device = true,
                     .memory_bytes = 80000000000,
-                    .matmul16_flops_per_us = 312e6,
-                    .attention16_flops_per_us = 312e6,
+                    .matmul_16bit_flops_per_us = 312e6,
+                    .attention_16bit_flops_per_us = 312e6,
                     .bytes_per_us = 2e6,
                     .op_overhead_us = 10};
   return cluster;
@@ -44,7 +44,7 @@ TEST(Predict, IsWhatHerdTrainPredicts_ForDataParallel) {
   const spec::RunFile run = known("gpt-162m");
   for (const int ranks : {1, 2}) {
     const Prediction p = predict(run, ranks, small_server(2));
-    const spec::Layout layout = strategies::resolve(run, ranks);
+    const spec::Layout layout = strategies::trainable_layout(run, ranks);
     const spec::ModelTable model = spec::model_table(run, layout.micro_batch);
     const auto steps = strategies::compile_and_verify(run, model, layout);
     EXPECT_TRUE(p.simulated);

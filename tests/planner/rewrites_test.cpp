@@ -27,33 +27,33 @@ spec::RunFile gpt(std::vector<std::string> overrides = {}) {
 
 // What herd train compares with the budget.
 int64_t needed(const spec::RunFile& run, int ranks) {
-  const spec::Layout layout = strategies::resolve(run, ranks);
+  const spec::Layout layout = strategies::trainable_layout(run, ranks);
   return peak_bound(strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, 0),
                     program::Tier::kDevice)
       .bytes;
 }
 
 // ZeRO-2 and 3, and 16-bit gradients, do not go with it.
-TEST(Rewrites, LeaveOutWhatTheRunDoesNotGoWith) {
+TEST(Variants, LeaveOutWhatTheRunDoesNotGoWith) {
   const spec::RunFile run = gpt({"strategy.compression=bf16"});
-  const Rewrites rewrites = rewrites_that_fit(run, 2, small_server(2), {.device = 2 * kGiB});
-  EXPECT_GT(rewrites.built, 4);
-  EXPECT_THAT(rewrites.with_other_results, testing::IsEmpty());
-  for (const Rewrite& one : rewrites.fitting) EXPECT_LE(one.run.strategy.zero, 1);
-  const Rewrites wide = rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.gradient_precision=fp32"}), 2,
+  const Variants variants = variants_that_fit(run, 2, small_server(2), {.device = 2 * kGiB});
+  EXPECT_GT(variants.built, 4);
+  EXPECT_THAT(variants.with_other_results, testing::IsEmpty());
+  for (const Variant& one : variants.fitting) EXPECT_LE(one.run.strategy.zero, 1);
+  const Variants wide = variants_that_fit(gpt({"strategy.compression=bf16", "strategy.gradient_precision=fp32"}), 2,
                                           small_server(2), {.device = 2 * kGiB});
   ASSERT_THAT(wide.with_other_results, testing::SizeIs(1));
   EXPECT_THAT(wide.with_other_results[0].changes, testing::ElementsAre("strategy.precision=bf16"));
-  EXPECT_ERROR(rewrites_that_fit(gpt({"strategy.compression=bf16", "strategy.zero=3"}), 2, small_server(2), {}),
+  EXPECT_ERROR(variants_that_fit(gpt({"strategy.compression=bf16", "strategy.zero=3"}), 2, small_server(2), {}),
                Code::kBadConfig, "strategy.zero = 3 adds to them");
 }
 
-TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
+TEST(Variants, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
   const Budget budget{.device = 2 * kGiB};
   const spec::RunFile run = gpt();
-  const Rewrites rewrites = rewrites_that_fit(run, 2, small_server(2), budget);
-  EXPECT_FALSE(rewrites.nearest);
-  ASSERT_FALSE(rewrites.fitting.empty());
+  const Variants variants = variants_that_fit(run, 2, small_server(2), budget);
+  EXPECT_FALSE(variants.least_memory);
+  ASSERT_FALSE(variants.fitting.empty());
   double shortest = 1e300;
   int built = 0;
   for (const char* zero : {"0", "1", "2", "3"}) {
@@ -67,9 +67,9 @@ TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
       }
     }
   }
-  EXPECT_EQ(rewrites.built, built);
-  EXPECT_LE(rewrites.fitting[0].prediction.step_us, 1.01 * shortest);
-  for (const Rewrite& one : rewrites.fitting) {
+  EXPECT_EQ(variants.built, built);
+  EXPECT_LE(variants.fitting[0].prediction.step_us, 1.01 * shortest);
+  for (const Variant& one : variants.fitting) {
     EXPECT_LE(one.prediction.device_bound, static_cast<double>(budget.device));
     EXPECT_EQ(one.prediction.device_bound, static_cast<double>(needed(one.run, 2)));
     spec::RunFile again = gpt(one.changes);
@@ -79,31 +79,31 @@ TEST(Rewrites, FitTheBudget_AndTheFirstIsTheShortestOfAllCombinations) {
   }
 }
 
-TEST(Rewrites, ChangeNothing_WhereTheRunFitsAndNothingIsQuicker) {
+TEST(Variants, ChangeNothing_WhereTheRunFitsAndNothingIsQuicker) {
   const spec::RunFile run = gpt();
-  const Rewrites rewrites = rewrites_that_fit(run, 1, small_server(2), {.device = 4 * kGiB});
-  ASSERT_FALSE(rewrites.fitting.empty());
-  EXPECT_TRUE(rewrites.fitting[0].changes.empty());
+  const Variants variants = variants_that_fit(run, 1, small_server(2), {.device = 4 * kGiB});
+  ASSERT_FALSE(variants.fitting.empty());
+  EXPECT_TRUE(variants.fitting[0].changes.empty());
 }
 
-TEST(Rewrites, SayWhatComesNearest_AndByHowManyBytesItMisses) {
+TEST(Variants, SayWhatComesNearest_AndByHowManyBytesItMisses) {
   const Budget budget{.device = kGiB};
-  const Rewrites rewrites = rewrites_that_fit(gpt(), 2, small_server(2), budget);
-  EXPECT_TRUE(rewrites.fitting.empty());
-  ASSERT_TRUE(rewrites.nearest);
-  EXPECT_THAT(rewrites.nearest->changes, testing::Contains("strategy.zero=3"));
-  EXPECT_GT(rewrites.nearest->prediction.device_bound, static_cast<double>(budget.device));
-  const std::string text = advice(rewrites, budget);
+  const Variants variants = variants_that_fit(gpt(), 2, small_server(2), budget);
+  EXPECT_TRUE(variants.fitting.empty());
+  ASSERT_TRUE(variants.least_memory);
+  EXPECT_THAT(variants.least_memory->changes, testing::Contains("strategy.zero=3"));
+  EXPECT_GT(variants.least_memory->prediction.device_bound, static_cast<double>(budget.device));
+  const std::string text = advice(variants, budget);
   EXPECT_THAT(text, HasSubstr("nothing fits"));
   EXPECT_THAT(text, HasSubstr(" too much"));
   EXPECT_THAT(text, HasSubstr("strategy.precision=bf16"));
 }
 
 // A row's value that changes results is offered beside what changes none, with what the row says of it.
-TEST(Rewrites, SayWhatEachOtherPrecisionCosts_AsItsRowStatesIt) {
+TEST(Variants, SayWhatEachOtherPrecisionCosts_AsItsRowStatesIt) {
   const Budget budget{.device = kGiB};
   const auto advice_of = [&](const std::vector<std::string>& keys) {
-    return advice(rewrites_that_fit(gpt(keys), 2, small_server(2), budget), budget);
+    return advice(variants_that_fit(gpt(keys), 2, small_server(2), budget), budget);
   };
   EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.precision=bf16 does not fit without other changes ("));
   EXPECT_THAT(advice_of({}), HasSubstr("), but numbers are rounded to 16 bit"));
@@ -114,12 +114,12 @@ TEST(Rewrites, SayWhatEachOtherPrecisionCosts_AsItsRowStatesIt) {
        .alternatives = {{.key = "strategy.compression",
                          .result_change = "most of each gradient comes a step late",
                          .values = [](const spec::RunFile&,
-                                      const strategies::Ranks&) { return std::vector<spec::KeyValue>{"topk"}; }}}},
+                                      const strategies::RankCounts&) { return std::vector<spec::KeyValue>{"topk"}; }}}},
       "compression");
   EXPECT_THAT(advice_of({}), HasSubstr("\n  strategy.compression=topk does not fit without other changes ("));
   EXPECT_THAT(advice_of({}), HasSubstr("), but most of each gradient comes a step late"));
   EXPECT_THAT(advice_of({"strategy.compression=topk"}), testing::Not(HasSubstr("most of each gradient")));
-  EXPECT_THAT(resolve(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = 2 * kGiB}).choice,
+  EXPECT_THAT(resolve(gpt({"strategy.auto=true"}), 2, small_server(2), {.device = 2 * kGiB}).summary,
               testing::Not(HasSubstr("topk")))
       << "strategy.auto changes no result";
 }
@@ -132,7 +132,7 @@ TEST(Resolve, TakesTheFirst_AndLeavesNothingToHerd) {
   EXPECT_NE(resolved.run.strategy.prefetch, spec::kAuto);
   EXPECT_NE(resolved.run.strategy.keep_whole, spec::kAuto);
   EXPECT_LE(needed(resolved.run, 2), budget.device);
-  EXPECT_THAT(resolved.choice, HasSubstr("strategy.auto: strategy.zero="));
+  EXPECT_THAT(resolved.summary, HasSubstr("strategy.auto: strategy.zero="));
   EXPECT_EQ(resolve(run, 2, small_server(2), budget).run, resolved.run) << "ranks choose alike";
   EXPECT_EQ(resolve(resolved.run, 2, small_server(2), budget).run, resolved.run);
 }
@@ -163,7 +163,8 @@ Cluster slow_network() {
   Cluster cluster = small_server(16);
   cluster.topology.hosts[0].ranks = 1;
   cluster.topology.hosts[0].uplink.bytes_per_us = 3e3;
-  cluster.device = {.own = true, .matmul_flops_per_us = 20e6, .attention_flops_per_us = 20e6, .bytes_per_us = 2e6};
+  cluster.device = {
+      .has_own_device = true, .matmul_flops_per_us = 20e6, .attention_flops_per_us = 20e6, .bytes_per_us = 2e6};
   return cluster;
 }
 
@@ -223,10 +224,10 @@ TEST(KeepWhole, CostsNoMemoryWithoutABudget_AndIsAsStatedWhereItIs) {
 }
 
 // What lies between "as it is" and recompute: inputs of cut blocks are gathered again, which sends more.
-TEST(Rewrites, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
+TEST(Variants, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
   const spec::RunFile run = gpt({"mesh.tp=2", "mesh.dp=1", "model.layers=4", "train.micro_batch=1", "train.batch=1"});
   const auto needs = [&](const spec::RunFile& of) {
-    const spec::Layout layout = strategies::resolve(of, 2);
+    const spec::Layout layout = strategies::trainable_layout(of, 2);
     return peak_bound(strategies::compile_step(of, spec::program_table(of, layout.micro_batch), layout, 0),
                       program::Tier::kDevice)
         .bytes;
@@ -234,10 +235,10 @@ TEST(Rewrites, GatherInputsAgain_WhereKeepingThemDoesNotFit) {
   spec::RunFile again = run;
   again.strategy.keep_gathered = false;
   ASSERT_LT(needs(again), needs(run));
-  const Rewrites tight = rewrites_that_fit(run, 2, small_server(2), {.device = needs(run) - 1});
+  const Variants tight = variants_that_fit(run, 2, small_server(2), {.device = needs(run) - 1});
   ASSERT_FALSE(tight.fitting.empty());
   EXPECT_EQ(tight.fitting[0].changes, (std::vector<std::string>{"strategy.keep_gathered=false"}));
-  const Rewrites roomy = rewrites_that_fit(run, 2, small_server(2), {});
+  const Variants roomy = variants_that_fit(run, 2, small_server(2), {});
   EXPECT_THAT(roomy.fitting[0].changes, testing::IsEmpty());
 }
 

@@ -47,7 +47,7 @@ TEST(Suggestions, AskForMoreRanks_OnlyWhereTheyMay) {
   const spec::RunFile run = spec::parse_run_file(path("llama2-70b"));
   Cluster cluster = small_server(16);
   cluster.topology.hosts[0].ranks = 8;
-  cluster.device.own = true;
+  cluster.device.has_own_device = true;
   cluster.device.bytes_per_us = 2e6;
   Search search{.budget = {.device = 80000000000, .host = int64_t{100} << 30}};
   EXPECT_TRUE(suggest_changes(run, 2, cluster, search).empty());
@@ -55,7 +55,7 @@ TEST(Suggestions, AskForMoreRanks_OnlyWhereTheyMay) {
   const auto suggestions = suggest_changes(run, 2, cluster, search);
   ASSERT_FALSE(suggestions.empty());
   EXPECT_GT(suggestions[0].ranks, 2);
-  EXPECT_TRUE(suggestions[0].not_built.empty());
+  EXPECT_TRUE(suggestions[0].unsupported.empty());
 }
 
 }  // namespace

@@ -40,12 +40,12 @@ TEST(Passes, HalvesOfALossAreTheWhole_AndWeightsTakeAThirdOfItsMatrices) {
 }
 
 TEST(Passes, TheGradientsOfWeightsRunNoCollective) {
-  const spec::InnerCollective inner{.axis = "tp", .forward = 2, .backward = 3, .recompute = 1};
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kForward}), 2);
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kRecompute}), 1);
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kBackward}), 3);
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kLoss}), 5);
-  EXPECT_EQ(inner_runs(inner, {.kind = OpKind::kBackwardWeight}), 0);
+  const spec::InnerCollective inner{.axis = "tp", .times_forward = 2, .times_backward = 3, .times_recompute = 1};
+  EXPECT_EQ(runs_of_inner_collective(inner, {.kind = OpKind::kForward}), 2);
+  EXPECT_EQ(runs_of_inner_collective(inner, {.kind = OpKind::kRecompute}), 1);
+  EXPECT_EQ(runs_of_inner_collective(inner, {.kind = OpKind::kBackward}), 3);
+  EXPECT_EQ(runs_of_inner_collective(inner, {.kind = OpKind::kLoss}), 5);
+  EXPECT_EQ(runs_of_inner_collective(inner, {.kind = OpKind::kBackwardWeight}), 0);
 }
 
 }  // namespace

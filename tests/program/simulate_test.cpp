@@ -22,7 +22,7 @@ Example gpt(int ranks) {
   out.run.model = {.layers = 4, .width = 256, .heads = 4, .context = 128, .vocab = 4096};
   out.run.train.batch = 2 * ranks;
   out.model = spec::model_table(out.run, 2);
-  out.steps = strategies::compile_and_verify(out.run, out.model, strategies::resolve(out.run, ranks));
+  out.steps = strategies::compile_and_verify(out.run, out.model, strategies::trainable_layout(out.run, ranks));
   return out;
 }
 

@@ -27,7 +27,7 @@ spec::RunFile tiny(bool tied) {
 std::vector<at::Tensor> gradients(bool tied, int64_t rows, double& loss) {
   spec::RunFile run = tiny(tied);
   run.train.micro_batch = rows;
-  const spec::Layout layout = strategies::resolve(run, 1);
+  const spec::Layout layout = strategies::trainable_layout(run, 1);
   models::Model model = models::make_model(run.model);
   Communicator comm = Communicator::create();
   const program::Program step = strategies::compile_step(run, spec::model_table(run, rows), layout, 0);

@@ -220,7 +220,7 @@ class Interpreter {
     for (const MessagePiece& given : initial_contributions(all_[rank], rank)) {
       for (int64_t i = 0; i < given.range.size(); ++i) {
         state.memory[static_cast<int>(given.space)][given.range.begin + i] =
-            contribution(rank, state.operation, given.first + i);
+            contribution(rank, state.operation, given.message_begin + i);
       }
     }
     state.missing.clear();
@@ -243,16 +243,16 @@ class Interpreter {
       for (int64_t i = 0; i < place.range.size(); ++i) {
         uint64_t expected = 0;
         if (place.contributor != kEveryRank) {
-          expected = contribution(place.contributor, state.operation, place.first + i);
+          expected = contribution(place.contributor, state.operation, place.message_begin + i);
         } else {
           for (Rank r = 0; r < static_cast<Rank>(ranks_.size()); ++r) {
-            expected += contribution(r, state.operation, place.first + i);
+            expected += contribution(r, state.operation, place.message_begin + i);
           }
           if (ranks_.size() > 1) expected *= kComplete;
         }
         if (state.memory[static_cast<int>(place.space)][place.range.begin + i] != expected) {
           throw Broken{"rank " + std::to_string(rank) + " ends with a wrong element " +
-                       std::to_string(place.first + i)};
+                       std::to_string(place.message_begin + i)};
         }
       }
     }

@@ -45,7 +45,7 @@ TEST(Dependencies, TheSameRangeOfAnotherRankOrSpaceIsOtherMemory) {
   Builder b = three_ranks();
   b.copy(in(0, 10), {out(0, 10)});
   b.send(1, in(0, 10));
-  b.wait(1, {Builder::of(out(0, 10), 1)});
+  b.wait(1, {Builder::on_rank(out(0, 10), 1)});
   EXPECT_THAT(derive_dependencies(b.finish()), ElementsAre(IsEmpty(), IsEmpty(), IsEmpty()));
 }
 

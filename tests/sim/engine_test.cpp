@@ -48,7 +48,7 @@ TEST(Engine, UsersTakeTurnsOnACore) {
   const Outcome outcome = engine.run();
   EXPECT_EQ(outcome.tasks[mine].end_us, 3);
   EXPECT_EQ(outcome.tasks[again].end_us, 7) << "who has the core keeps it";
-  EXPECT_EQ(outcome.work_us[other], 9) << "a switch later";
+  EXPECT_EQ(outcome.work_start_us[other], 9) << "a switch later";
   EXPECT_EQ(outcome.tasks[other].start_us, 0);
   EXPECT_EQ(outcome.tasks[other].end_us, 10);
   EXPECT_EQ(outcome.tasks[elsewhere].end_us, 5);
@@ -62,9 +62,9 @@ TEST(Engine, WhoWaitsForACoreGetsItWhenItsUserHasToWait) {
   const int second = engine.add_task({.work_us = 1, .after = {far, first}, .core = core, .user = 0});
   const int other = engine.add_task({.work_us = 1, .core = core, .user = 1});
   const Outcome outcome = engine.run();
-  EXPECT_EQ(outcome.work_us[other], 3);
+  EXPECT_EQ(outcome.work_start_us[other], 3);
   // Idle since 4, and both users look in turn: half a switch until the right one does.
-  EXPECT_EQ(outcome.work_us[second], 11);
+  EXPECT_EQ(outcome.work_start_us[second], 11);
 }
 
 TEST(Engine, NoTaskOfAUserBeginsBeforeItsTurn) {
@@ -74,8 +74,8 @@ TEST(Engine, NoTaskOfAUserBeginsBeforeItsTurn) {
   const int first = engine.add_task({.latency_us = 1, .work_us = 1, .core = core, .user = 1});
   const int during = engine.add_task({.latency_us = 4, .work_us = 1, .core = core, .user = 1});
   const Outcome outcome = engine.run();
-  EXPECT_EQ(outcome.work_us[first], 5);
-  EXPECT_EQ(outcome.work_us[during], 5) << "the switch lasts from 3 to 5";
+  EXPECT_EQ(outcome.work_start_us[first], 5);
+  EXPECT_EQ(outcome.work_start_us[during], 5) << "the switch lasts from 3 to 5";
 }
 
 TEST(Engine, ACoreOfOneUserHasNoSwitches) {
@@ -94,7 +94,7 @@ TEST(Engine, MoreTasksThanCoresShareTheCores) {
   for (int lane = 0; lane < 4; ++lane) engine.add_task({.lane = lane, .work_us = 10, .uses = {{cores, 1}}});
   const Outcome outcome = engine.run();
   for (const TaskTime& time : outcome.tasks) EXPECT_DOUBLE_EQ(time.end_us, 20);
-  EXPECT_DOUBLE_EQ(outcome.busy[cores], 1);
+  EXPECT_DOUBLE_EQ(outcome.busy_share[cores], 1);
 }
 
 TEST(Engine, WhatOneTaskLeavesUnusedGoesToTheOthers) {
@@ -129,7 +129,7 @@ TEST(Engine, ARateAboveTheCapacityStretchesTheTask) {
 
 TEST(Engine, ABucketPassesWhatWasSavedUp_ThenTheResourcesOwnRate) {
   Engine engine;
-  const int link = engine.add_resource("link", 1, {.size = 30, .capacity = 10});
+  const int link = engine.add_resource("link", 1, {.size = 30, .burst_rate = 10});
   const int first = engine.add_task({.lane = 0, .work_us = 5, .uses = {{link, 10}}});  // 50 units
   const int pause = engine.add_task({.lane = 0, .latency_us = 18});
   const int second = engine.add_task({.lane = 0, .work_us = 2, .uses = {{link, 10}}});  // 20 units
@@ -137,21 +137,21 @@ TEST(Engine, ABucketPassesWhatWasSavedUp_ThenTheResourcesOwnRate) {
   EXPECT_DOUBLE_EQ(empty.tasks[first].end_us, 50);
   EXPECT_DOUBLE_EQ(empty.tasks[pause].end_us, 68);
   EXPECT_DOUBLE_EQ(empty.tasks[second].end_us, 70);  // 18 were saved, and 2 more meanwhile
-  EXPECT_NEAR(empty.saved[link], 0, 1e-9);
+  EXPECT_NEAR(empty.bucket_units[link], 0, 1e-9);
   const Outcome full = engine.run({1'000});                              // no more than its size
   EXPECT_NEAR(full.tasks[first].end_us, 30 / 9. + 50 - 300 / 9., 1e-9);  // 30 + t = 10 t; the rest at 1
   EXPECT_NEAR(full.end_us, full.tasks[first].end_us + 20, 1e-9);
-  EXPECT_LE(full.busy[link], 1);
+  EXPECT_LE(full.busy_share[link], 1);
 }
 
 TEST(Engine, ABucketStaysFull_WhereLessIsUsedThanTheResourceCarries) {
   Engine engine;
-  const int link = engine.add_resource("link", 2, {.size = 30, .capacity = 10});
+  const int link = engine.add_resource("link", 2, {.size = 30, .burst_rate = 10});
   engine.add_task({.lane = 0, .work_us = 5, .uses = {{link, 1}}});
   engine.add_task({.lane = 1, .latency_us = 7, .work_us = 1, .uses = {{link, 10}}});
   const Outcome outcome = engine.run({30});
   EXPECT_DOUBLE_EQ(outcome.end_us, 8);
-  EXPECT_DOUBLE_EQ(outcome.saved[link], 22);  // 10 passed while 2 came
+  EXPECT_DOUBLE_EQ(outcome.bucket_units[link], 22);  // 10 passed while 2 came
 }
 
 TEST(Engine, LatencyUsesNothing) {

@@ -51,8 +51,8 @@ TEST(Activations, ShrinkWithTensorAndSequenceParallelAndRecompute) {
   const double sbh = 2048.0 * 12288, scores = 5.0 * 96 * 2048 / 12288;
   EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8), sbh * (10 + 24.0 / 8 + scores / 8));
   EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8, true), sbh * (34 + scores) / 8);
-  EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8, true, Recompute::kSelective), 34 * sbh / 8);
-  EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8, true, Recompute::kFull), 2 * sbh);
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8, true, RecomputeKind::kSelective), 34 * sbh / 8);
+  EXPECT_DOUBLE_EQ(layer_activation_bytes(layer, 8, true, RecomputeKind::kFull), 2 * sbh);
   EXPECT_THROW(layer_activation_bytes(layer, 7), Error);
 }
 
@@ -91,8 +91,8 @@ TEST(ModelStates, SendLessAcrossHosts_WithHybridShardsAndZeroPlusPlus) {
   EXPECT_EQ(hybrid_elements_sent(1024, 4, 1, 3), zero_elements_sent(1024, 4, 3));
   EXPECT_EQ(hybrid_elements_sent(1024, 1, 4, 2), zero_elements_sent(1024, 4, 0));
   EXPECT_EQ(hybrid_elements_sent(1024, 2, 2, 3), 3 * 1024 / 2 + 2 * 512 / 2);
-  EXPECT_EQ(zero3_cross_host(1e9), 3e9);
-  EXPECT_EQ(zero_plus_plus_cross_host(1e9), 0.75e9);
+  EXPECT_EQ(zero3_elements_across_hosts(1e9), 3e9);
+  EXPECT_EQ(zero_plus_plus_elements_across_hosts(1e9), 0.75e9);
 }
 
 TEST(Activations, HoldWhatAttentionKeepsBeforeItsOutputProjection) {
@@ -105,32 +105,32 @@ TEST(Activations, HoldWhatAttentionKeepsBeforeItsOutputProjection) {
 TEST(Recompute, HoldsLeast_WhenTheSegmentIsTheRootOfTheDepth) {
   for (const int64_t layers : {1, 2, 12, 36, 96, 100}) {
     const auto units = [&](int64_t every) {
-      const Checkpoints held = checkpoints_every(layers, every);
-      return held.kept + held.segment;
+      const RecomputeSegments held = segments_every(layers, every);
+      return held.kept + held.layers_per_segment;
     };
     int64_t least = units(1);
     for (int64_t every = 1; every <= layers; ++every) least = std::min(least, units(every));
     EXPECT_EQ(units(sqrt_interval(layers)), least) << layers;
   }
   EXPECT_EQ(sqrt_interval(100), 10);
-  EXPECT_EQ(checkpoints_every(100, 10).kept, 10);
-  EXPECT_EQ(checkpoints_every(7, 3).kept, 3);
-  EXPECT_THROW(checkpoints_every(4, 0), Error);
+  EXPECT_EQ(segments_every(100, 10).kept, 10);
+  EXPECT_EQ(segments_every(7, 3).kept, 3);
+  EXPECT_THROW(segments_every(4, 0), Error);
 }
 
 TEST(Pipelines, StandIdleAndHoldMicroBatchesAsPublished) {
   EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kGpipe, 4, 8), 3.0 / 11);
   EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::k1F1B, 4, 8), 3.0 / 11);
   EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kInterleaved, 4, 8, 2), 3.0 / 19);
-  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kZeroBubble, 4, 8), 1.0 / 9);
-  for (const auto kind : {Pipeline::kGpipe, Pipeline::k1F1B, Pipeline::kInterleaved, Pipeline::kZeroBubble})
+  EXPECT_DOUBLE_EQ(bubble_fraction(Pipeline::kZeroBubbleH1, 4, 8), 1.0 / 9);
+  for (const auto kind : {Pipeline::kGpipe, Pipeline::k1F1B, Pipeline::kInterleaved, Pipeline::kZeroBubbleH1})
     EXPECT_EQ(bubble_fraction(kind, 1, 8), 0);
   EXPECT_EQ(micro_batches_in_flight(Pipeline::kGpipe, 4, 8, 3), 8);
   EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 8, 0), 4);
   EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 2, 0), 2);
   EXPECT_EQ(micro_batches_in_flight(Pipeline::k1F1B, 4, 8, 3), 1);
   EXPECT_DOUBLE_EQ(micro_batches_in_flight(Pipeline::kInterleaved, 4, 8, 0, 2), 4 * (1 + 3.0 / 8));
-  EXPECT_EQ(parse_pipeline("zero_bubble_h1"), Pipeline::kZeroBubble);
+  EXPECT_EQ(parse_pipeline("zero_bubble_h1"), Pipeline::kZeroBubbleH1);
   EXPECT_THROW(parse_pipeline("1b1f"), Error);
   EXPECT_THROW(bubble_fraction(Pipeline::kGpipe, 0, 1), Error);
 }
@@ -148,7 +148,7 @@ TEST(Compute, GivesTheUtilisationOfPublishedRuns) {
   for (const Measured& run : runs) {
     const double most = run.devices * run.seconds * 312e12 / 100;
     EXPECT_NEAR(model_step_flops(run.step) / most, run.model_percent, 0.2);
-    EXPECT_NEAR(selective_step_flops(run.step) / most, run.hardware_percent, 0.3);
+    EXPECT_NEAR(selective_recompute_step_flops(run.step) / most, run.hardware_percent, 0.3);
     EXPECT_NEAR(full_recompute_step_flops(run.step) / model_step_flops(run.step), 4.0 / 3, 0.01);
   }
 }

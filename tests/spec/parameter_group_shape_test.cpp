@@ -9,7 +9,7 @@ namespace {
 const ParameterGroupShape kGroup = {
     .name = "h.0",
     .parameters = {{.name = "norm", .sizes = {5}},
-                   {.name = "matrix", .sizes = {10, 3}, .cut_dim = 0, .segments = {{6, 1}, {4, 2}}}}};
+                   {.name = "matrix", .sizes = {10, 3}, .cut_dim = 0, .sections = {{6, 1}, {4, 2}}}}};
 
 TEST(ParameterGroupShape, CountsTheElementsOfWholeParameters) { EXPECT_EQ(kGroup.elements(), 5 + 10 * 3); }
 
@@ -19,9 +19,9 @@ TEST(ParameterGroupShape, CountsTheMostElementsThatARankHolds) {
 }
 
 TEST(ParameterGroupShape, CountsTheMostCopiesOfASegment) {
-  EXPECT_EQ(kGroup.copies(), 2);
+  EXPECT_EQ(kGroup.max_copies(), 2);
   const ParameterGroupShape whole = {.name = "head", .parameters = {{.name = "norm", .sizes = {5}}}};
-  EXPECT_EQ(whole.copies(), 1);
+  EXPECT_EQ(whole.max_copies(), 1);
 }
 
 }  // namespace

@@ -101,14 +101,14 @@ TEST(Zoo, SharesLayersAmongTensorParallelRanks) {
   EXPECT_EQ(rows.blocks[1].output_bytes * 8, part.blocks[1].output_bytes);
   const auto passes = [](const ModelTable& table) {
     const InnerCollective& inner = table.blocks[1].inner[0];
-    return std::vector<int>{inner.forward, inner.backward, inner.recompute};
+    return std::vector<int>{inner.times_forward, inner.times_backward, inner.times_recompute};
   };
   EXPECT_EQ(passes(part), (std::vector<int>{2, 2, 1}));
   EXPECT_EQ(passes(rows), (std::vector<int>{4, 4, 3}));
   EXPECT_EQ(passes(again), (std::vector<int>{4, 6, 2}));
-  EXPECT_FALSE(rows.blocks[1].inner[0].reduces);
+  EXPECT_FALSE(rows.blocks[1].inner[0].is_all_reduce);
   // The final norm has a pass before the loss and one after it.
-  const auto parts = [](int sum, const BlockShape& block) { return sum + block.parts; };
+  const auto parts = [](int sum, const BlockShape& block) { return sum + block.num_program_blocks; };
   for (const char* name : {"gpt2", "llama3-8b"}) {
     const RunFile run =
         parse_run_file((folder() / (std::string(name) + ".toml")).string(), std::vector<std::string>{"mesh.tp=2"});
@@ -129,7 +129,7 @@ TEST(Zoo, HalvesBytesAndKeepsFlops_In16Bit) {
   const ModelTable wide = zoo("gpt2", {"strategy.precision=fp32"}), half = zoo("gpt2");
   EXPECT_EQ(wide.flops(), half.flops());
   EXPECT_EQ(half.blocks[1].input_bytes * 2, wide.blocks[1].input_bytes);
-  EXPECT_EQ(half.compute, DType::kBF16);
+  EXPECT_EQ(half.compute_dtype, DType::kBF16);
 }
 
 }  // namespace

@@ -33,11 +33,11 @@ inline std::filesystem::path save_numbers(const std::filesystem::path& root, int
   const auto count = std::as_bytes(std::span(&step, 1));
   std::vector<Manifest> parts;
   parts.push_back(write_shard(folder, 0,
-                              {{"w", DType::kF32, shape, element_range(shape, 0, 7), bytes.first(28)},
-                               {"count", DType::kI64, {}, whole_tensor({}), count}},
+                              {{"w", DType::kF32, shape, slice_of_elements(shape, 0, 7), bytes.first(28)},
+                               {"count", DType::kI64, {}, whole_slice({}), count}},
                               files));
   parts.push_back(
-      write_shard(folder, 1, {{"w", DType::kF32, shape, element_range(shape, 7, 24), bytes.subspan(28)}}, files));
+      write_shard(folder, 1, {{"w", DType::kF32, shape, slice_of_elements(shape, 7, 24), bytes.subspan(28)}}, files));
   Manifest manifest{.herd_version = "0.1.0", .step = step, .samples = 12 * step, .config = "[train]\nsteps = 3\n"};
   if (!run.empty()) manifest.notes[kRunNote] = run;
   commit_checkpoint(folder, manifest, parts, files);
@@ -47,7 +47,7 @@ inline std::filesystem::path save_numbers(const std::filesystem::path& root, int
 inline std::vector<float> load_numbers(const std::filesystem::path& folder) {
   CheckpointReader reader(folder);
   std::vector<float> values(24);
-  reader.read("w", whole_tensor({4, 6}), std::as_writable_bytes(std::span(values)));
+  reader.read("w", whole_slice({4, 6}), std::as_writable_bytes(std::span(values)));
   return values;
 }
 

@@ -26,7 +26,7 @@ TEST(Checkpoint, AnySliceIsReadFromWhicheverShardsHoldIt) {
   for (int64_t begin = 0; begin <= 24; ++begin) {
     for (int64_t end = begin; end <= 24; ++end) {
       std::vector<float> values(static_cast<size_t>(end - begin));
-      reader.read("w", element_range({4, 6}, begin, end), std::as_writable_bytes(std::span(values)));
+      reader.read("w", slice_of_elements({4, 6}, begin, end), std::as_writable_bytes(std::span(values)));
       for (int64_t i = begin; i < end; ++i)
         EXPECT_EQ(values[static_cast<size_t>(i - begin)], 1000.0f + static_cast<float>(i));
     }
@@ -35,8 +35,8 @@ TEST(Checkpoint, AnySliceIsReadFromWhicheverShardsHoldIt) {
   reader.read("w", {{{0, 4}, {2, 4}}, {0, 8}}, std::as_writable_bytes(std::span(columns)));
   EXPECT_EQ(columns, (std::vector<float>{1002, 1003, 1008, 1009, 1014, 1015, 1020, 1021}));
   reader.verify();
-  EXPECT_ERROR(reader.read("v", whole_tensor({}), {}), Code::kBadConfig, "no tensor \"v\"");
-  EXPECT_ERROR(reader.read("w", element_range({4, 6}, 0, 25), {}), Code::kBadConfig, "elements [0, 25)");
+  EXPECT_ERROR(reader.read("v", whole_slice({}), {}), Code::kBadConfig, "no tensor \"v\"");
+  EXPECT_ERROR(reader.read("w", slice_of_elements({4, 6}, 0, 25), {}), Code::kBadConfig, "elements [0, 25)");
 }
 
 TEST(Checkpoint, EveryElementMustComeFromExactlyOneRank) {
@@ -46,10 +46,11 @@ TEST(Checkpoint, EveryElementMustComeFromExactlyOneRank) {
   const auto save = [&](int64_t a_end, int64_t b_begin) {
     const auto path = new_checkpoint_folder(folder.path(), 1);
     const auto a = write_shard(
-        path, 0, {{"w", DType::kF32, {6}, element_range({6}, 0, a_end), bytes.first(static_cast<size_t>(4 * a_end))}});
+        path, 0,
+        {{"w", DType::kF32, {6}, slice_of_elements({6}, 0, a_end), bytes.first(static_cast<size_t>(4 * a_end))}});
     const auto b = write_shard(
         path, 1,
-        {{"w", DType::kF32, {6}, element_range({6}, b_begin, 6), bytes.subspan(static_cast<size_t>(4 * b_begin))}});
+        {{"w", DType::kF32, {6}, slice_of_elements({6}, b_begin, 6), bytes.subspan(static_cast<size_t>(4 * b_begin))}});
     commit_checkpoint(path, {}, {a, b});
   };
   EXPECT_ERROR(save(4, 3), Code::kBadConfig, "\"w\"", "[3, 4) are held twice", "fix:");
@@ -229,7 +230,7 @@ TEST(Checkpoint, ADiskThatIsReallyFullIsReportedBeforeTheWorkIsDone) {
   const std::vector<float> values(200000);
   const auto path = new_checkpoint_folder(folder / "run", 2);
   EXPECT_ERROR(
-      write_shard(path, 0, {{"w", DType::kF32, {200000}, whole_tensor({200000}), std::as_bytes(std::span(values))}}),
+      write_shard(path, 0, {{"w", DType::kF32, {200000}, whole_slice({200000}), std::as_bytes(std::span(values))}}),
       Code::kStorage, "shard-00000.safetensors", "needs 800", "are free", "fix:");
   EXPECT_TRUE(std::filesystem::is_empty(path));
   EXPECT_EQ(newest(folder / "run"), old);

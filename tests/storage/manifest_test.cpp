@@ -33,7 +33,7 @@ Manifest some_manifest() {
   w.shape = {4, 6};
   w.pieces.push_back(columns(0, 3, "shard-00000.safetensors", "w[0:4,0:3]", 0x12345678));
   w.pieces.push_back(columns(3, 6, "shard-00001.safetensors", "w[0:4,3:6]", 0xFFFFFFFF));
-  manifest.tensors["scalar"] = {DType::kI64, {}, {{whole_tensor({}), "shard-00000.safetensors", "scalar", 1}}};
+  manifest.tensors["scalar"] = {DType::kI64, {}, {{whole_slice({}), "shard-00000.safetensors", "scalar", 1}}};
   return manifest;
 }
 

@@ -31,7 +31,7 @@ TensorSlice random_slice(const std::vector<int64_t>& shape, std::mt19937& random
   };
   TensorSlice slice;
   for (const int64_t size : shape) slice.box.push_back(part(size));
-  slice.elements = part(box_elements(slice));
+  slice.elements = part(num_box_elements(slice));
   return slice;
 }
 
@@ -60,7 +60,7 @@ TEST(TensorSlice, CommonRunsAreTheElementsThatBothHold_ForAnyTwoSlices) {
 
 TEST(TensorSlice, FlatShardsMeetInOneRun) {
   int runs = 0;
-  for_each_common_run(element_range({100, 30}, 10, 2000), element_range({100, 30}, 1000, 3000),
+  for_each_common_run(slice_of_elements({100, 30}, 10, 2000), slice_of_elements({100, 30}, 1000, 3000),
                       [&](int64_t a, int64_t b, int64_t count) {
                         ++runs;
                         EXPECT_EQ(a, 990);
@@ -75,15 +75,15 @@ TEST(TensorSlice, ACoverHoldsEveryElementOnce) {
   const auto columns = [](int64_t begin, int64_t end, int64_t from, int64_t to) {
     return TensorSlice{{{0, 4}, {begin, end}}, {from, to}};
   };
-  EXPECT_EQ(find_cover_fault({whole_tensor(shape)}, shape), "");
-  EXPECT_EQ(find_cover_fault({element_range(shape, 7, 24), element_range(shape, 0, 7)}, shape), "");
+  EXPECT_EQ(find_cover_fault({whole_slice(shape)}, shape), "");
+  EXPECT_EQ(find_cover_fault({slice_of_elements(shape, 7, 24), slice_of_elements(shape, 0, 7)}, shape), "");
   EXPECT_EQ(find_cover_fault({columns(0, 3, 0, 12), columns(3, 6, 5, 12), columns(3, 6, 0, 5)}, shape), "");
-  EXPECT_EQ(find_cover_fault({whole_tensor({0, 6})}, {0, 6}), "");
-  EXPECT_EQ(find_cover_fault({whole_tensor({})}, {}), "");
-  EXPECT_EQ(find_cover_fault({element_range(shape, 0, 7)}, shape), "elements [7, 24) are held by nobody");
-  EXPECT_EQ(find_cover_fault({element_range(shape, 0, 7), element_range(shape, 9, 24)}, shape),
+  EXPECT_EQ(find_cover_fault({whole_slice({0, 6})}, {0, 6}), "");
+  EXPECT_EQ(find_cover_fault({whole_slice({})}, {}), "");
+  EXPECT_EQ(find_cover_fault({slice_of_elements(shape, 0, 7)}, shape), "elements [7, 24) are held by nobody");
+  EXPECT_EQ(find_cover_fault({slice_of_elements(shape, 0, 7), slice_of_elements(shape, 9, 24)}, shape),
             "elements [7, 9) are held by nobody");
-  EXPECT_EQ(find_cover_fault({element_range(shape, 0, 7), element_range(shape, 5, 24)}, shape),
+  EXPECT_EQ(find_cover_fault({slice_of_elements(shape, 0, 7), slice_of_elements(shape, 5, 24)}, shape),
             "elements [5, 7) are held twice");
   EXPECT_EQ(find_cover_fault({columns(0, 4, 0, 16), columns(3, 6, 0, 12)}, shape), "two boxes overlap");
   EXPECT_EQ(find_cover_fault({columns(0, 3, 0, 12)}, shape), "the boxes hold 12 of 24 elements");
@@ -91,7 +91,7 @@ TEST(TensorSlice, ACoverHoldsEveryElementOnce) {
 }
 
 TEST(TensorSlice, FaultsNameTheRuleAndTheValues) {
-  EXPECT_EQ(find_fault(element_range({4, 6}, 0, 25), {4, 6}), "elements [0, 25) of a box that has 24");
+  EXPECT_EQ(find_fault(slice_of_elements({4, 6}, 0, 25), {4, 6}), "elements [0, 25) of a box that has 24");
   EXPECT_EQ(find_fault({{{0, 4}, {2, 7}}, {0, 1}}, {4, 6}), "indices [2, 7) of dimension 1, which has 6");
   EXPECT_EQ(find_fault({{{0, 4}}, {0, 1}}, {4, 6}), "a box of 1 dimensions in a tensor of 2");
 }

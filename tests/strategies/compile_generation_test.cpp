@@ -37,19 +37,19 @@ spec::RunFile generated(int tp, bool tied = true) {
 
 std::vector<Program> passes(const spec::RunFile& run, int tp, Caches caches) {
   std::vector<Program> out;
-  for (const GenerationPrograms& one : compile_generation(run, resolve(run, tp), kPrompt))
+  for (const GenerationPrograms& one : compile_generation(run, trainable_layout(run, tp), kPrompt))
     out.push_back(caches == Caches::kBegun ? one.prompt : one.token);
   return out;
 }
 
 program::Expectation expectation(const spec::RunFile& run, int tp, Caches caches) {
   const spec::ModelTable table = spec::generation_table(run, 1, caches == Caches::kBegun ? kPrompt : 1);
-  return program::generation_expected(expected_of(table, resolve(run, tp)), table, caches);
+  return program::generation_expected(expectation_of(table, trainable_layout(run, tp)), table, caches);
 }
 
 TEST(CompileGeneration, WritesTheGoldenText) {
   for (const int tp : {1, 2}) {
-    const auto both = compile_generation(generated(tp), resolve(generated(tp), tp), kPrompt);
+    const auto both = compile_generation(generated(tp), trainable_layout(generated(tp), tp), kPrompt);
     for (const auto& [name, pass] : {std::pair("prompt", both[0].prompt), std::pair("token", both[0].token)}) {
       const std::string text = to_text(pass);
       testing_support::expect_golden(

@@ -237,7 +237,7 @@ TEST(Mutants, OfReplicasAreFound) {
     run.mesh.fsdp = 2;
     const Mutator mutator({"replicas", run, 4});
     const auto gradient = [](const Op& op) { return is_collective(op) && op.writes[0].kind == ValueKind::kGradient; };
-    const Mesh mesh = resolve(run, 4).mesh;
+    const Mesh mesh = trainable_layout(run, 4).mesh;
     const int copies = mesh.find("dp"), shards = mesh.find("fsdp");
     const auto among_copies = [&](const Op& op) { return gradient(op) && op.axis == copies; };
     const auto other_axis = [&](std::vector<Op>& ops, size_t i) {

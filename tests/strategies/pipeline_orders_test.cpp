@@ -195,19 +195,20 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   run.strategy.pipeline = "file:" + path.string();
   const PipelineOrder order = pipeline_order("zero_bubble_v", {2, true}, 2, 3);
   write("# there and back\n\n" + to_text(order));
-  const spec::Layout layout = resolve(run, 2);
+  const spec::Layout layout = trainable_layout(run, 2);
   EXPECT_EQ(layout.pipeline, (PipelineForm{2, true}));
   EXPECT_EQ(pipeline_order(run, layout), order);
   EXPECT_EQ(steps_of(run, 2).size(), 2u);
   run.strategy.stages_per_rank = 3;
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "stages_per_rank must be auto, or what the file says", "got 3");
+  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "stages_per_rank must be auto, or what the file says",
+               "got 3");
   run.strategy.stages_per_rank = spec::kAuto;
   run.train.batch = 4;
-  EXPECT_ERROR(pipeline_order(run, resolve(run, 2)), Code::kBadConfig, path.string(),
+  EXPECT_ERROR(pipeline_order(run, trainable_layout(run, 2)), Code::kBadConfig, path.string(),
                "an order of 3 micro-batches, but the run has 4");
   run.mesh.pp = 3;
-  EXPECT_ERROR(pipeline_order(run, resolve(run, 3)), Code::kBadConfig, "an order of 2 ranks, but the run has 3",
-               "mesh.pp = 2");
+  EXPECT_ERROR(pipeline_order(run, trainable_layout(run, 3)), Code::kBadConfig,
+               "an order of 2 ranks, but the run has 3", "mesh.pp = 2");
   const auto refused = [&](const std::string& text, const std::string& why) {
     write(text);
     EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, path.string(), why, "fix: ");
@@ -232,7 +233,7 @@ TEST(PipelineOrder, OfAFileIsThatOfTheRun_OrRefusedByLineAndRule) {
   EXPECT_ERROR(spec::load_pipeline_order(path), Code::kBadConfig, "no file that can be read");
   run.strategy.pipeline = "interleaved";
   run.strategy.stages_per_rank = 1;
-  EXPECT_ERROR(resolve(run, 3), Code::kBadConfig, "2 or more", "got 1", "fix: strategy.stages_per_rank = 2");
+  EXPECT_ERROR(trainable_layout(run, 3), Code::kBadConfig, "2 or more", "got 1", "fix: strategy.stages_per_rank = 2");
 }
 
 TEST(PipelineOrder, OfTheFormatsPageIsOne) {

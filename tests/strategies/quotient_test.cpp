@@ -13,7 +13,7 @@ namespace {
 TEST(Quotient, ProvesALargeRun) {
   const auto rows = [](const spec::RunFile& run, const spec::Layout& layout) {
     std::vector<std::string> names;
-    for (const Row& row : strategy_rows(run, spec::program_table(run, layout.micro_batch), layout))
+    for (const StrategyRow& row : strategy_rows(run, spec::program_table(run, layout.micro_batch), layout))
       names.push_back(row.strategy->name());
     return names;
   };
@@ -23,7 +23,7 @@ TEST(Quotient, ProvesALargeRun) {
       for (const auto& [dp, fsdp] : {std::pair(1, 1), {16, 1}, {4, 8}}) {
         for (const int zero : {0, 1, 2, 3}) {
           const int ranks = tp * pp * dp * fsdp;
-          if (++index % 13 != 0 || ranks <= kProvedWorld) continue;
+          if (++index % 13 != 0 || ranks <= kMaxProvedRanks) continue;
           spec::RunFile run = small_run(48, "none", dp * fsdp * 40);
           run.model.heads = 18, run.model.width = 36, run.model.ffn = 72;
           const bool copies = tp == 6 && index % 2 == 0;  // two ranks for each key head
@@ -34,9 +34,9 @@ TEST(Quotient, ProvesALargeRun) {
           const char* orders[] = {"1f1b", "interleaved", "zero_bubble_h1", "zero_bubble_v"};
           run.strategy.pipeline = orders[drawn++ % 4];
           if (pp == 1 && tp > 1) run.strategy.interleave_micro_batches = 1 + drawn % 3;
-          const spec::Layout layout = resolve(run, ranks);
+          const spec::Layout layout = trainable_layout(run, ranks);
           const Quotient quotient = quotient_of(run, layout);
-          const spec::Layout small = resolve(quotient.run, quotient.ranks);
+          const spec::Layout small = trainable_layout(quotient.run, quotient.ranks);
           ASSERT_EQ(layout.mesh.axes.size(), small.mesh.axes.size()) << ranks;
           for (size_t a = 0; a < layout.mesh.axes.size(); ++a)
             EXPECT_EQ(layout.mesh.axes[a].name.substr(0, 2), small.mesh.axes[a].name.substr(0, 2));
@@ -46,7 +46,7 @@ TEST(Quotient, ProvesALargeRun) {
           large_rows.erase(large_rows.begin()), small_rows.erase(small_rows.begin());  // how many micro-batches
           EXPECT_EQ(large_rows, small_rows);
           const auto steps = programs_of_run(run, spec::program_table(run, 1), layout, {0});
-          EXPECT_THAT(proved_instead(run, layout, steps[0]), testing::HasSubstr("stand for " + std::to_string(ranks)));
+          EXPECT_THAT(quotient_text(run, layout, steps[0]), testing::HasSubstr("stand for " + std::to_string(ranks)));
         }
       }
     }

@@ -26,7 +26,7 @@ spec::RunFile recompute_run(int64_t layers, const std::string& recompute, int64_
 
 Program step_of(int64_t layers, const std::string& recompute) {
   const spec::RunFile run = recompute_run(layers, recompute);
-  return compile_step(run, spec::model_table(run, 1), resolve(run, 2), 0);
+  return compile_step(run, spec::model_table(run, 1), trainable_layout(run, 2), 0);
 }
 
 // "forward 1, recompute 1, .." without releases.
@@ -68,7 +68,7 @@ TEST(Recompute, KeepsOneInputASegment_AndTheGraphsOfOne) {
   const auto activations = [](const std::string& recompute) {
     spec::RunFile run = recompute_run(16, recompute);
     run.model.width = 256, run.model.heads = 4, run.model.context = 128, run.model.vocab = 512;
-    const Program step = compile_step(run, spec::model_table(run, 1), resolve(run, 2), 0);
+    const Program step = compile_step(run, spec::model_table(run, 1), trainable_layout(run, 2), 0);
     const program::Peak peak = in_order_peak(step, Tier::kDevice);
     return peak.by_kind.at(program::ValueKind::kGraph) + peak.by_kind.at(program::ValueKind::kActivation);
   };

@@ -26,14 +26,14 @@ inline spec::RunFile small_run(int64_t layers, const std::string& recompute, int
 }
 
 inline std::vector<program::Program> steps_of(const spec::RunFile& run, int ranks) {
-  return compile_and_verify(run, spec::program_table(run, 1), resolve(run, ranks));
+  return compile_and_verify(run, spec::program_table(run, 1), trainable_layout(run, ranks));
 }
 
 // What the proof of a whole step expects of all its ranks.
 inline program::Expectation expectation_of(const spec::RunFile& run, int ranks) {
   const spec::ModelTable model = spec::program_table(run, 1);
-  const spec::Layout layout = resolve(run, ranks);
-  program::Expectation expected = expected_of(model, layout);
+  const spec::Layout layout = trainable_layout(run, ranks);
+  program::Expectation expected = expectation_of(model, layout);
   expected.micro_batches = layout.micro_batches;
   expected.proof.staged = layout.pp > 1;
   expected.proof.shard_axis = shard_axis(run, layout);

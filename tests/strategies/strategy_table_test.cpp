@@ -35,9 +35,9 @@ TEST(Strategies, MakeStepsThatProve_ForManyLayouts) {
           if (index++ % one_in(1, 11) != 0) continue;
           spec::RunFile run = two_layers(world * micro_batches, 1, tied);
           run.strategy.bucket = bucket;
-          const auto steps = compile_and_verify(run, spec::model_table(run, 1), resolve(run, world));
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), trainable_layout(run, world));
           ASSERT_EQ(static_cast<int>(steps.size()), world);
-          EXPECT_EQ(steps[0], compile_step(run, spec::model_table(run, 1), resolve(run, world), 0));
+          EXPECT_EQ(steps[0], compile_step(run, spec::model_table(run, 1), trainable_layout(run, world), 0));
           EXPECT_EQ(program::parse_program(to_text(steps.back())), steps.back());
         }
       }
@@ -54,7 +54,7 @@ TEST(Strategies, AskForNoNorm_WhereNobodyClipsOrStopsByIt) {
         run.strategy.zero = zero;
         run.strategy.offload = offload;
         const auto norms = [&] {
-          const auto steps = compile_and_verify(run, spec::model_table(run, 1), resolve(run, 4));
+          const auto steps = compile_and_verify(run, spec::model_table(run, 1), trainable_layout(run, 4));
           return std::count_if(steps[0].ops.begin(), steps[0].ops.end(), [](const program::Op& op) {
             return op.kind == program::OpKind::kNorm || op.kind == program::OpKind::kClip;
           });
@@ -74,7 +74,7 @@ TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
   spec::RunFile run = two_layers(2, 1, true);
   run.memory.device_budget = 1000;
   try {
-    compile_and_verify(run, spec::model_table(run, 1), resolve(run, 2));
+    compile_and_verify(run, spec::model_table(run, 1), trainable_layout(run, 2));
     FAIL();
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kOverBudget);
@@ -85,7 +85,7 @@ TEST(Strategies, RefuseAStepThatDoesNotFitTheBudget_WithTheTable) {
 
 std::string refusal(const spec::RunFile& run, int ranks) {
   try {
-    programs_of_run(run, spec::model_table(run, 1), resolve(run, ranks), {ranks - 1});
+    programs_of_run(run, spec::model_table(run, 1), trainable_layout(run, ranks), {ranks - 1});
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kOverBudget);
     return error.message();
@@ -94,7 +94,7 @@ std::string refusal(const spec::RunFile& run, int ranks) {
 }
 
 TEST(Strategies, CompareEveryWorldWithTheBudget_AlsoOnesTooLargeToProve) {
-  for (const int ranks : {2, kProvedWorld, kProvedWorld + 1, 64}) {
+  for (const int ranks : {2, kMaxProvedRanks, kMaxProvedRanks + 1, 64}) {
     spec::RunFile run = two_layers(ranks, 1, true);
     run.memory.device_budget = 1000;
     EXPECT_THAT(refusal(run, ranks), testing::HasSubstr("memory.device_budget = 1000 B")) << ranks;
@@ -113,16 +113,16 @@ TEST(Strategies, StartAStepOfManyMicroBatchesWithinSeconds) {
   spec::RunFile run = two_layers(2000, 1, true);
   run.memory = {.device_budget = 1 << 30, .host_budget = 1 << 30};
   const auto begin = std::chrono::steady_clock::now();
-  const auto steps = programs_of_run(run, spec::model_table(run, 1), resolve(run, 1), {0});
+  const auto steps = programs_of_run(run, spec::model_table(run, 1), trainable_layout(run, 1), {0});
   EXPECT_GT(steps[0].ops.size(), 20000u);
-  EXPECT_FALSE(is_proved_itself(steps[0], resolve(run, 1)));
+  EXPECT_FALSE(proves_run_itself(steps[0], trainable_layout(run, 1)));
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
 }
 
 TEST(Strategies, WriteTheGoldenStep) {
   const spec::RunFile run = two_layers(4, 1, true);
   testing_support::expect_golden("tests/strategies/golden/data_parallel_dp2_mb2_tied.txt",
-                                 to_text(compile_step(run, spec::model_table(run, 1), resolve(run, 2), 0)));
+                                 to_text(compile_step(run, spec::model_table(run, 1), trainable_layout(run, 2), 0)));
 }
 
 }  // namespace

@@ -29,7 +29,7 @@ TEST(Techniques, RefuseWhatNoRowSupports_AndListWhatThereIs) {
             "comm.transport = \"inproc\" is not in this version\n  fix: comm.transport = \"auto\" or \"shm\"");
   spec::RunFile run;
   run.mesh.cp = 2;
-  EXPECT_ERROR(resolve(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
+  EXPECT_ERROR(trainable_layout(run, 2), Code::kBadConfig, "mesh.cp = 2 is not in this version\n  fix: mesh.cp = 1");
   EXPECT_NO_THROW(spec::resolve_mesh(run, 2));
 }
 
@@ -45,13 +45,13 @@ TEST(Techniques, SupportWhatRowsBring) {
 TEST(Techniques, EstablishTheSame_WhetherAskedOrNot) {
   spec::RunFile run;
   run.mesh.pp = 2;
-  const spec::Layout layout = resolve(run, 4);
+  const spec::Layout layout = trainable_layout(run, 4);
   const spec::ModelTable model = spec::program_table(run, layout.micro_batch);
   const StepContext step(run, model, layout);
   program::Proof proof = {
       .data_ranks_summed = false, .stages_summed = false, .rows_summed = false, .copies_summed = false};
   for (const Technique& row : techniques()) {
-    if (row.establishes != nullptr) row.establishes(step, proof);
+    if (row.extend_proof != nullptr) row.extend_proof(step, proof);
   }
   EXPECT_TRUE(proof.data_ranks_summed && proof.staged && proof.stages_summed && proof.rows_summed &&
               proof.copies_summed);
@@ -67,8 +67,8 @@ TEST(Techniques, SizeThePoolsOfTheirBuffers) {
   const int gradient_buffers = slot_rules(run).gradient_buffers;
   const AddedTechnique own(
       {.name = "made up",
-       .pools = [](const spec::RunFile& of,
-                   program::SlotRules& rules) { rules.gradient_buffers += static_cast<int>(of.mesh.fsdp); }},
+       .set_pool_sizes = [](const spec::RunFile& of,
+                            program::SlotRules& rules) { rules.gradient_buffers += static_cast<int>(of.mesh.fsdp); }},
       "zero3");
   EXPECT_EQ(slot_rules(run).gradient_buffers, gradient_buffers + 1);
   EXPECT_EQ(slot_rules(run).gather_buffers, 4);

@@ -79,13 +79,13 @@ TEST(Zero, KeepsTheStatesThatTheEquationsState) {
       run.model.width = 64;
       run.model.vocab = run.model.context = 64;
       const auto model = spec::model_table(run, 1);
-      const Program step = compile_step(run, model, resolve(run, ranks), 0);
+      const Program step = compile_step(run, model, trainable_layout(run, ranks), 0);
       const double kept =
           static_cast<double>(standing_bytes(step, ValueKind::kWeight) + standing_bytes(step, ValueKind::kGradient) +
                               standing_bytes(step, ValueKind::kState));
       EXPECT_EQ(kept, spec::zero_state_bytes(static_cast<double>(model.parameters()), ranks, stage, spec::kFp32Adam));
       run.optimizer.momentum_precision = "bf16";
-      const Program narrow = compile_step(run, model, resolve(run, ranks), 0);
+      const Program narrow = compile_step(run, model, trainable_layout(run, ranks), 0);
       EXPECT_EQ(standing_bytes(narrow, ValueKind::kState) * 8, standing_bytes(step, ValueKind::kState) * 6);
     }
   }
@@ -110,7 +110,7 @@ TEST(Zero, SendsWhatTheEquationsState) {
         run.model.width = run.model.vocab = run.model.context = 64;
         run.strategy.recompute = recompute;
         const auto model = spec::model_table(run, 1);
-        const Program step = compile_step(run, model, resolve(run, ranks), 0);
+        const Program step = compile_step(run, model, trainable_layout(run, ranks), 0);
         const double psi = static_cast<double>(model.parameters());
         double elements = spec::zero_elements_sent(psi, ranks, stage);
         // Embedding and loss block are gathered once: the one is differentiated without weights, the other in one pass.
@@ -130,7 +130,7 @@ TEST(HybridShards, Prove_AndSumAShardAmongItsCopiesOnce) {
           spec::RunFile run = zero_run({stage, fsdp * dp, micro_batches});
           run.mesh.fsdp = fsdp;
           const auto model = spec::model_table(run, 1);
-          const auto steps = compile_and_verify(run, model, resolve(run, fsdp * dp));
+          const auto steps = compile_and_verify(run, model, trainable_layout(run, fsdp * dp));
           int among_copies = 0;
           for (const Op& op : steps[0].ops) {
             if (op.kind != OpKind::kAllReduce || op.axis != steps[0].mesh.find("dp")) continue;
@@ -165,7 +165,7 @@ TEST(Zero3, GathersAGroupThatItKeepsWholeOnceAStep_AndHoldsAndSendsWhatTheEquati
     spec::RunFile run = zero_run(shape);
     run.model.width = run.model.vocab = run.model.context = 64;  // so that nothing is padding
     const auto model = spec::model_table(run, 1);
-    const Program step = compile_step(run, model, resolve(run, kRanks), 0);
+    const Program step = compile_step(run, model, trainable_layout(run, kRanks), 0);
     const std::vector<int> order = {1, 2, 3, 4, 0, 5};
     const std::set<int> kept(order.begin(), order.begin() + std::min<int64_t>(keep_whole, 6));
     std::map<int, int> gathers;
@@ -334,7 +334,7 @@ TEST(ZeroMutants, AWholeGradientInTheBufferOfAnotherIsFound) {
   EXPECT_EQ(finding(steps, shape), "");  // one buffer serves all, one after the other
   for (Program& step : steps)
     for (int g = 0; g < 5; ++g)
-      step.values.at(program::gradient(g, program::kWhole.shard_on(program::shard_axis(step)))).slot =
+      step.values.at(program::gradient(g, program::kWhole.shard_on(program::weight_shard_axis(step)))).slot =
           step.values.at(program::gradient(4)).slot;
   EXPECT_NE(finding(steps, shape), "");
 }

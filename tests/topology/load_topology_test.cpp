@@ -42,8 +42,8 @@ TEST(OnlyRanks, DoNotPassTheSpineBelowOneSwitch) {
 }
 
 TEST(GivenTopology, HasTheJobsRanks) {
-  check_topology_of_ranks(torus({2, 2, 2}, Host{}), 8, {});
-  EXPECT_ERROR(check_topology_of_ranks(torus({2, 2, 2}, Host{}), 6, {}), Code::kBadConfig,
+  check_topology_of_ranks(torus_network({2, 2, 2}, Host{}), 8, {});
+  EXPECT_ERROR(check_topology_of_ranks(torus_network({2, 2, 2}, Host{}), 6, {}), Code::kBadConfig,
                "has 8 ranks, but the job has 6\n  fix: 8 ranks, or a topology of 6");
 }
 
@@ -66,7 +66,7 @@ TEST(GivenTopology, MayCutAHost) {
   two.ranks = 2;
   EXPECT_FALSE(cuts_hosts(spine_leaf(2, two), {5, 5, 1, 1}));
   EXPECT_TRUE(cuts_hosts(spine_leaf(2, two), {}));
-  EXPECT_TRUE(cuts_hosts(torus({2, 2}, Host{}), {0, 1, 2, 2}));
+  EXPECT_TRUE(cuts_hosts(torus_network({2, 2}, Host{}), {0, 1, 2, 2}));
   EXPECT_FALSE(cuts_hosts(one_host(4, 4), {}));
 }
 

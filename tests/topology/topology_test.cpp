@@ -38,7 +38,7 @@ TEST(Topology, AnOversubscribedSpineCarriesLessThanTheUplinks) {
 
 TEST(Topology, ATorusGoesTheShortWayAndAMeshHasNone) {
   const auto hops = [](const Topology& t, int from, int to) { return route(t, from, to).size(); };
-  const Topology ring = torus({5, 3}, Host{}), grid = mesh({5, 3}, Host{});
+  const Topology ring = torus_network({5, 3}, Host{}), grid = mesh_network({5, 3}, Host{});
   EXPECT_EQ(hops(ring, 0, 4), 1u);
   EXPECT_EQ(hops(grid, 0, 4), 4u);
   EXPECT_EQ(hops(ring, 0, 14), 2u);
@@ -166,7 +166,7 @@ TEST(Topology, AGroupKeepsTheTiersBetweenItsHosts) {
 }
 
 TEST(Topology, AGroupKeepsTheGridThatItIsABoxOf) {
-  const Topology world = torus({4, 2, 3}, Host{});
+  const Topology world = torus_network({4, 2, 3}, Host{});
   const auto axes = [&](const std::vector<Rank>& ranks, Fabric fabric) {
     const Topology group = only_ranks(world, ranks);
     check(group);
@@ -181,7 +181,7 @@ TEST(Topology, AGroupKeepsTheGridThatItIsABoxOf) {
   EXPECT_EQ(axes({0, 2, 4, 6}, Fabric::kSwitch), Axes{});  // a gap
   EXPECT_EQ(axes({0, 1, 4}, Fabric::kSwitch), Axes{});     // a corner is missing
   EXPECT_EQ(axes({1, 0, 5, 4}, Fabric::kSwitch), Axes{});  // in another order
-  const Topology rows = only_ranks(mesh({3, 3}, Host{}), {3, 4, 5, 6, 7, 8});
+  const Topology rows = only_ranks(mesh_network({3, 3}, Host{}), {3, 4, 5, 6, 7, 8});
   EXPECT_EQ(rows.fabric, Fabric::kMesh);
   EXPECT_EQ(rows.axes, (Axes{3, 2}));
 }
@@ -189,8 +189,8 @@ TEST(Topology, AGroupKeepsTheGridThatItIsABoxOf) {
 TEST(TopologyText, ReadsBackFabricsTiersAndPlacement) {
   Host host;
   host.ranks = 2;
-  for (const Topology& topology :
-       {torus({2, 3, 2}, host), mesh({4, 2}, host), racks(2, 3, host, 3), placed_cyclically(spine_leaf(3, host))}) {
+  for (const Topology& topology : {torus_network({2, 3, 2}, host), mesh_network({4, 2}, host), racks(2, 3, host, 3),
+                                   placed_cyclically(spine_leaf(3, host))}) {
     EXPECT_EQ(parse_topology(to_text(topology)), topology);
   }
 }

@@ -56,7 +56,7 @@ TEST(Calibrate, MeasuresEveryOpOfEveryBlock_AndLeavesTheRunAsItWas) {
         "[train]\nbatch = 4\n" +
             std::string(keys),
         "test");
-    const spec::Layout layout = strategies::resolve(run, 2);
+    const spec::Layout layout = strategies::trainable_layout(run, 2);
     std::mutex mutex;
     std::vector<program::Calibration> machines;
     run_inproc(2, [&](Communicator& comm) {
@@ -100,7 +100,7 @@ TEST(Calibrate, TakesNoMoreMemoryThanAStep_AndLeavesEveryBitOfTheWeights) {
         "precision = \"" +
             std::string(precision) + "\"\n",
         "test");
-    const spec::Layout layout = strategies::resolve(run, 1);
+    const spec::Layout layout = strategies::trainable_layout(run, 1);
     run_inproc(1, [&](Communicator& comm) {
       const int64_t base = DeviceMemory::live_bytes();
       RankParts parts(run, layout, comm);
@@ -133,13 +133,13 @@ TEST(BlockTimer, SayHowMuchLongerTheSlowestRankTakes) {
   spec::RunFile run;
   run.model = {.layers = 2, .width = 32, .heads = 2, .ffn = 128, .context = 16, .vocab = 300};
   run.train.batch = 4;
-  const spec::Layout layout = strategies::resolve(run, 2);
+  const spec::Layout layout = strategies::trainable_layout(run, 2);
   run_inproc(2, [&](Communicator& comm) {
     RankParts parts(run, layout, comm);
     parts.model.blocks[1] = std::make_shared<Slowed>(parts.model.blocks[1], comm.rank() == 0 ? 400ms : 10ms);
     BlockTimer passes(run, layout, parts.step, parts.model.blocks, parts.parameters, parts.groups, comm);
     passes.run();
-    const auto figures = passes.figures();
+    const auto figures = passes.block_times_us();
     double pass_us = 0;
     for (int block = 0; block < 3; ++block)
       for (const auto kind : {program::OpKind::kForward, program::OpKind::kBackward})

@@ -23,7 +23,7 @@ std::optional<double> loss_on(Communicator& comm, const EvaluateOptions& options
   run.model.layers = layers, run.model.width = 16, run.model.heads = 2;
   run.model.context = kContext, run.model.vocab = kVocabulary;
   run.train.batch = options.batch, run.train.micro_batch = options.micro_batch;
-  const spec::Layout layout = strategies::resolve(run, comm.size());
+  const spec::Layout layout = strategies::trainable_layout(run, comm.size());
   const models::Model model = models::make_model(run.model);
   const program::Program step =
       strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, comm.rank());

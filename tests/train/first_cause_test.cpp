@@ -127,7 +127,7 @@ class FirstCause : public testing::TestWithParam<std::string> {
 TEST_P(FirstCause, IsNamedByAllRanks_WhateverHappensToOneBeforeAnOpOfAnyKind) {
   const bool full = std::getenv("HERD_FULL_TESTS") != nullptr;
   const spec::RunFile run = small_run(GetParam());
-  const spec::Layout layout = strategies::resolve(run, kRanks);
+  const spec::Layout layout = strategies::trainable_layout(run, kRanks);
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   int number = 0;
   for (Rank victim = 0; victim < kRanks; ++victim) {

@@ -51,7 +51,7 @@ spec::RunFile run_of(const std::string& kind, int64_t context = kContext, bool t
 class Generator {
  public:
   Generator(const spec::RunFile& run, Communicator& comm, int64_t tokens) : run_(run) {
-    const spec::Layout layout = strategies::resolve(run, comm.size());
+    const spec::Layout layout = strategies::trainable_layout(run, comm.size());
     programs_ = strategies::compile_generation(run, layout, tokens).at(static_cast<size_t>(comm.rank()));
     const spec::ModelTable table = spec::program_table(run, 1);
     make(models::make_model(run.model, table, layout.mesh.index(layout.tensor_axis, comm.rank())), comm);
@@ -74,7 +74,7 @@ class Generator {
 
  private:
   Generator(const spec::RunFile& run, Communicator& comm) : run_(run) {
-    const spec::Layout layout = strategies::resolve(run, 1);
+    const spec::Layout layout = strategies::trainable_layout(run, 1);
     const spec::ModelTable whole = spec::split_decoder_table(run, 1, spec::Kernels::kCpu);
     const auto pass = [&](int64_t tokens, program::Caches caches) {
       spec::RunFile shorter = run;
@@ -82,9 +82,9 @@ class Generator {
       const spec::ModelTable table =
           spec::generation_table(whole, spec::split_decoder_table(shorter, 1, spec::Kernels::kCpu));
       const program::Program out = generation_pass(program::plain_step(run, table, layout, 0), table, caches);
-      EXPECT_EQ(
-          to_string(verify({out}, generation_expected(strategies::expected_of(table, layout), table, caches)), {out}),
-          "");
+      EXPECT_EQ(to_string(verify({out}, generation_expected(strategies::expectation_of(table, layout), table, caches)),
+                          {out}),
+                "");
       return out;
     };
     programs_ = {pass(run.model.context, program::Caches::kBegun), pass(1, program::Caches::kContinued)};
@@ -225,7 +225,7 @@ TEST(Generation, SaysWhatItWasTaught) {
   run.train.batch = run.train.micro_batch = 4;
   run.optimizer.lr = 1e-3;
   Communicator comm = world_of_one();
-  const spec::Layout layout = strategies::resolve(run, 1);
+  const spec::Layout layout = strategies::trainable_layout(run, 1);
   const program::Program step = strategies::compile_step(run, spec::program_table(run, 4), layout, 0);
   Generator generate(strategies::generation_run(run), comm, kContext);
   std::vector<at::Tensor> taught;
@@ -234,7 +234,7 @@ TEST(Generation, SaysWhatItWasTaught) {
     const runtime::AxisGroups groups(comm, step);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), 1);
     const std::unique_ptr<optim::Optimizer> optimizer = make_optimizer(run.optimizer);
-    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
+    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     runtime::ModelBindings bindings(model.blocks, parameters, groups,
                                     runtime::parameter_update(parameters, *optimizer, rate), {.clip = 1});
     runtime::Executor executor(step, bindings.table());
@@ -278,11 +278,11 @@ TEST(Generation, RefusesAnEmptyPromptAndNegativeNumbers) {
 }
 
 TEST(MostTokensOfAPass, IsThePromptOrTheHalfThatIsReadAnew) {
-  EXPECT_EQ(most_tokens_of_a_pass(3, 6, 8), 3);  // the sixth is not read
-  EXPECT_EQ(most_tokens_of_a_pass(3, 7, 8), 4);
-  EXPECT_EQ(most_tokens_of_a_pass(3, 6, 7), 4);
-  EXPECT_EQ(most_tokens_of_a_pass(100, 0, 8), 8);
-  EXPECT_EQ(most_tokens_of_a_pass(6, 100, 8), 6);
+  EXPECT_EQ(max_tokens_per_pass(3, 6, 8), 3);  // the sixth is not read
+  EXPECT_EQ(max_tokens_per_pass(3, 7, 8), 4);
+  EXPECT_EQ(max_tokens_per_pass(3, 6, 7), 4);
+  EXPECT_EQ(max_tokens_per_pass(100, 0, 8), 8);
+  EXPECT_EQ(max_tokens_per_pass(6, 100, 8), 6);
 }
 
 // Of programs for `tokens` tokens, whose prompt and token passes run.

@@ -108,7 +108,7 @@ inline std::string file_of(const char* what, Rank rank) { return std::string(wha
 inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::filesystem::path& root,
                      const Death& death) {
   at::set_num_threads(1);
-  const spec::Layout layout = strategies::resolve(run, comm.size());
+  const spec::Layout layout = strategies::trainable_layout(run, comm.size());
   const spec::ModelTable table = spec::model_table(run, layout.micro_batch);
   const program::Program step = strategies::compile_step(run, table, layout, comm.rank());
   const auto data = open_samples(run, Split::kTrain);
@@ -120,10 +120,11 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
   LethalFileSystem files(is_victim ? death.position : -1, root / file_of("calls", comm.rank()));
   runtime::AxisGroups groups(comm, step);
   runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
-  runtime::WholeWeights weights(parameters, groups, step);
+  runtime::WeightRefresher weights(parameters, groups, step);
   runtime::ModelBindings bindings(
       model.blocks, parameters, groups,
-      runtime::parameter_update(parameters, adamw, {.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant}),
+      runtime::parameter_update(parameters, adamw,
+                                {.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant}),
       {.seed = seed,
        .clip = run.optimizer.clip,
        .loss_scale = run.strategy.precision == "fp16" ? std::optional(optim::LossScale()) : std::nullopt,
@@ -162,7 +163,7 @@ inline void run_rank(Communicator& comm, const spec::RunFile& run, const std::fi
     groups.set_deadline(death.deadline);
   }
   for (int64_t s = first; s < run.train.steps; ++s) {
-    bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
+    bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
                          1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
     executor.run(s);
     executor.drain();

@@ -15,7 +15,7 @@ namespace herd::train {
 namespace {
 
 using strategies::AddedTechnique;
-using strategies::Ranks;
+using strategies::RankCounts;
 using strategies::StepContext;
 using strategies::Strategy;
 using strategies::Technique;
@@ -33,22 +33,23 @@ class MadeUp final : public Strategy {
 };
 
 Technique made_up_row() {
-  return {.name = "made up",
-          .asked = [](const StepContext& step) -> std::unique_ptr<Strategy> {
-            const bool asks = step.run.strategy.compression == "topk" && step.run.strategy.recompute == "none";
-            return asks ? std::make_unique<MadeUp>(step) : nullptr;
-          },
-          .supports = {{"strategy.compression", {"topk"}}},
-          .alternatives = {
-              {.key = "strategy.compression", .automatic = true, .values = [](const spec::RunFile& run, const Ranks&) {
-                 return strategies::values_if(run.strategy.compression == "none", "topk");
-               }}}};
+  return {
+      .name = "made up",
+      .rewrite_for = [](const StepContext& step) -> std::unique_ptr<Strategy> {
+        const bool asks = step.run.strategy.compression == "topk" && step.run.strategy.recompute == "none";
+        return asks ? std::make_unique<MadeUp>(step) : nullptr;
+      },
+      .supports = {{"strategy.compression", {"topk"}}},
+      .alternatives = {
+          {.key = "strategy.compression", .automatic = true, .values = [](const spec::RunFile& run, const RankCounts&) {
+             return strategies::values_if(run.strategy.compression == "none", "topk");
+           }}}};
 }
 
 spec::RunFile asking() { return tiny_run("[strategy]\ncompression = \"topk\"\n"); }
 
 int64_t needed(const spec::RunFile& run) {
-  const spec::Layout layout = strategies::resolve(run, 1);
+  const spec::Layout layout = strategies::trainable_layout(run, 1);
   const auto step = strategies::compile_step(run, spec::program_table(run, layout.micro_batch), layout, 0);
   return peak_bound(step, program::Tier::kDevice).bytes;
 }
@@ -74,14 +75,14 @@ TEST(MadeUpTechnique, IsChosen_WhereItFitsAndTheRunAsItIsDoesNot) {
   const planner::Budget budget{.device = needed(asking())};
   ASSERT_GT(needed(tiny_run()), budget.device);
   spec::RunFile run = tiny_run("[strategy]\nauto = true\n");
-  EXPECT_THAT(planner::resolve(run, 1, planner::small_server(1), budget).choice,
+  EXPECT_THAT(planner::resolve(run, 1, planner::small_server(1), budget).summary,
               HasSubstr("strategy.auto: strategy.compression=topk"));
 }
 
 // A row that claims what its rewrite does not do.
 TEST(MadeUpTechnique, IsHeldToWhatItEstablishes) {
   Technique claims = made_up_row();
-  claims.establishes = [](const StepContext&, program::Proof& proof) { proof.clipped = true; };
+  claims.extend_proof = [](const StepContext&, program::Proof& proof) { proof.clipped = true; };
   const AddedTechnique row(claims, "recompute");
   EXPECT_ERROR(train_in_threads(asking(), 2, 1), Code::kBug, "does not prove after made up");
 }

@@ -23,10 +23,10 @@ int64_t token_of_one_rank(const fs::path& config, int64_t steps, Rank rank) {
   const spec::RunFile run = spec::parse_run_file(config.string(), {});
   const auto data = open_samples(run, Split::kTrain);
   std::set<int64_t> mine, other;
-  const spec::Layout layout = strategies::resolve(run, 2);
+  const spec::Layout layout = strategies::trainable_layout(run, 2);
   for (Rank r = 0; r < 2; ++r) {
     const auto step = strategies::compile_step(run, spec::model_table(run, layout.micro_batch), layout, r);
-    for (const auto& part : read_batches(*data, steps * layout.batch, layout.batch, layout.micro_batch, step)) {
+    for (const auto& part : read_micro_batches(*data, steps * layout.batch, layout.batch, layout.micro_batch, step)) {
       const at::Tensor ids = part.inputs_BT.contiguous();
       (r == rank ? mine : other).insert(ids.const_data_ptr<int64_t>(), ids.const_data_ptr<int64_t>() + ids.numel());
     }

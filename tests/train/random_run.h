@@ -138,7 +138,7 @@ inline double expect_trains_as_one_rank(const Combination& c) {
   const int64_t parts = c.precision == "fp32" ? 1 : c.micro_batches;
   plain.train.micro_batch = (plain.train.batch + parts - 1) / parts;
   const Trained many = train_in_threads(run, c.ranks, kRandomSteps), one = train_in_threads(plain, 1, kRandomSteps);
-  EXPECT_EQ(strategies::resolve(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
+  EXPECT_EQ(strategies::trainable_layout(run, c.ranks).micro_batches, c.micro_batches) << text(c, run);
   EXPECT_EQ(std::vector<int64_t>(many.skipped.size(), many.skipped[0]), many.skipped) << text(c, run);
   EXPECT_EQ(many.losses.size(), static_cast<size_t>(kRandomSteps));
   double worst = std::abs(many.validation - one.validation) / one.validation;

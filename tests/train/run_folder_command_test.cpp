@@ -121,7 +121,7 @@ TEST(RunFolderCommand, AnOlderCheckpointOfTheSameFolderBeginsANewRun_AndTheOldOn
   ASSERT_EQ(back.status, 0) << back.output;
   EXPECT_EQ(steps_of(list_checkpoints(run / "checkpoints")), (std::vector<int64_t>{3}));
   EXPECT_EQ(steps_of(list_checkpoints(run / "set_aside" / id / "checkpoints")), (std::vector<int64_t>{4, 2}));
-  EXPECT_EQ(read_run_record(run).began, run / "set_aside" / id / "checkpoints" / checkpoint_folder_name(2));
+  EXPECT_EQ(read_run_record(run).began_from, run / "set_aside" / id / "checkpoints" / checkpoint_folder_name(2));
 }
 
 TEST(RunFolderCommand, ARefusedStartHasWrittenNothing) {

@@ -7,22 +7,22 @@
 namespace herd::train {
 namespace {
 
-TEST(RunManifest, HoldsWhatAReaderNeedsToRepeatTheRun) {
-  RunManifest manifest;
-  manifest.run = "0123456789abcdef";
-  manifest.herd_version = "0.1.0";
-  manifest.torch_version = "2.13";
-  manifest.ranks = 2;
-  manifest.algorithms = {{"all_reduce", "direct_pull"}};
-  manifest.config = "[train]\nsteps = 3\n";
-  manifest.machine = describe_machine();
-  const auto json = nlohmann::json::parse(format_run_manifest(manifest));
+TEST(RunDescription, HoldsWhatAReaderNeedsToRepeatTheRun) {
+  RunDescription run;
+  run.run_id = "0123456789abcdef";
+  run.herd_version = "0.1.0";
+  run.torch_version = "2.13";
+  run.ranks = 2;
+  run.algorithms = {{"all_reduce", "direct_pull"}};
+  run.config = "[train]\nsteps = 3\n";
+  run.machine = describe_machine();
+  const auto json = nlohmann::json::parse(format_run_description(run));
   EXPECT_EQ(json["format"], "herd-run");
   EXPECT_EQ(json["version"], 1);
-  EXPECT_EQ(json["run"], manifest.run);
+  EXPECT_EQ(json["run"], run.run_id);
   EXPECT_EQ(json["ranks"], 2);
   EXPECT_EQ(json["algorithms"]["all_reduce"], "direct_pull");
-  EXPECT_EQ(json["config"], manifest.config);
+  EXPECT_EQ(json["config"], run.config);
   for (const char* name : {"host", "kernel", "cores", "memory", "start"}) {
     EXPECT_FALSE(json["machine"][name].get<std::string>().empty()) << name;
   }

@@ -47,16 +47,16 @@ inline spec::RunFile tiny_run(const std::string& more = "") {
 }
 
 inline at::Tensor exact_copy(const NamedTensor& tensor) {
-  if (!tensor.low.defined()) return tensor.value.clone();
+  if (!tensor.low_halves.defined()) return tensor.value.clone();
   const at::Tensor exact = at::empty(tensor.value.sizes(), at::kFloat);
-  join_float(tensor.value, tensor.low, exact);
+  join_float(tensor.value, tensor.low_halves, exact);
   return exact;
 }
 
 inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
                                 std::optional<optim::LossScale> loss_scale = {}) {
   if (run.strategy.precision == "fp16" && !loss_scale) loss_scale = optim::LossScale();
-  const spec::Layout layout = strategies::resolve(run, ranks);
+  const spec::Layout layout = strategies::trainable_layout(run, ranks);
   const spec::ModelTable table = spec::program_table(run, layout.micro_batch);
   const auto programs = strategies::compile_and_verify(run, table, layout);
   Trained out;
@@ -74,18 +74,19 @@ inline Trained train_in_threads(const spec::RunFile& run, int ranks, int steps,
     const runtime::AxisGroups groups(comm, step);
     const uint64_t seed = static_cast<uint64_t>(run.train.seed);
     runtime::FlatParameters parameters(model.groups, step, comm, state_types(run.optimizer), seed);
-    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::Schedule::kConstant};
+    const optim::LearningRate rate{.peak = run.optimizer.lr, .schedule = optim::RateSchedule::kConstant};
     runtime::ModelBindings bindings(
         model.blocks, parameters, groups, runtime::parameter_update(parameters, *optimizer, rate),
         {.seed = seed, .clip = run.optimizer.clip, .loss_scale = loss_scale, .width = run.model.width});
     runtime::Executor executor(step, bindings.table());
     for (int64_t s = 0; s < steps; ++s) {
-      const uint64_t before = comm.bytes_sent();
-      bindings.begin_step({read_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
+      const uint64_t before = comm.bytes_moved();
+      bindings.begin_step({read_micro_batches(*data, s * layout.batch, layout.batch, layout.micro_batch, step),
                            1.0 / static_cast<double>(counted_tokens(*data, layout.batch))});
       executor.run(s);
       executor.drain();
-      if (s + 1 == steps) out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_sent() - before);
+      if (s + 1 == steps)
+        out.sent[static_cast<size_t>(comm.rank())] = static_cast<int64_t>(comm.bytes_moved() - before);
       std::vector<double> totals = {bindings.output().loss_sum, static_cast<double>(bindings.output().count)};
       comm.all_reduce(totals);
       if (comm.rank() != 0) continue;

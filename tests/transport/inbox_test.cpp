@@ -10,8 +10,8 @@ namespace {
 std::span<const std::byte> bytes_of(const std::string& text) { return std::as_bytes(std::span(text)); }
 
 struct Receive {
-  Receive(Lane lane, uint64_t tag, size_t bytes) : text(bytes, '.') {
-    message.lane = lane;
+  Receive(Traffic traffic, uint64_t tag, size_t bytes) : text(bytes, '.') {
+    message.traffic = traffic;
     message.data = reinterpret_cast<std::byte*>(text.data());
     message.envelope = {tag, bytes, 0};
   }
@@ -20,11 +20,11 @@ struct Receive {
 };
 
 TEST(Inbox, KeepsWhatNobodyWaitsForYet_AndCountsItOnlyWhenItIsTaken) {
-  Inbox inbox(Lane::kCollective);
+  Inbox inbox(Traffic::kCollective);
   inbox.arrive({5, 6, 0}, 0, bytes_of("abc"));
   inbox.arrive({5, 6, 0}, 3, bytes_of("def"));
   EXPECT_EQ(inbox.taken(), 0u);
-  Receive one(Lane::kCollective, 5, 6);
+  Receive one(Traffic::kCollective, 5, 6);
   inbox.post(one.message);
   EXPECT_TRUE(one.message.done);
   EXPECT_EQ(one.text, "abcdef");
@@ -32,8 +32,8 @@ TEST(Inbox, KeepsWhatNobodyWaitsForYet_AndCountsItOnlyWhenItIsTaken) {
 }
 
 TEST(Inbox, AnotherFingerprintIsAMismatchBeforeDataMoves_AndEndsTheLane) {
-  Inbox inbox(Lane::kCollective);
-  Receive one(Lane::kCollective, 5, 3);
+  Inbox inbox(Traffic::kCollective);
+  Receive one(Traffic::kCollective, 5, 3);
   inbox.post(one.message);
   inbox.arrive({6, 3, 0}, 0, bytes_of("abc"));
   EXPECT_TRUE(one.message.mismatch);
@@ -44,8 +44,9 @@ TEST(Inbox, AnotherFingerprintIsAMismatchBeforeDataMoves_AndEndsTheLane) {
 }
 
 TEST(Inbox, MessagesMakeWayForTheTagThatIsWaitedFor) {
-  Inbox inbox(Lane::kPointToPoint);
-  Receive second(Lane::kPointToPoint, 2, 2), first(Lane::kPointToPoint, 1, 3), third(Lane::kPointToPoint, 1, 1);
+  Inbox inbox(Traffic::kPointToPoint);
+  Receive second(Traffic::kPointToPoint, 2, 2), first(Traffic::kPointToPoint, 1, 3),
+      third(Traffic::kPointToPoint, 1, 1);
   inbox.post(second.message);
   inbox.arrive({1, 3, 0}, 0, bytes_of("ab"));
   inbox.post(first.message);  // while its message is arriving
@@ -58,13 +59,13 @@ TEST(Inbox, MessagesMakeWayForTheTagThatIsWaitedFor) {
 }
 
 TEST(Inbox, SeeksATagBehindMessagesThatNobodyWaitsFor) {
-  Inbox inbox(Lane::kPointToPoint);
+  Inbox inbox(Traffic::kPointToPoint);
   inbox.arrive({1, 3, 0}, 0, bytes_of("abc"));
   EXPECT_FALSE(inbox.has_unclaimed_message(2));
   inbox.arrive({2, 2, 0}, 0, bytes_of("y"));
   EXPECT_TRUE(inbox.has_unclaimed_message(2)) << "it has begun to arrive";
   EXPECT_TRUE(inbox.has_unclaimed_message(1));
-  Receive second(Lane::kPointToPoint, 2, 2), first(Lane::kPointToPoint, 1, 3);
+  Receive second(Traffic::kPointToPoint, 2, 2), first(Traffic::kPointToPoint, 1, 3);
   inbox.post(second.message);
   EXPECT_FALSE(inbox.has_unclaimed_message(2)) << "the posted receive takes it";
   inbox.arrive({2, 2, 0}, 1, bytes_of("z"));
@@ -73,8 +74,8 @@ TEST(Inbox, SeeksATagBehindMessagesThatNobodyWaitsFor) {
 }
 
 TEST(Inbox, PiecesThatFitNoMessageAreIgnored) {
-  Inbox inbox(Lane::kCollective);
-  Receive one(Lane::kCollective, 5, 4);
+  Inbox inbox(Traffic::kCollective);
+  Receive one(Traffic::kCollective, 5, 4);
   inbox.post(one.message);
   inbox.arrive({5, 4, 0}, 0, bytes_of("ab"));
   inbox.arrive({5, 4, 0}, 0, bytes_of("zz"));      // not where it goes on
@@ -85,8 +86,8 @@ TEST(Inbox, PiecesThatFitNoMessageAreIgnored) {
 }
 
 TEST(Inbox, TakesNothingMoreOnceItsMessagesAreDropped) {
-  Inbox inbox(Lane::kCollective);
-  Receive one(Lane::kCollective, 5, 2);
+  Inbox inbox(Traffic::kCollective);
+  Receive one(Traffic::kCollective, 5, 2);
   inbox.post(one.message);
   inbox.drop();
   inbox.arrive({5, 2, 0}, 0, bytes_of("ab"));

@@ -27,7 +27,7 @@ SteadyTime soon() { return steady_clock::now() + 10s; }
 // Two ranks as threads, by either courier: a socket does not care that both its ends are in one process.
 void run_two(bool sockets, const std::function<void(LocalTransport&)>& body) {
   const auto hub = std::make_shared<ThreadHub>(2);
-  const auto mesh = sockets ? make_mesh(2) : std::vector<std::vector<int>>(2);
+  const auto mesh = sockets ? make_socket_pairs(2) : std::vector<std::vector<int>>(2);
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
@@ -51,7 +51,7 @@ TEST_P(BothCouriers, MapTheSameRegionOnBothRanks) {
     const auto channel = transport.open_channel("c", {0, 1}, soon());
     region->of(transport.rank())[3] = std::byte{static_cast<unsigned char>(10 + transport.rank())};
     const Rank peer = 1 - transport.rank();
-    channel->publish_header(peer, 1, {.fingerprint = 7, .finished = 0});
+    channel->publish_header(peer, 1, {.fingerprint = 7, .last_finished = 0});
     channel->signal(peer, 1, 1);
     while (channel->signals(peer, 1) < 1) std::this_thread::yield();
     EXPECT_EQ(channel->header(peer, 1).fingerprint, 7u);
@@ -152,7 +152,7 @@ TEST(ConnectMesh, JoinsRanksThroughTheStore_AndNamesTheOneThatNeverComes) {
   std::vector<std::thread> threads;
   for (Rank rank = 0; rank < 2; ++rank) {
     threads.emplace_back([&, rank] {
-      ProcessCourier courier(rank, connect_mesh(store, "a/", rank, 2, soon()), soon());
+      ProcessCourier courier(rank, connect_all_pairs(store, "a/", rank, 2, soon()), soon());
       courier.send(1 - rank, "greeting", {.text = "from " + std::to_string(rank)});
       EXPECT_EQ(courier.receive(1 - rank, "greeting", soon()).text, "from " + std::to_string(1 - rank));
       EXPECT_EQ(courier.state(1 - rank), PeerState::kAlive);
@@ -160,7 +160,7 @@ TEST(ConnectMesh, JoinsRanksThroughTheStore_AndNamesTheOneThatNeverComes) {
   }
   for (std::thread& thread : threads) thread.join();
   try {
-    connect_mesh(store, "b/", 0, 2, steady_clock::now() + 50ms);
+    connect_all_pairs(store, "b/", 0, 2, steady_clock::now() + 50ms);
     FAIL() << "a rank that does not exist was met";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::kTimeout);

@@ -23,7 +23,7 @@ class RecordingWire final : public Wire {
   std::string address() const override { return ""; }
   std::string description() const override { return "a recording wire"; }
   void connect(std::vector<std::string>) override {}
-  void receive_by(Handler) override {}
+  void set_handler(Handler) override {}
   void send_copy(Rank to, const FrameHeader& header, std::span<const std::byte>) override {
     sent.push_back({to, header.kind});
   }

@@ -33,7 +33,7 @@ struct Wires {
       addresses.push_back(wires.back()->address());
     }
     for (size_t i = 0; i < wires.size(); ++i) {
-      wires[i]->receive_by([this, i](const FrameHeader& header, std::span<const std::byte> payload) {
+      wires[i]->set_handler([this, i](const FrameHeader& header, std::span<const std::byte> payload) {
         EXPECT_EQ(reinterpret_cast<uintptr_t>(payload.data()) % 16, 0u);
         arrived[i].push_back({header, {payload.begin(), payload.end()}});
       });

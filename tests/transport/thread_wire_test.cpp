@@ -22,12 +22,12 @@ std::vector<std::byte> bytes_of(const std::string& text) {
 }
 
 struct TwoRanks {
-  std::shared_ptr<ThreadLines> lines = std::make_shared<ThreadLines>(2);
-  std::unique_ptr<ThreadWire> sender = std::make_unique<ThreadWire>(lines, 0);
-  ThreadWire receiver{lines, 1};
+  std::shared_ptr<ThreadWireQueues> queues = std::make_shared<ThreadWireQueues>(2);
+  std::unique_ptr<ThreadWire> sender = std::make_unique<ThreadWire>(queues, 0);
+  ThreadWire receiver{queues, 1};
   std::vector<std::vector<std::byte>> arrived;
   TwoRanks() {
-    receiver.receive_by([this](const FrameHeader& header, std::span<const std::byte> payload) {
+    receiver.set_handler([this](const FrameHeader& header, std::span<const std::byte> payload) {
       EXPECT_EQ(header.from, 0);
       arrived.push_back({payload.begin(), payload.end()});
     });

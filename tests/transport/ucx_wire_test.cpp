@@ -35,7 +35,7 @@ TEST_F(UcxWire, ReceivesAWholePieceInOneBuffer) {
   for (Rank rank : {0, 1}) wires.push_back(open_ucx({.rank = rank, .size = 2, .interfaces = "lo"}));
   std::vector<std::byte> piece(Wire::kPieceBytes, std::byte{7}), arrived;
   for (auto& wire : wires) {
-    wire->receive_by([&](const FrameHeader& header, std::span<const std::byte> payload) {
+    wire->set_handler([&](const FrameHeader& header, std::span<const std::byte> payload) {
       if (header.kind == FrameKind::kData) arrived.assign(payload.begin(), payload.end());
     });
     wire->connect({wires[0]->address(), wires[1]->address()});
