@@ -30,8 +30,9 @@ struct Buffer {
   DType dtype = DType::kF32;
   Device device = {};
   std::shared_ptr<void> keep_alive = {};  // held until an asynchronous operation on this buffer is done
-  // 0: elements lie in their logical order. Else a hash of another order (a transposed tensor), which operations that
-  // treat every element alike accept where all ranks have the same; others refuse it.
+  // Order of the elements. 0: elements lie in their logical order. Else it is a hash of another order, as of a
+  // transposed tensor. Operations that treat every element alike accept it where all ranks have the same; others refuse
+  // it.
   uint64_t layout = 0;
   int64_t bytes() const { return count * size_of(dtype); }
 };

@@ -6,9 +6,10 @@
 //   while an older checkpoint of the run stands   until it succeeds, or the next save() takes its place
 //   while none does                               at most Retries::max_attempts attempts in all
 //   once wait() was called                        at most Retries::max_attempts more
-// Then, and after any other failure, wait() and the next save() throw, and failed() is true, on all ranks. The kStorage
-// error names the file, the bytes needed and free, and the rank. Earlier checkpoints stay. The copy takes as many bytes
-// of host memory as the tensors and is kept from save to save. Threads: one caller; failed() from any.
+// Once the attempts are used up, and after any other failure, wait() and the next save() throw, and failed() is true,
+// on all ranks. The kStorage error names the file, the bytes needed and free, and the rank. Earlier checkpoints stay.
+// The copy takes as many bytes of host memory as the tensors and is kept from save to save. Threads: one caller;
+// failed() from any.
 #pragma once
 
 #include <atomic>
@@ -43,8 +44,9 @@ struct CheckpointState {
 class CheckpointSaver {
  public:
   struct Retries {
-    int max_attempts = 4;                                                // attempts at a save that must succeed
-    std::chrono::milliseconds first_pause{1000}, longest_pause{60'000};  // each is twice the one before
+    int max_attempts = 4;  // attempts at a save that must succeed
+    // Pauses double from first_pause, up to longest_pause.
+    std::chrono::milliseconds first_pause{1000}, longest_pause{60'000};
   };
   struct Options {
     std::filesystem::path root;  // folder of the run's checkpoints
@@ -59,8 +61,8 @@ class CheckpointSaver {
   CheckpointSaver(const CheckpointSaver&) = delete;
   CheckpointSaver& operator=(const CheckpointSaver&) = delete;
 
-  // Waits for the save before it, copies, and writes behind. Collective. A save that has failed so far, while an older
-  // checkpoint stands, is given up for the new one.
+  // Waits for the save before it, copies, and writes in the background. Collective. A save that has failed so far,
+  // while an older checkpoint stands, is given up for the new one.
   void save(CheckpointState state, const std::vector<NamedTensor>& tensors);
   void wait();  // returns when the last save is durable
   // Tells whether the save in flight has failed here for good, so that wait() throws at once; callers ask at every
@@ -96,7 +98,7 @@ class CheckpointSaver {
   std::thread writer_;
   std::atomic<bool> failed_ = false;
   std::exception_ptr failure_;
-  bool given_up_ = false;  // the save in flight, for the next one
+  bool given_up_ = false;  // true: the save in flight makes way for the next one
 
   std::mutex mutex_;  // of the next three
   std::condition_variable changed_;

@@ -17,9 +17,9 @@ namespace herd {
 Schedule all_reduce_binomial_tree(const CollectiveRequest& request);
 Schedule all_reduce_double_tree(const CollectiveRequest& request);
 
-// Returns a rank's node in a binary tree over ranks 0 .. n-1: rank r > 0 with lowest set bit b is the parent of r - b/2
-// and of the nearest of r + b/2, r + b/4, .. below n. Odd ranks are leaves. Rank 0 is the root and the parent of the
-// largest power of two.
+// Returns a rank's node in a binary tree over ranks 0 .. n-1. A rank r > 0 with lowest set bit b is the parent of
+// r - b/2, and of the first of r + b/2, r + b/4, .. that is below n. Odd ranks are leaves. Rank 0 is the root and the
+// parent of the largest power of two below n.
 TreeNode in_order_tree(Rank rank, int num_ranks);
 // Returns the rank's node in the same tree over mirrored (n even) or shifted (n odd) ranks, so that inner nodes become
 // leaves.

@@ -39,15 +39,17 @@ struct ChooseOptions {
   // registry is timed there: shared memory serves better, and each costs time to simulate. The others are never chosen
   // there.
   bool time_all = false;
-  bool count_rounds = false;       // fills in Candidate::rounds, which doubles the time for long staged messages
+  // Fills in Candidate::rounds, which doubles the time that choose() takes for long staged messages.
+  bool count_rounds = false;
   const Tuning* tuning = nullptr;  // measured choices that override the model; borrowed
 };
 
 // Up to this many ranks all are simulated; of more, the steps of a few ranks are added up, and the busiest one counts.
 inline constexpr int kMaxSimulatedRanks = 32;
 
-// Returns the request with the topology's hosts and grid filled in, for compositions. Where there are several hosts it
-// clears same_host; on one host it keeps it (a request without same_host may use messages only).
+// Returns the request with the topology's hosts and grid filled in, for the composed algorithms (composed.h). Where
+// there are several hosts it clears same_host; on one host it keeps it (a request without same_host may use messages
+// only).
 CollectiveRequest placed_on(CollectiveRequest request, const Topology& topology);
 
 // Chooses the algorithm for a request. Throws kBadConfig if the topology has other ranks than the request, or as

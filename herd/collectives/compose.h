@@ -1,5 +1,5 @@
-// Puts the schedule of a sub-group into a larger one: ranks and slices are mapped, the steps stay what they are.
-// Hierarchies, tori and meshes are made of it.   Threads: pure.
+// Puts the schedule of a sub-group into a larger one: ranks and slices are mapped, and the kinds and the order of steps
+// stay. Hierarchies, tori and meshes are made of it.   Threads: pure.
 #pragma once
 
 #include <vector>
@@ -21,8 +21,9 @@ class Window {
   Window() = default;
   explicit Window(Slice slice);  // the elements lie in one piece
   explicit Window(Space space) : space_(space) {}
-  // Appends the next elements. They join the run before where they touch it, unless `apart`. Steps are cut where runs
-  // end, and both ends of a message must be cut alike.
+  // Appends the next elements. They join the run before where they touch it. Steps are cut where runs end, and both
+  // ends of a message must be cut alike. `apart` begins a new run even where they touch, so that this end is cut as the
+  // peer's is.
   void append(Range at, bool apart = false);
 
   Space space() const { return space_; }
@@ -36,7 +37,7 @@ class Window {
 struct SubGroup {
   std::vector<Rank> ranks;  // by their rank in the sub-schedule
   Window input, output;     // of the sub-schedule's kInput and kOutput
-  bool completes = true;    // false: sums that the sub-schedule completes are still partial in the whole group
+  bool completes = true;    // false: the whole group still has to add to the sums that the sub-schedule completes
 };
 
 // Adds the steps of `sub` to the builder, with scratch and stage memory of their own. A step whose slices lie in

@@ -43,8 +43,8 @@ Schedule reduce_scatter_on_grid(const CollectiveRequest& request, const AxisStyl
 Schedule all_to_all_hierarchical(const CollectiveRequest& request);
 Schedule all_reduce_hierarchical_tree(const CollectiveRequest& request);
 
-// Returns why a request has no grid of `num_axes` axes (0: two or more) whose axis 0, where that is asked for, lies
-// inside of hosts. Returns empty if it has one.
+// Returns why a request has no grid of `num_axes` axes (0: two or more); empty if it has one. With
+// `first_axis_inside_hosts`, axis 0 must lie inside hosts, too.
 std::string grid_why_not(const CollectiveRequest& request, int num_axes, bool first_axis_inside_hosts);
 
 }  // namespace herd

@@ -34,8 +34,8 @@ class Grid {
   std::vector<int> cell_of_;
 };
 
-// Returns the ranks of each host, in rank order, hosts in the order of their first ranks. Returns all ranks where the
-// request knows no hosts and they share one, each alone where they do not.
+// Returns the ranks of each host, in rank order, hosts in the order of their first ranks. Where the request lists no
+// hosts, it returns one list of all ranks if they share a host, else a list for each rank.
 std::vector<std::vector<Rank>> ranks_by_host(const CollectiveRequest& request);
 
 }  // namespace herd

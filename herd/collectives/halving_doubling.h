@@ -3,7 +3,8 @@
 // sends it the result.
 //   halving   log2 p rounds: who holds the sums of a range of places sends one half to a peer and adds the other;
 //             (p-1)/p of the message is sent.
-//   doubling  log2 p rounds back: who holds a range of places exchanges it for the neighbouring one.
+//   doubling  log2 p rounds back: who holds a range of places exchanges it with the rank that holds the neighbouring
+//             range.
 // Source: Thakur, Rabenseifner & Gropp 2005, doi:10.1177/1094342005051521, sections 4.1 to 4.5.   Threads: pure.
 #pragma once
 
@@ -13,11 +14,11 @@
 
 namespace herd {
 
-// Where partial sums of a range of the message are kept, and where the last round puts them.
+// Maps a range of the message to the slice that holds it on this rank.
 using KeptAt = std::function<Slice(Range)>;
 
-// Adds up the inputs; the rank of place k ends with the complete sum of parts_of(k, k+1) at result(..), idle ranks with
-// nothing. REQUIRES num_ranks > 1.
+// Adds up the inputs, and keeps sums of some of the ranks at partial(..). The rank of place k ends with the complete
+// sum of parts_of(k, k+1) at result(..), idle ranks with nothing. REQUIRES num_ranks > 1.
 void halving(Builder& builder, const FoldedPlaces& places, const KeptAt& partial, const KeptAt& result);
 
 // Starts with parts_of(k, k+1) in the output of place k's rank, and ends with the whole message in each of these

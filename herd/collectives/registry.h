@@ -23,7 +23,7 @@ struct AlgorithmInfo {
   Needs needs;
   std::string_view description;  // in one line
   // Returns how many messages carry one segment from the first rank of a pipeline to the last, one after the other.
-  // Null where no path is longer than the messages of one rank.
+  // Null where segments form no such pipeline along the whole group.
   int (*depth)(int num_ranks) = nullptr;
   bool has_segments = false;  // true: it cuts messages as segments.h does and obeys request.segment_bytes
 };

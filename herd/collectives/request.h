@@ -19,13 +19,14 @@ struct CollectiveRequest {
   int64_t elements = 0;              // of the whole message, as schedule.h defines it
   std::vector<int64_t> counts = {};  // uneven parts (the "v" forms), as schedule.h defines them; empty = equal parts
   DType dtype = DType::kF32;
-  int64_t segment_bytes = 0;  // of algorithms with segments (segments.h); 0 = by the size of the message
+  int64_t segment_bytes = 0;  // bytes of a segment, where an algorithm has them (segments.h); 0 = by the message's size
   bool in_place = false;
   bool direct = false;     // the caller's input and output are symmetric memory that all peers on the host map
   bool same_host = false;  // all ranks share a host, so there is stage memory, and signals work
-  // Where ranks run, for compositions; both may be empty.
+  // Where ranks run, for the composed algorithms (composed.h); both may be empty.
   std::vector<int> hosts = {};  // host of each rank: those of one host have stage memory and signals among them
-  std::vector<int> grid = {};   // axes, the fastest first; their product is num_ranks. See grid.h
+  // Sizes of the grid's axes, that of neighbouring ranks first (grid.h); their product is num_ranks.
+  std::vector<int> grid = {};
   int64_t bytes() const { return elements * size_of(dtype); }
 };
 

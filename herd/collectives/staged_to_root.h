@@ -1,6 +1,7 @@
 // Defines how ranks hand what they contribute to a root through stage memory. Each copies it, a piece at a time, into
-// two slots of its own stage. For each piece k and owner, root must wait for held(k, owner), read it, and signal
-// slot(k, owner) or held(k, owner) back.   Threads: pure.
+// two slots of its own stage. The owner of a slot is the rank that contributes through it; held() is the part of a
+// slot() that a piece fills. For each piece k and owner, root must wait for held(k, owner), read it, and signal back
+// that it is free. It may name slot(k, owner) or held(k, owner) there; the owner waits for its slot.   Threads: pure.
 #pragma once
 
 #include <array>

@@ -17,7 +17,7 @@ namespace {
 using std::chrono::steady_clock;
 using namespace std::chrono_literals;
 
-constexpr uint64_t kStatusStride = 256;  // operations between two that tell the control plane where this rank is
+constexpr uint64_t kStatusStride = 256;  // one of so many operations tells the control plane where this rank is
 constexpr size_t kMaxSchedules = 1024;
 
 std::string group_key(const GroupSettings& settings) { return "group" + std::to_string(settings.id); }
@@ -181,7 +181,7 @@ uint64_t GroupState::finished_by(Rank peer, uint64_t at_least) {
   return known;
 }
 
-// Peers must have finished what used the same header slots and the same stage copy before.
+// Peers must have finished operation `before`, the last one that used the same header slots or the same stage copy.
 bool GroupState::try_begin(PendingOp& pending) {
   const CompiledSchedule& program = *pending.call.program;
   const uint64_t sequence = pending.call.sequence;
@@ -196,7 +196,7 @@ bool GroupState::try_begin(PendingOp& pending) {
       if (awaits_finish_) return false;
       awaits_finish_ = true;
       channel_->board(rank()).awaits_finish.store(1, std::memory_order_seq_cst);
-      if (finished_by(peer, before) < before) return false;
+      if (finished_by(peer, before) < before) return false;  // asked again after the flag is set: no wake-up is lost
     }
     if (awaits_finish_) channel_->board(rank()).awaits_finish.store(0, std::memory_order_relaxed);
     awaits_finish_ = false;

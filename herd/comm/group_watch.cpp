@@ -19,7 +19,7 @@ using namespace std::chrono_literals;
 constexpr auto kCheckEvery = 50ms;    // time between two checks of the peers
 constexpr auto kAnswers = 70ms;       // time that peers on other hosts have to send their boards, before a report
 constexpr auto kWarnAfter = 5s;       // an operation that waits longer says so in the log, once
-constexpr auto kStatusEvery = 200ms;  // while an operation waits
+constexpr auto kStatusEvery = 200ms;  // time between two statuses of an operation that waits
 
 }  // namespace
 
@@ -34,7 +34,7 @@ SteadyTime GroupState::check_health() {
     channel_->refresh_boards(0ms);
   }
   try {
-    settings_.domain->check_peers();  // first: others leave because of it
+    settings_.domain->check_peers();  // first: a failure of the domain makes other ranks leave
     if (!failure_ && current_ != nullptr) {
       if (current_->begun) publish_position();
       if (current_->begun && now - status_shown_ > kStatusEvery) show_status(now);
@@ -63,7 +63,7 @@ std::optional<Failure> GroupState::peer_failure() {
   // A rank that died while it wrote why the group failed: nobody will ever read its reason, but all have to fail.
   const Rank writer = board.writer();
   if (writer < 0 || !engine_->transport().is_gone(job_rank(writer))) return std::nullopt;
-  if (board.ready()) return told();  // it was the last thing that it did
+  if (board.ready()) return told();  // the rank had finished writing before it died
   return Failure{job_rank(rank()), Code::kPeerLost,
                  "rank " + std::to_string(job_rank(writer)) + " is lost, while it told its group \"" + settings_.name +
                      "\" why it fails: " + engine_->transport().describe(job_rank(writer))};

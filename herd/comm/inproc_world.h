@@ -9,13 +9,13 @@
 
 namespace herd::comm {
 
-// Runs `body` on num_ranks threads, each with the world's Communicator, and waits for all. Throws the first exception
-// again, by rank; a rank that throws is gone for its peers.
-// `host_of` numbers the host of each rank from 0 in the order of their first ranks; empty: one host. Ranks of different
-// hosts map none of each other's memory and send each other frames, as in a job on several hosts.
+// Runs `body` on num_ranks threads, each with the world's Communicator, and waits for all. Rethrows the exception of
+// the lowest rank that threw; a rank that throws is gone for its peers.
+// host_of[r] is the host of rank r, where hosts count from 0 in the order of their first ranks; empty: one host. Ranks
+// of different hosts map none of each other's memory and send each other frames, as in a job on several hosts.
 void run_inproc(int num_ranks, const std::function<void(Communicator&)>& body, const std::vector<int>& host_of = {});
 
-// Makes a world of this rank alone, whatever the environment says: for a Program that runs on one rank.
+// Makes a world of this rank alone, whatever the environment says: for a process that works by itself.
 Communicator world_of_one();
 
 }  // namespace herd::comm

@@ -1,6 +1,7 @@
 // Maps GPT-2 between herd and Hugging Face's transformers: names, layouts and config.json. The model is herd's
-// kind = "gpt" with LayerNorm. The equations are the same (pre-norm blocks, tanh gelu, softmax(q k^T / sqrt(d))), so
-// the logits are. transformers stores linear layers as (in, out), herd as (out, in); embeddings lie alike.
+// kind = "gpt" with LayerNorm. The equations are the same (pre-norm blocks, tanh gelu, softmax(q k^T / sqrt(d))), and
+// so are the logits. transformers stores linear layers as (in, out), herd as (out, in). Embeddings have the same layout
+// in both.
 //   herd                    Hugging Face                 herd                   Hugging Face
 //   wte.weight  wpe.weight  the same                     h.N.ln_1.*  h.N.ln_2.* the same
 //   h.N.attn.qkv.*          h.N.attn.c_attn.*            h.N.mlp.up.*           h.N.mlp.c_fc.*
@@ -32,8 +33,8 @@ void require_gpt2(const spec::RunFile::Model& model);
 std::string format_gpt2_config(const TransformersConfig& config, std::string_view dtype);
 // Reads config.json. Throws kCorruptFile if `text` is no JSON object or a number is missing. Throws kBadConfig with the
 // member and its value for a model that computes something else. Takes bos_token_id and eos_token_id as
-// transformers does: a number, null for none, or a list of which any ends a text. They may lie beyond the vocabulary,
-// where they never come.
+// transformers does: a number, null for none, or a list of which any ends a text. An id beyond the vocabulary is
+// accepted, and never occurs.
 TransformersConfig parse_gpt2_config(std::string_view text, const std::string& file);
 const TransformersFormat& gpt2_format();  // returns the functions above as a format (transformers_format.h)
 

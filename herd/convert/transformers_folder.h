@@ -15,7 +15,7 @@
 
 namespace herd::convert {
 
-using Progress = std::function<void(int64_t done, int64_t all)>;  // of all bytes, those that are written
+using Progress = std::function<void(int64_t done, int64_t all)>;  // takes the bytes written so far, and those of all
 
 // Lists the names in a folder, sorted, with commas between them; at most 12, since error messages show them.
 std::string list_names_for_message(const std::filesystem::path& folder);

@@ -28,7 +28,7 @@ struct TransformersFormat {
   std::string_view type;             // model_type of config.json
   std::string_view model;            // name of the model in messages
   std::string_view prefix;           // names in files may begin with it; it is written before all names but the head's
-  bool prefix_when_tied;             // true: it is also written where the head is the embedding
+  bool prefix_when_tied;             // true: names have the prefix in files of tied models, too
   std::string_view embedding, head;  // names of these two tensors, without prefix
   // Returns the tensors whose rows, one below the other, are those of a weight of herd.
   std::vector<StoredTensor> (*tensors)(const Weight& weight, const spec::RunFile::Model& model);

@@ -32,8 +32,8 @@ class WeightSource {
   const spec::RunFile& run() const { return run_; }                // describes the model
   const Manifest& manifest() const { return manifest_; }           // has step, samples, run file and notes, no tensors
   const std::vector<Weight>& weights() const { return weights_; }  // in the order of the model
-  // Reads rows x columns of the weight's tensor in the file: where it is transposed, herd's columns are rows there. A
-  // vector is one row. REQUIRES out.size() == rows.size() * columns.size().
+  // Reads rows x columns of the weight's tensor. Both index it as the file stores it: for a transposed weight, `rows`
+  // are herd's columns. A vector is one row. REQUIRES out.size() == rows.size() * columns.size().
   virtual void read(const Weight& weight, IndexRange rows, IndexRange columns, std::span<float> out) = 0;
 
  protected:

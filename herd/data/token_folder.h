@@ -44,7 +44,8 @@ struct TokenFolderFacts {
   bool has_tokenizer = true;                // the tokens are of tokenizer.model; else of a tokenizer elsewhere
   std::optional<int64_t> end_of_text = {};  // the id after each text, where that is known
 };
-// Reads meta.json. Throws kBadConfig if the folder lacks it, kCorruptFile if that is not what TokenFolderWriter writes.
+// Reads meta.json. Throws kBadConfig if the folder lacks it, kCorruptFile if that is not what TokenFolderWriter
+// (token_folder_writer.h) writes.
 TokenFolderFacts read_token_folder(const std::filesystem::path& folder);
 
 }  // namespace herd

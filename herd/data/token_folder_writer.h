@@ -1,5 +1,5 @@
-// Writes the folder of tokens that training reads (token_folder.h), from runs of ids, each of which goes whole to one
-// split. The share of the validation split is met by giving a run to the split that is furthest behind.
+// Writes the folder of tokens that training reads (token_folder.h), from pieces of ids, each of which goes whole to one
+// split. The share of the validation split is met by giving a piece to the split that is furthest behind.
 // Throws as AtomicFile and TokenFileWriter. Threads: one at a time.
 #pragma once
 
@@ -22,8 +22,8 @@ class TokenFolderWriter {
   // Takes the folder over, which is unfinished until commit(). REQUIRES that check_can_write() passes.
   TokenFolderWriter(std::filesystem::path out, int vocabulary, double validation);
 
-  // Adds a run to the split that is furthest behind, and returns that split. `size` is the run's part of the whole, in
-  // any unit.
+  // Adds a piece to the split that is furthest behind, and returns that split. `size` weighs the piece against the
+  // others, in any unit.
   Split append(std::span<const int> ids, double size);
   void append_to(Split split, std::span<const int> ids) { file(split).append(ids); }
 

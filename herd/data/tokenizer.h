@@ -1,8 +1,8 @@
-// Turns text into token ids and back, by byte-pair encoding of sentencepiece. All 256 bytes are in the vocabulary, so
-// any UTF-8 text comes back from decode(encode(text)) byte for byte. Two exceptions: bytes that are no UTF-8 come back
-// as U+FFFD, and the character U+2581, which sentencepiece writes for a space, comes back as one. Ids 0, 1, 2 are
-// unknown (never produced), begin and end of text; 3 + b is byte b, so a line feed is 13, always alone. Threads: const
-// methods from any.
+// Turns text into token ids and back, by byte-pair encoding of sentencepiece. The vocabulary that train() learns has
+// all 256 bytes, so UTF-8 text comes back from decode(encode(text)) byte for byte. The one exception is U+2581, which
+// sentencepiece writes for a space: it comes back as one. Bytes that are no UTF-8 come back as U+FFFD. Ids 0, 1, 2 are
+// unknown (never produced), begin and end of text. Id 3 + b is byte b, so a line feed is 13, always alone. A model from
+// elsewhere that load() reads may differ in all of this: ask end_of_text(). Threads: const methods from any.
 #pragma once
 
 #include <filesystem>

@@ -1,4 +1,4 @@
-// Defines how a kernel writes its results.
+// Defines WriteKind, which says how a kernel writes its results. Threads: plain data.
 //   kCached    makes ordinary stores: right while the result fits the cache, or is read next.
 //   kStream    makes non-temporal stores, without a read for ownership and without evicting other lines: right for
 //              results beyond the cache.

@@ -10,9 +10,11 @@ namespace herd::launch {
 inline constexpr size_t kMinTokenBytes = 32;    // characters
 inline constexpr size_t kMinDistinctBytes = 8;  // different characters among them, so that 000...0 fails
 
-// These return 32 bytes, and throw kBadConfig for a token that is too weak.
+// The next two functions return 32 bytes, and throw kBadConfig for a token that is too weak.
 std::string derive_store_key(const std::string& token);      // key of the store's connections
 std::string derive_transport_key(const std::string& token);  // key of the transport between hosts
-std::string make_token();                                    // returns 64 random hexadecimal digits
+
+// Returns a new token: 64 random hexadecimal digits.
+std::string make_token();
 
 }  // namespace herd::launch

@@ -1,6 +1,6 @@
 // Starts the ranks of a job on this node, watches them, and ends with the status of the first one that failed.
-//   - It starts one process per rank, with an environment as launch/environment.h reads it, and prints output rank by
-//     rank (launch/output.h).
+//   - It starts one process per rank, with an environment as launch/environment.h reads it, and prints each line of its
+//     output with the rank before it (launch/output.h).
 //   - A rank that fails ends the job: the others hear it from the store at once, get SIGTERM after 1 s and SIGKILL 5 s
 //     later (grace_s counts only for signals that ask for a stop). Then the whole job starts again, up to max_restarts
 //     times, after pauses of 1, 2, 4 .. 60 s. Status 2, a request that can't be met, ends it for good.

@@ -25,11 +25,12 @@ struct ClientIdentity {
 
 class StoreClient final : public Store {
  public:
-  // Returns when the store knows the client. Tries until the deadline while nobody listens, since the store may start
-  // later.
+  // Connects to the store at `rendezvous`, "HOST:PORT". `host` owns the store's server where this process hosts it,
+  // else it is null. Returns when the store knows the client. Tries until the deadline while nobody listens, since the
+  // store may start later.
   StoreClient(const std::string& rendezvous, const std::string& token, const ClientIdentity& identity,
               SteadyTime deadline, std::shared_ptr<void> host = nullptr);
-  ~StoreClient() override;  // says goodbye, then releases `host` (the store, where this process hosts it)
+  ~StoreClient() override;  // says goodbye, then releases `host`
 
   void set(const std::string& key, const std::string& value) override;
   std::string get(const std::string& key, SteadyTime deadline) override;

@@ -30,7 +30,7 @@ class StoreServer {
 
   const std::string& rendezvous() const;  // returns host:port to connect to
 
-  // These do as StoreTable's functions of their names; `scope` is the attempt of the job (store_table.h).
+  // Each of these calls the function of the same name of StoreTable; `scope` is the attempt of the job (store_table.h).
   void fail(uint32_t scope, const Failure& failure);
   std::optional<std::string> value(uint32_t scope, const std::string& key) const;
   std::optional<Failure> failure(uint32_t scope) const;

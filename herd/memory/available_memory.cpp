@@ -8,7 +8,7 @@
 namespace herd {
 namespace {
 
-// The number in a one-line file, or `otherwise` ("max", or no such file).
+// Returns the number in a one-line file; `otherwise` where it says "max", or there is no such file.
 int64_t read_number(const std::string& path, int64_t otherwise) {
   std::ifstream file(path);
   int64_t value = 0;
@@ -26,7 +26,7 @@ int64_t machine_available() {
   return std::numeric_limits<int64_t>::max();
 }
 
-// Of the process's control group and each one above it; version 2 of the hierarchy.
+// Returns the least memory left in the process's control group and those above it (cgroup v2).
 int64_t control_group_available() {
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
   std::ifstream file("/proc/self/cgroup");

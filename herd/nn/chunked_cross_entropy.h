@@ -1,4 +1,5 @@
 // Computes the head of a language model: logits, cross-entropy and both gradients, a piece of the tokens at a time.
+// There are N tokens of width D, and V entries of the vocabulary.
 //   n_ND -> logits = n W^T (N, V);  loss_i = log(sum_j exp(logit_ij)) - logit_i,target(i)
 //   dlogits_ij = loss_weight * (softmax(logits)_ij - [j = target(i)]);  dn = dlogits W;  dW += dlogits^T n
 // One buffer of `chunk` x V logits is reused, and turned into its own gradient in place, so the logits are never held
@@ -17,7 +18,8 @@
 
 namespace herd::nn {
 
-// Says which entries of the vocabulary this rank has: [first, first + rows of the weights) of `words` entries.
+// Says which entries of the vocabulary this rank has: [first, first + rows of the weights). `words` counts the entries
+// of all ranks.
 struct SharedVocabulary {
   comm::Communicator* ranks = nullptr;  // null: this rank has all entries
   int64_t first = 0, words = 0;

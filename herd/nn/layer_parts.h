@@ -2,7 +2,7 @@
 // block of its own, so that the collectives between them are ops of the Program.
 //   R rows of tokens, S of them in a rank's shard where norms and sums work on shards (S = R without sequence
 //   parallel), D width, A the width of this rank's heads, F its part of the feed-forward width, V the vocabulary
-//   entries of this rank, C positions (model.context).
+//   entries of this rank, T tokens of a sequence, C positions (model.context).
 //     cut embedding   ids_BT  -> y_RD partial, after dropout: rows of entries that other ranks have are zero
 //     positions       x_SD    -> dropout(x + positions)
 //     norm            x_SD    -> n_SD
@@ -30,7 +30,7 @@ class CutEmbedding final : public Block {
 
  private:
   Parameter& tokens_VD_;
-  double dropout_;  // 0 where positions are added first
+  double dropout_;  // 0 where AddPositions follows, which then drops out
 };
 
 class AddPositions final : public Block {

@@ -12,13 +12,15 @@
 namespace herd::optim {
 
 struct MixedShard {
-  // Receives the rounded master.weights, or holds bf16 with `low`. It is undefined where all is fp32.
+  // Model weights: undefined where they are fp32, since master.weights are the weights then. With `low`, bf16 weights
+  // that the step reads and writes. Else 16-bit weights that it only writes, as the rounded master.weights.
   at::Tensor weights;
-  // Holds, as int16, the lower halves of fp32 weights whose upper halves are `weights`; then master.weights are not
-  // read.
+  // Lower halves, as int16, of fp32 weights whose upper halves are `weights`; undefined without them. The step reads
+  // and writes them, and leaves master.weights alone.
   at::Tensor low;
   at::Tensor gradient;  // 16-bit or fp32
-  // fp32 weights, and states of 16 bits or fp32, which it carries also with `low`; its gradient is not read.
+  // Its fp32 weights are read and written unless `low` is defined. Its states, of 16 bits or fp32, always are; its
+  // gradient never is.
   Shard master;
 };
 

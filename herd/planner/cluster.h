@@ -68,10 +68,10 @@ Cluster with_ranks(Cluster cluster, int ranks);
 // were measured with; other runs use the rates.
 program::Calibration calibration_of(const Cluster& cluster, const spec::RunFile& run, const spec::Layout& layout);
 // Scales the passes that were measured with `run` and `from` to the micro-batch of `to`, by its number of samples.
-// Other clusters do not change.
+// A cluster without such passes is returned as it is.
 Cluster with_micro_batch(Cluster cluster, const spec::RunFile& run, const spec::Layout& from, const spec::Layout& to);
-// Returns the cluster as a job knows it before it measures: one that a run has measured gets the default rates of hosts
-// and devices; any other does not change.
+// Drops Cluster::measured, and gives hosts and devices the default rates in place of measured ones. A cluster that no
+// run has measured is returned as it is. So a job knows its cluster before it measures.
 Cluster without_measurements(Cluster cluster);
 // Returns the cluster of a run that has measured `calibration` on `topology`, without Cluster::measured.
 Cluster cluster_of(const program::Calibration& calibration, Topology topology, int64_t device_memory);

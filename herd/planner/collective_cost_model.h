@@ -1,7 +1,7 @@
-// Predicts what the collectives of a training step cost. It times the algorithm that collectives/choose.h picks for the
-// ranks of a mesh axis, where they stand in the topology. A group's ranks of one host work on cores of their own; the
-// simulation of the step adds other work on them. The group has its share of the host's uplink, since all groups of the
-// axis use it at the same time.
+// Predicts what the collectives of a training step cost. It predicts the time of the algorithm that
+// collectives/choose.h picks for the ranks of a mesh axis, where they stand in the topology. A price assumes a core for
+// each of the group's ranks; program/simulate.h adds what other work on these cores costs. The group has its share of
+// the host's uplink, since all groups of the axis use it at the same time.
 // Threads: one at a time, since it remembers prices.
 #pragma once
 
@@ -20,20 +20,20 @@ Topology group_topology(const Topology& topology, const Mesh& mesh, int axis);
 class CollectiveCostModel final : public program::CollectiveCost {
  public:
   enum class Timing : uint8_t {
-    kEachSize,  // times every size up to 64 MiB; the time of larger ones is linear in their bytes
-    kFitLine,   // times 64 KiB, 4 MiB and 64 MiB, and fits lines through them; for searches over many layouts
+    kEachSize,  // predicts every size up to 64 MiB; the time of larger ones is linear in their bytes
+    kFitLine,   // predicts 64 KiB, 4 MiB and 64 MiB, and draws lines through them; for searches over many layouts
   };
   CollectiveCostModel(Topology topology, DType dtype, Timing timing = Timing::kEachSize)
       : topology_(std::move(topology)), dtype_(dtype), timing_(timing) {}
   program::CollectivePrice price(program::OpKind kind, int64_t bytes, const Mesh& mesh, int axis) const override;
 
-  // Models the time as linear in the bytes: fixed_us + bytes * us_per_byte.
+  // Models the time as two lines, one up to 4 MiB and one beyond: fixed_us + bytes * us_per_byte.
   struct Line {
     double fixed_us = 0, us_per_byte = 0;            // up to 4 MiB
     double long_fixed_us = 0, long_us_per_byte = 0;  // beyond 4 MiB, where no cache holds it
   };
   using LineCache = std::map<std::string, Line>;
-  // Keeps the lines in `cache`, so that models of many meshes on one topology time equal axes once. Borrows it.
+  // Keeps the lines in `cache`, so that models of many meshes on one topology predict equal axes once. Borrows it.
   CollectiveCostModel& share_lines_in(LineCache& cache) {
     shared_ = &cache;
     return *this;

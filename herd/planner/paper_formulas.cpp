@@ -24,7 +24,7 @@ std::vector<PrecisionRecipe> known_recipes() {
            {{"weight", 2}, {"gradient", 2}, {"master", 4}, {"momentum", 4}, {"variance", 4}, {"gradient copy", 4}}}};
 }
 
-// Whether a run with the recipe's keys keeps as many bytes.
+// Tells whether a run with the recipe's keys keeps as many bytes per parameter as the recipe; false without keys.
 bool trains(const PrecisionRecipe& recipe) {
   if (recipe.keys.empty()) return false;
   std::istringstream words(recipe.keys);
@@ -38,7 +38,8 @@ PrecisionRecipe recipe_of(const spec::RunFile& run) {
   const double first = run.optimizer.kind == "sgd" && run.optimizer.momentum == 0 ? 0
                        : run.optimizer.momentum_precision == "bf16"               ? 2
                                                                                   : 4;
-  const double exact = bytes.states - first - second;  // what makes a 16-bit weight exact: fp32, or its lower half
+  // Bytes of what makes a 16-bit weight exact: 4 of fp32, or 2 of its lower half.
+  const double exact = bytes.states - first - second;
   PrecisionRecipe out{.name = run.model.frozen == "none" ? "this run" : "this run, nothing frozen"};
   const std::pair<const char*, double> parts[] = {{"weight", bytes.weight},
                                                   {"gradient", bytes.gradient},
@@ -73,12 +74,12 @@ void add_traffic(spec::RunFile run, PaperFormulas& out) {
                            spec::hybrid_elements_sent(out.parameters_of_rank, out.shards, out.replicas, stage),
                            not_built(run)});
   }
-  constexpr double kElement = 2;
+  constexpr double kElement = 2;  // bytes of a 16-bit weight
   out.zero3_cross_host = kElement * spec::zero3_elements_across_hosts(out.parameters_of_rank);
   out.zero_plus_plus_cross_host = kElement * spec::zero_plus_plus_elements_across_hosts(out.parameters_of_rank);
 }
 
-// What this version lacks to train so.
+// Returns what this version lacks to train with this recomputation; empty = it can.
 std::string lacks(spec::RunFile run, RecomputeKind recompute) {
   run.strategy.recompute = recompute == RecomputeKind::kNone   ? "none"
                            : recompute == RecomputeKind::kFull ? "full"

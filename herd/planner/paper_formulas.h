@@ -19,7 +19,7 @@ namespace herd::planner {
 struct PrecisionRecipe {
   std::string name;
   std::vector<std::pair<std::string, double>> parts = {};  // "weight" 2, "gradient" 2, "master" 4, ..
-  std::string keys = {};                                   // keys of the run file for such a training; empty = none yet
+  std::string keys = {};  // keys of the run file for such a training; empty = herd can't train so
   spec::StateBytes bytes() const;
 };
 
@@ -44,14 +44,14 @@ struct TrafficRow {
 };
 
 struct CheckpointRow {
-  int64_t every = 1;  // K: the input of every K-th layer is kept
+  int64_t every = 1;  // K of activation checkpointing: the input of every K-th layer is kept
   spec::RecomputeSegments checkpoints;
   double bytes = 0;  // bytes of the layers' inputs, and of activations of the segment that is computed again
 };
 
 struct PaperFormulas {
   double parameters = 0;          // parameters of the model
-  double parameters_of_rank = 0;  // parameters of the tensor-parallel part of its pipeline stage
+  double parameters_of_rank = 0;  // parameters / (tp * pp): a rank's tensor-parallel part of its pipeline stage
   int shards = 1, replicas = 1;   // ranks that share the states, and that keep a copy of each share
   std::vector<StateRow> states;   // states under each recipe, the run's own first
   std::vector<TrafficRow> traffic;

@@ -17,14 +17,16 @@ struct Plan {
   Budget budget;
   Prediction prediction;
   std::string automatic_choice;  // what strategy.auto took; empty where herd had nothing to choose
-  Variants variants;             // changes whose programs were built; searched where the run does not fit
-  // Changes that equations find where the run does not fit: other techniques, more ranks, settings without a program.
+  // Changed runs whose programs herd has built and predicted; herd plan searches them where the run does not fit.
+  Variants variants;
+  // Changes that equations find where the run does not fit: other techniques, more ranks, and settings for which no
+  // program can be built.
   std::vector<Suggestion> suggestions;
   double tokens = 0;  // tokens of the whole training; 0 = not stated
   double days = 0;    // days that the training may take; 0 = not stated
-  double flops = 0;   // FLOP/s that a device sustains, without recompute; 0 = as predicted
+  double flops = 0;   // model FLOP/s that a device sustains, recompute not counted; 0 = as predicted
   bool fits() const { return budget.holds(prediction); }
-  double sustained_flops() const;  // returns `flops`, or those of the predicted step, per device
+  double sustained_flops() const;  // returns FLOP/s of a device: `flops`, or as predicted
   PaperFormulas paper_formulas() const;
   double devices_needed() const;  // returns 6 * parameters * tokens / (FLOP/s * seconds)
 };
@@ -33,6 +35,6 @@ std::string plan_text(const Plan& plan);
 // Writes what published equations say of the run; the JSON and the page always contain it.
 std::string equations_text(const Plan& plan);
 std::string plan_json(const Plan& plan);
-std::string plan_page(const Plan& plan);
+std::string plan_page(const Plan& plan);  // returns a self-contained HTML page
 
 }  // namespace herd::planner

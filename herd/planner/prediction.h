@@ -29,7 +29,7 @@ struct TierBytes {
 struct Prediction {
   spec::Layout layout;
   int64_t parameters = 0;
-  int64_t frozen = 0;         // parameters that are not trained
+  int64_t frozen = 0;         // number of parameters that are not trained
   bool simulated = false;     // false: by equations
   std::string why_equations;  // why no Program was simulated
   TierBytes device, host, nvme;
@@ -55,8 +55,8 @@ Prediction predict(const spec::RunFile& run, int ranks, const Cluster& cluster);
 // and bytes lie on the line through theirs. Then the result has no timeline.
 Prediction predict_extrapolated(const spec::RunFile& run, int ranks, const Cluster& cluster);
 
-// Predicts by equations alone. It takes microseconds where `line_cache` has the cost lines of the layout's collectives,
-// and adds those that it lacks.
+// Predicts by equations alone. It takes microseconds where `line_cache` has the lines of the layout's collectives
+// (CollectiveCostModel::Line), and adds those that it lacks.
 Prediction predict_by_equations(const spec::RunFile& run, int ranks, const Cluster& cluster,
                                 CollectiveCostModel::LineCache& line_cache);
 

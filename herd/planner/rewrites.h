@@ -1,8 +1,7 @@
 // Searches for the techniques that make a run fit its memory, among the automatic ones of the table: ZeRO, recompute,
 // more micro-batches, gathering sequence-parallel inputs again in backward. None of them changes a result beyond the
-// order of sums. Each combination
-// is built as the program that would run, and its memory is bounded. Those that fit are simulated, and what is proposed
-// is proved on all ranks as herd train proves it. Threads: pure.
+// order of sums. Each combination is built as the program that would run, and its memory is bounded. Those that fit are
+// simulated, and what is proposed is proved on all ranks as herd train proves it. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +42,11 @@ Variants variants_that_fit(const spec::RunFile& run, int ranks, const Cluster& c
 // Returns the end of an error about memory: lines, each of which a line feed begins.
 std::string advice(const Variants& variants, const Budget& budget);
 
-// Sets the numbers of techniques that are "auto", as for ZeRO-3: first strategy.prefetch, the buffers for gathered
-// weights, then strategy.keep_whole, the groups kept whole. Each gets the smallest value within 1 % of the shortest
-// step that fits the budget. Without a device budget, groups are kept whole as far as that costs no memory. A number
-// that does not apply to the run, or whose step is too long to simulate, gets AutoNumber::value_if_inapplicable.
+// Sets the numbers of techniques that are "auto" (AutoNumber, strategies/technique.h), as for ZeRO-3: first
+// strategy.prefetch, the buffers for gathered weights, then strategy.keep_whole, the groups kept whole. Each gets the
+// smallest value within 1 % of the shortest step that fits the budget. Without a device budget, groups are kept whole
+// as far as that costs no memory. A number that does not apply to the run, or whose step is too long to simulate, gets
+// AutoNumber::value_if_inapplicable.
 spec::RunFile with_numbers(spec::RunFile run, int ranks, const Cluster& cluster, const Budget& budget);
 
 // Holds a run file in which nothing is "auto".
@@ -57,10 +57,9 @@ struct ResolvedRun {
   std::string summary;
 };
 
-// Applies the cheapest variant that fits where strategy.auto is set, and with_numbers(). It returns the same for the
-// same arguments, whatever a run measured of the machines. So herd plan, given a run's cluster file, says what the run
-// chose before it had one. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be
-// built.
+// Applies the cheapest variant that fits where strategy.auto is set, and with_numbers(). It leaves out what a run has
+// measured of `cluster`. So herd plan with the cluster file that a run wrote returns what that run chose, which had no
+// measurements yet. Throws kOverBudget with advice() where nothing fits, kBadConfig where no program can be built.
 ResolvedRun resolve(const spec::RunFile& run, int ranks, const Cluster& cluster, const Budget& budget);
 
 }  // namespace herd::planner

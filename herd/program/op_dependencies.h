@@ -2,7 +2,8 @@
 // or writes, and nothing between them orders them already. Values in one slot count as one: a write to the second value
 // waits for the last reader of the first. The result omits the order in which ops of a lane start, which lanes give.
 //   An op of an asynchronous lane only starts an operation (a collective, a message), which ends later. So hazards are
-//   listed between ops of one lane, too. A lane that finishes each op before the next has nothing to wait for there.
+//   listed between ops of one lane, too. On a lane that finishes each op before the next, these hazards are met
+//   already.
 //   A release on such a lane is no job of the lane, since it would hold back the next operation until this one ends. It
 //   takes effect as soon as all that it waits for is over.
 // Threads: pure.

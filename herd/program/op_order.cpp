@@ -94,10 +94,12 @@ class Clocks {
     const Program* step;
     std::vector<std::vector<Dependency>> waits;
     std::vector<std::vector<size_t>> lanes;
-    std::vector<size_t> over = {};                // by lane: how many ops have their clock
-    std::vector<bool> done = {};                  // by op: it has its clock
-    std::vector<OpOfRank> sends = {};             // by op of one repetition: what a receive receives
-    std::vector<int32_t> starts = {}, ends = {};  // by op, then by lane of the first rank: what is over by then
+    std::vector<size_t> over = {};     // by lane: how many of its ops have their clocks
+    std::vector<bool> done = {};       // by op: true once it has its clocks
+    std::vector<OpOfRank> sends = {};  // by op of one repetition: the send that a receive takes
+    // These are the clocks at start and end. By op, then by lane of the first rank: how many of the lane's ops are
+    // over.
+    std::vector<int32_t> starts = {}, ends = {};
   };
 
   // The k-th message from one rank to another is the k-th that the other receives from it, in the same repetition.
@@ -121,7 +123,7 @@ class Clocks {
     }
   }
 
-  // Lanes go on in turn, each as far as what its next op waits for has a clock.
+  // Lets lanes take turns. Each gives its ops clocks until the next one waits for an op without.
   void run() {
     size_t left = 0;
     for (const Rank& rank : ranks_) {
@@ -155,7 +157,7 @@ class Clocks {
     for (const size_t other : waits) merge(rank.starts, op, rank.ends, other);
     if (at > 0) {
       const bool under_way =
-          is_asynchronous(rank.step->ops[op % rank.step->ops.size()].lane);  // it may be, the one before
+          is_asynchronous(rank.step->ops[op % rank.step->ops.size()].lane);  // whether the op before may still run
       merge(rank.starts, op, under_way ? rank.starts : rank.ends, rank.lanes[lane][at - 1]);
       merge(rank.ends, op, rank.ends, rank.lanes[lane][at - 1]);  // lanes end in order
     }
@@ -178,7 +180,7 @@ class Clocks {
     return {send.rank, op.op / n * ranks_[send.rank].step->ops.size() + send.op};
   }
 
-  // What the clock of `other` says is over, `op` has behind it too.
+  // Raises the clock of `op` to that of `other`, lane by lane: what is over there is over here.
   void merge(std::vector<int32_t>& clocks, size_t op, const std::vector<int32_t>& others, size_t other) const {
     const size_t lanes = first_.num_lanes();
     for (size_t lane = 0; lane < lanes; ++lane)

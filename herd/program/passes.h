@@ -9,11 +9,11 @@ namespace herd::program {
 // Tells whether an op is a forward, a backward, either half of a backward, a recompute, a loss or logits.
 bool is_pass(const Op& op);
 
-// Returns the cost of an op of `block`; zero for an op that is no pass. Gradients of weights take half of the
-// arithmetic of a backward's matrices, and a third of the loss's, which runs them forward as well.
+// Returns the cost of an op of `block`; zero for an op that is no pass. kBackwardWeight takes half of the matrix FLOP
+// of a backward. Of the matrix FLOP of a loss, which also runs forward, it takes a third.
 spec::PassCost cost_of(const Op& op, const spec::BlockShape& block);
 
-// Returns the share of a whole backward, or of a whole loss, that an op does; 1 for either as a whole.
+// Returns the share of a whole backward, or of a whole loss, that an op does; 1 for an op that is not split.
 double share_of_backward(const Op& op, const spec::BlockShape& block);
 
 // Returns how many times the op runs this collective, which the block's code calls itself, so that it is no op.

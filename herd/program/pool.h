@@ -1,9 +1,10 @@
-// Defines a pool of buffers that values (items) share: how many there are, how large each is, and which item gets
+// Defines a pool of buffers that values share: how many there are, how large each is, and which value (item) gets
 // which. Work goes on in visits, one after the other; a visit is a pass over a block. A use holds a buffer from one
 // visit to another. With `depth` k a buffer rests for k-1 visits between two uses, so that many uses may be prepared
 // ahead.
-//   Two items share a buffer only if their uses are at least `depth` visits apart, and the larger has at most twice the
-//   bytes of the smaller: a small item never waits for the buffer of an embedding.
+//   Two items share a buffer only if their uses are at least `depth` visits apart and their op ranges do not meet. They
+//   also share one only if the larger has at most twice the bytes of the smaller: a small item never waits for the
+//   buffer of an embedding.
 // Threads: pure.
 #pragma once
 
@@ -15,7 +16,7 @@ namespace herd::program {
 struct PoolUse {
   int item = 0;                         // index of the value
   int first_visit = 0, last_visit = 0;  // both included
-  int first_op = 0, last_op = -1;       // both included; last_op < first_op: the buffer is held for whole visits
+  int first_op = 0, last_op = -1;       // both included; last_op < first_op: no op range, so that visits alone count
 };
 
 struct Pool {

@@ -57,7 +57,7 @@ enum class OpKind : uint8_t {
   kReduceScatter,   // g [, g.shard] -> g.shard, or x.partial -> x.shard. It sums along an axis, g.shard included.
   kNorm,            // g.. -> norm of each, or one norm of all. A kAllReduce follows where ranks hold shards or stages.
   kClip,            // norm.. -> factor. It makes the factor that clips the gradients and undoes a loss scale.
-  kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (not a step).
+  kStep,            // g, w, s [, factor] -> w, s. It updates one parameter group's weights (no training step).
   kSend,            // x.m or dx.m ->. It sends to `peer` along an axis.
   kReceive,         // -> x.m or dx.m. It receives from `peer` along an axis.
   kFetch,           // v.host -> v. It copies from the host to the device.
@@ -132,9 +132,9 @@ struct Op {
 struct ValueInfo {
   int64_t bytes = 0;        // size on this rank, padding included
   bool persistent = false;  // true for a value that lives from step to step and is never released
-  // slots.h sets the number of the buffer that the value lies in, which lives as long as the run. A received value has
-  // memory of its own, and its slot only makes receives wait. -1 = no slot; if the value is not persistent, its
-  // first write takes memory and its release gives it back.
+  // Number of the buffer that the value lies in, which lives as long as the run; slots.h sets it. The slot of a
+  // received value only makes receives wait, since that value has memory of its own. -1 = no slot; if the value is not
+  // persistent, its first write takes memory and its release gives it back.
   int slot = -1;
   bool pooled = false;  // true for a value that shares slots with others of its kind, each from first write to release
   bool operator==(const ValueInfo&) const = default;

@@ -29,7 +29,7 @@ struct Calibration {
 
   // These were measured with all ranks of the host at work and cores enough, and replace the rates above. They
   // include the time spent waiting for memory, so a measured op takes this rank's share of the bus at most.
-  // measured_us has the time of forward, loss and backward of a block, one micro-batch.
+  // measured_us has, by op kind and block, the time of forward, loss and backward for one micro-batch.
   std::map<std::pair<OpKind, int>, double> measured_us = {};
   double update_us_per_element = 0;  // time of the optimizer, one thread; 0 = not measured
   double norm_us_per_element = 0;
@@ -38,7 +38,7 @@ struct Calibration {
 
 struct CollectivePrice {
   double latency_us = 0;  // time of waiting that uses nothing
-  double work_us = 0;     // time on a core of the rank, alone
+  double work_us = 0;     // time on one core of the rank with no other load
   double host_bytes = 0;  // memory traffic that the rank causes, in bytes
 };
 
@@ -77,8 +77,9 @@ struct Simulation {
   Peak device_peak;              // largest entry of `memory`
 };
 
-// Simulates `programs` of ranks that share the machine's cores and memory; ranks outside of them are never late. Memory
-// is that of programs[memory_of]. Throws kBadConfig if their lanes wait for each other in a circle.
+// Simulates `programs` of ranks that share the machine's cores and memory; collectives do not wait for ranks that are
+// not among them. Memory is that of programs[memory_of]. Throws kBadConfig if their lanes wait for each other in a
+// circle.
 Simulation simulate(const std::vector<Program>& programs, const spec::ModelTable& model, const Calibration& calibration,
                     const CollectiveCost& cost, size_t memory_of = 0);
 

@@ -6,10 +6,11 @@
 //                     delays the receive; the value's memory is its own.
 //   gradient          A whole gradient gets its own slot, or one of the gradients' pool if it is pooled.
 //   gathered weights  Whole weights that are not persistent get a slot of the weights' pool.
-//   shard             A shard of a gradient gets the slot of its whole if that is not pooled, and lies inside the
-//                     whole; else it gets its own slot. Weights that are kept both whole and as a shard share a slot in
-//                     the same way.
-//   on the host       Pooled values on the host share slots there; neighbours in the step have different ones.
+//   shard             If the whole of a gradient's shard is not pooled, the shard has the whole's slot, and lies inside
+//                     it at its own range. Else it gets its own slot. Weights that are kept both whole and as a shard
+//                     share a slot in the same way.
+//   on the host       Pooled values on the host share slots there. Two that follow each other in the step have
+//                     different ones, so that one is copied while the other is worked on.
 // Threads: pure.
 #pragma once
 

@@ -15,8 +15,8 @@
 //   - a value that is overwritten or released unread, or never released, and a slot that is taken while in use;
 //   - collectives of an axis that differ between ranks, and messages that nobody receives;
 //   - a sum that is left out, made twice or made over other ranks, and a shard taken for a whole;
-//   - deadlock, where a send completes only with its receive;
-//   - an op that does not fit its kind.
+//   - a deadlock, where a send completes only with its receive;
+//   - an op with other reads or writes than its kind has.
 // Threads: pure.
 #pragma once
 
@@ -47,7 +47,8 @@ struct Proof {
   bool released = true;       // true: only persistent values are left at the end of a step
 };
 
-// Says what the model and the layout ask for. Vectors that begin with block_ have an entry for each block.
+// Says what the model and the layout ask for. Vectors that begin with block_, and backward_without_weights, have an
+// entry for each block.
 struct Expectation {
   std::vector<std::vector<int>> block_groups;       // parameter groups that a block reads
   std::vector<bool> backward_without_weights = {};  // by block; empty = every backward reads its block's weights

@@ -1,6 +1,6 @@
 // Holds the communicators of a step. Each lane has one for every mesh axis that its collectives run on. So ranks of an
-// axis meet in the order of one lane, and lanes progress independently. An axis whose ranks
-// compute a loss together has one, too. Messages have one for every axis that they follow.
+// axis meet in the order of one lane, and lanes progress independently. An axis whose ranks compute a loss together has
+// one on the loss op's lane, too. Messages have one for every axis that they follow.
 // Threads: one thread makes it; of() from any.
 #pragma once
 
@@ -18,7 +18,7 @@ class AxisGroups {
   // Collective over `world`, which it borrows. Reductions over an axis that is the whole world run on `world`, others
   // on groups split off it. Ranks may have different steps, so all make the groups that any of them needs.
   AxisGroups(Communicator& world, const program::Program& step);
-  // Throws kBug where the step has no collective on that lane and axis.
+  // Returns world() on lane kReduce where the axis has no group of its own there. On other lanes that throws kBug.
   Communicator& of(program::Lane lane, int axis) const;
   Communicator& messages(int axis) const;  // serves sends and receives along the axis; throws as of()
   Communicator& world() const { return world_; }

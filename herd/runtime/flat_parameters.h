@@ -6,8 +6,9 @@
 //             wholes.
 //   pooled    The whole of a group lies in the buffer of its slot, from its first write to its release.
 //   states    Each is fp32 or bf16, and covers what this rank updates. Beside them lies the remainder, which makes
-//             16-bit weights exact. For fp16 it is an fp32 master copy. bf16 weights are the upper halves of fp32
-//             numbers, and it is the lower halves (bridge/split_float.h). A frozen group has no states and no gradient.
+//             16-bit weights exact. The remainder of fp16 weights is an fp32 master copy. bf16 weights are the upper
+//             halves of fp32 numbers, whose lower halves are the remainder (bridge/split_float.h). A frozen group has
+//             no states and no gradient.
 //   host      A Program may keep states, master copies and the weights that the update works on in host memory. There
 //             each slot has a staging buffer, and bf16 weights have an fp32 master copy, too.
 //   encoded   Gradients in bf16, as ranks exchange them, lie in a region of their own, laid out like plain ones.

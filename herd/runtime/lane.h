@@ -1,7 +1,7 @@
 // A lane starts jobs first in, first out. An event is done when its job is, with all that the job started, and every
 // job before it on the lane. So events end in the order of jobs, except that a job that throws is done at once. A job
-// does not wait for what earlier jobs of its lane only started, unless it is told to wait for their events. The
-// executor is written once over this interface; implementations differ in who does the work:
+// waits until earlier jobs of its lane have returned. It waits for an operation that one of them started only if told
+// to wait for its event. The executor is written once over this interface; implementations differ in who does the work:
 //   inline_lane    the calling thread, at once                      (CPU: compute)
 //   thread_lane    one sleeping thread with a queue                 (CPU: copies, host arithmetic, files)
 //   ready_lane     the calling thread where nothing has to be waited for, else the lane's own thread
@@ -39,8 +39,8 @@ class Lane {
  public:
   virtual ~Lane() = default;
   // Starts `job` after every job submitted before, and after every event in `after`. The returned event carries what
-  // the job threw. After a job, or what it started, has failed, later jobs do not run. Those after it that had run
-  // already fail with the same exception.
+  // the job threw. After a job, or what it started, has failed, later jobs do not run. If later jobs have run by then,
+  // their events fail with the same exception.
   virtual EventPtr submit(std::vector<EventPtr> after, Job job) = 0;
   // Returns when every submitted job is done; throws nothing.
   virtual void drain() = 0;

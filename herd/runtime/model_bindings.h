@@ -95,7 +95,7 @@ class ModelBindings {
   struct KeptGraph {
     nn::Graph graph;
     std::vector<int> inputs;  // activations that the block has read, in order
-    // Lends the graph its input, where backward reads that again. In between, the graph's input has no memory.
+    // Memory of the graph's input where backward reads that again: attached for the pass, and none in between.
     std::unique_ptr<AttachableStorage> gathered = nullptr;
   };
   nn::Context context(const program::Op& op, int64_t step) const;
@@ -123,12 +123,16 @@ class ModelBindings {
   EventPtr send(const program::Op& op);
   EventPtr receive(const program::Op& op);
   OpOptions sum_options(const program::Op& op) const;  // returns the options of an all-reduce of gradients
+  // Sums whole gradients; neighbouring groups are one message.
   std::vector<Work> reduce_whole(const program::Op& op, Communicator& comm);
+  // Sums shards over the ranks that hold the same shard.
   std::vector<Work> reduce_shards(const program::Op& op, Communicator& comm);
+  // Sums whole gradients into shards, and adds what the shard held before where the op reads it.
   std::vector<Work> reduce_to_shards(const program::Op& op, Communicator& comm);
   std::vector<Work> reduce_norms(const program::Op& op, Communicator& comm);
   void attach_memory(const program::Op& op);  // attaches the weights that an op reads and the gradients that it writes
   void release(const program::Op& op);
+  // Begins the gradients that the op writes and does not read: the first op of a step that touches them.
   void begin_gradients(const program::Op& op);
 
   const Chain& chain_;

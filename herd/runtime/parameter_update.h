@@ -10,7 +10,8 @@
 
 namespace herd::runtime {
 
-// Returns the update. It decays parameters whose spec says so. Borrows `parameters` and `optimizer`.
+// Returns the function that updates one group (GroupUpdate, model_bindings.h). It decays parameters whose spec says so.
+// Borrows `parameters` and `optimizer`.
 GroupUpdate parameter_update(FlatParameters& parameters, const optim::Optimizer& optimizer, optim::LearningRate rate);
 
 }  // namespace herd::runtime

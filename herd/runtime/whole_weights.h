@@ -1,4 +1,5 @@
-// Completes weights that were written outside of a step, for example by a checkpoint. Threads: one at a time.
+// Makes whole weights anew after ranks wrote their parts outside of a step, for example from a checkpoint. Threads: one
+// at a time.
 #pragma once
 
 #include "herd/runtime/axis_groups.h"
@@ -8,7 +9,7 @@ namespace herd::runtime {
 
 class WeightRefresher {
  public:
-  // Borrows `parameters` and `groups`.
+  // Borrows `parameters` and `groups`. `step` tells which axis cuts weights into shards.
   WeightRefresher(FlatParameters& parameters, const AxisGroups& groups, const program::Program& step);
 
   // Call it after each rank has written the part that it updates. Where there are fp32 master copies, rounds them to

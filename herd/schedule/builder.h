@@ -36,8 +36,9 @@ class Builder {
   const MessageLayout& layout() const { return layout_; }
 
   // The next functions return slices of a rank (default: self). `range` counts in elements of the whole message for
-  // input and output alike: the owner's part places (all-)gather's input and (reduce-)scatter's output. For all_to_all
-  // it counts in the owner's input or output; sent() and received() return its parts.
+  // input and output alike. The input of (all-)gather and the output of (reduce-)scatter hold the owner's part alone,
+  // so `range` lies in that part. For all_to_all it counts in the owner's input or output; sent() and received() return
+  // its parts.
   Slice input(Range range) const { return input(range, self()); }
   Slice input(Range range, Rank owner) const;
   Slice output(Range range) const { return output(range, self()); }

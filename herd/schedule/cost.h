@@ -8,7 +8,7 @@
 //                      message_us of both ends' cores, and signal_us until its receiver sees it.
 //   message, two hosts  passes the sender's uplink, the receiver's, the tiers and the spine above them, or every link
 //                      of its route on a torus or mesh. Then it is copied out. It takes message_us of both ends' cores,
-//                      and a time for its bytes where the uplink says what a core passes (topology.h: Link).
+//                      and bytes / Link::core_bytes_per_us where that is not 0 (topology.h).
 //                      The token bucket of an uplink starts as full as it would be after many such operations, each
 //                      followed by a pause of its own length.
 //   signal             takes the host's signal_us until the wait sees it; the waiting rank may do something else.
@@ -40,7 +40,8 @@ struct ScheduleTimes {
 };
 
 struct CostOptions {
-  // Elements of the message for which the rates of cache or memory are chosen; 0 = those of the schedules.
+  // Elements of the message that decides between the cache's and the memory's rates, where `all_ranks` carry only a
+  // part of it. 0 = all_ranks[0].elements.
   int64_t cached_message_elements = 0;
 };
 

@@ -16,7 +16,8 @@ class MessageLayout {
   // REQUIRES a header that check_counts() passes.
   explicit MessageLayout(const Schedule& header);
 
-  // Returns a part of the whole message; for all_to_all with equal blocks, a part of what rank 0 sends.
+  // Returns a part of the whole message. For all_to_all it REQUIRES equal blocks, and returns the range of the block
+  // that every rank sends to rank `index`.
   Range part(int index) const;
   int64_t longest_part() const { return longest_; }
 

@@ -1,8 +1,8 @@
 // Derives the order that the slices of a schedule imply, as schedule.h defines it. Within a lane steps run in order,
 // between lanes they wait for hazards on overlapping slices. The executor, the verifier and the cost model all follow
 // this one function.
-//   Cost: about (slices + cuts) * log(cuts), where cuts are the distinct ends of slices; counts of elements cost
-//   nothing.   Threads: pure.
+//   Cost: about (slices + cuts) * log(cuts), where cuts are the distinct ends of slices, whatever the number of
+//   elements.   Threads: pure.
 #pragma once
 
 #include <compare>

@@ -8,9 +8,10 @@
 //   progress    There is no deadlock, even if a send ends only when its receive takes it.
 //   matching    Every send meets a receive of the same size, every signal a wait.
 //   barrier     No rank is done before every rank has begun.
-//   stage       The same holds among ranks that read or write each other's stage memory, directly or through others.
+//   stage       No rank is done before all ranks with which it shares stage memory, directly or through others, have
+//               begun.
 // The header alone says what is expected: collective, elements, num_ranks, root and in_place, never the steps.
-//   Cost: O(steps * lanes) over all ranks, whatever the number of elements.
+//   Cost: O(steps * lanes) over all ranks, whatever the number of elements (lanes: step_dependencies.h).
 // Threads: pure.
 #pragma once
 

@@ -30,11 +30,11 @@ double layer_activation_bytes(const LayerShape& layer, int t = 1, bool sequence_
 // 2sbh, q and k 4sbh, v 2sbh, softmax and its dropout 2as^2b + as^2b + 2as^2b.
 double attention_core_activation_bytes(const LayerShape& layer);
 
-// Counts the segments of N layers that backward computes again, one every K layers. It holds at its worst the inputs of
-// the ceil(N/K) segments, and the activations of the K layers of one.
+// Describes recomputation of N layers in segments of K. At its peak, backward holds the inputs of all ceil(N/K)
+// segments, and the activations of the K layers of one segment.
 //   memory O(N/K) + O(K), least at K = sqrt(N).   Source: Chen et al. 2016, arXiv:1604.06174, section 4.
 struct RecomputeSegments {
-  int64_t kept = 0;                // layers whose input stays
+  int64_t kept = 0;                // layers whose inputs are kept: one a segment
   int64_t layers_per_segment = 0;  // layers of the longest segment
 };
 RecomputeSegments segments_every(int64_t layers, int64_t every);  // throws kBadConfig unless every >= 1

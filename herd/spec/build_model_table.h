@@ -14,18 +14,20 @@ enum class Kernels { kCpu, kDevice };
 // Returns the table for micro-batches of B sequences. strategy.precision and gradient_precision give element sizes.
 // mesh.tp cuts heads, feed-forward width and vocabulary, and leaves norms and the residual stream whole. With
 // strategy.sequence_parallel each rank has a part of their rows; without strategy.keep_gathered it keeps only its
-// own part of what it gathers. mesh.cp cuts T. Attention is kMath with dropout, since only that form takes a mask; else
-// kFlash. With strategy.recompute = "selective" the graph has no T x T matrices, and backward computes attention again.
-// Throws kBadConfig for a model.kind that has no table. Also throws it where tp does not divide heads and ffn, where
-// neither of tp and kv_heads divides the other, or where cp does not divide the context.
+// own part of what it gathers. mesh.cp cuts T, the tokens of a sequence. Attention is kMath with dropout, since only
+// that form takes a mask; else kFlash. With strategy.recompute = "selective" the graph has no T x T matrices, and
+// backward computes attention again. Throws kBadConfig for a model.kind that has no table. Also throws it where tp does
+// not divide heads and ffn, where neither of tp and kv_heads divides the other, or where cp does not divide the
+// context.
 ModelTable model_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 
 // Returns the chain that programs are made of. It is that of model_table(), but where tensor parallelism cuts a
 // decoder's layers, each becomes norm_1, attention, add_1, norm_2, mlp, add_2. So collectives between these are ops.
-// All parameters of a group lie one way, so cut ones, whole ones, and copied keys and values form groups of their own.
+// Take this table to build or verify programs, and model_table() where whole layers will do, as in equations. All
+// parameters of a group lie one way, so cut ones, whole ones, and copied keys and values form groups of their own.
 //   With R rows and D width, a layer's graph keeps R*D elements in each norm's input and each gathered input, and 1/tp
 //   of what lies between. With strategy.sequence_parallel the norms' inputs are shards of ceil(R/tp) rows; without
-//   strategy.keep_gathered so are gathered inputs, beside the graph.
+//   strategy.keep_gathered a gathered input is kept as such a shard, too, which is no part of the graph.
 // Throws as model_table() does. Source: Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.2.
 ModelTable program_table(const RunFile& run, int64_t micro_batch, Kernels kernels = Kernels::kCpu);
 

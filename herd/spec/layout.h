@@ -13,8 +13,8 @@ namespace herd::spec {
 struct Layout {
   int world_size = 1;
   // Holds the axes of two ranks or more: pp, dp, fsdp, cp, tp, from the outermost to the innermost, whose ranks are
-  // neighbours. Then follow dp*fsdp if both exist, and the first and last rank of pp if the embedding is tied. The last
-  // one is "keys" (key_copies_axis) if ranks hold copies of key and value heads.
+  // neighbours. Then follows an axis dp*fsdp if both exist, and an axis of the first and the last stage if the
+  // embedding is tied. The last axis is "keys" (key_copies_axis) if ranks hold copies of key and value heads.
   Mesh mesh = {};
   // The next members are indices of axes in `mesh`, or kNoAxis.
   int data_axis = kNoAxis;        // its ranks work on samples of their own
@@ -22,13 +22,14 @@ struct Layout {
   int tensor_axis = kNoAxis;      // its ranks share the work on each sample
   int key_copies_axis = kNoAxis;  // its ranks hold copies of the same key and value heads
   int tied_axis = kNoAxis;        // its ranks have the first and the last stage, which both hold a tied embedding
+  // Sizes of the axes of [mesh].
   int dp = 1, fsdp = 1, tp = 1, pp = 1, cp = 1, ep = 1;
   int64_t batch = 1;        // sequences per optimizer step, over all ranks
   int64_t micro_batch = 1;  // sequences per rank and micro-batch, at most samples_max
   // A data rank has floor or ceil of batch / data_ranks() samples; data/batch.h says which rank has which.
   int64_t samples_min = 1, samples_max = 1;
   int micro_batches = 1;  // ceil(samples_max / micro_batch), the same on all ranks: a short rank adds rows of weight 0
-  int64_t tokens = 0;     // per optimizer step, over all ranks
+  int64_t tokens = 0;     // tokens per optimizer step, over all ranks
   PipelineForm pipeline = {};
   int data_ranks() const { return dp * fsdp; }
 };

@@ -1,4 +1,4 @@
-// Defines the parameters of one parameter group: those that are gathered, reduced and stepped together. Threads: pure.
+// Defines the parameters of one parameter group: those that are gathered, reduced and updated together. Threads: pure.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace herd::spec {
 
-// Holds the parameters of one block. A tied embedding is a group of its own, which the first and the last block read.
+// Holds parameters of one block, or a tied embedding alone, which the first and the last block read.
 struct ParameterGroupShape {
   std::string name;  // "embedding", "h.3", "head", "wte"
   std::vector<ParameterShape> parameters;

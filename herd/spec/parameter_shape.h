@@ -7,8 +7,9 @@
 
 namespace herd::spec {
 
-// Describes neighbouring indices of a parameter's cut_dim (q, k or v) that are cut apart from others. `copies`
-// neighbours of the tensor axis hold each part: more than 1 where there are fewer key and value heads than ranks.
+// Describes a range of a parameter's cut_dim that is cut over ranks by itself, such as the rows of q in a fused qkv.
+// `copies` neighbours of the tensor axis hold each part: more than 1 where there are fewer key and value heads than
+// ranks.
 struct CutSection {
   int64_t size = 0;  // indices of cut_dim
   int copies = 1;
@@ -19,8 +20,8 @@ struct ParameterShape {
   std::vector<int64_t> sizes;             // sizes of the whole parameter
   int cut_dim = -1;                       // dimension that tensor-parallel ranks share; -1 = each rank holds the whole
   std::vector<CutSection> sections = {};  // parts of cut_dim, one after the other; empty = one part
-  int64_t sections_begin = 0;  // index of cut_dim where the sections begin; those before it are in another group
-  int64_t elements() const;    // returns the elements of its sections
+  int64_t sections_begin = 0;  // index of cut_dim where the sections begin; another group has those before it
+  int64_t elements() const;    // returns the elements of its sections, or of all of it
   // Returns the elements that the rank at `place` of `tp` tensor-parallel ranks holds.
   int64_t elements_of_rank(int tp, int place) const;
 };

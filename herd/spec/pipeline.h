@@ -15,10 +15,12 @@ Pipeline parse_pipeline(std::string_view name);
 //   gpipe, 1f1b   (p-1) / (m+p-1)
 //   interleaved   (p-1) / (v*m+p-1)    v = chunks: the parts of the layers that each rank has
 //   zero_bubble_h1   (p-1) / (3m+p-1)     ZB-H1: backward's weight half fills two thirds of the gap; memory as 1f1b
-//   zero_bubble_v    g / (6m+g), g = max(3(p-m), 2p-2-m, 0), from a rank's first pass to its last: none for m >= 2p-2
-// Sources, in this order: Huang et al. 2019, arXiv:1811.06965, section 2, and Narayanan et al. 2019 (PipeDream);
-// Narayanan et al. 2021, arXiv:2104.04473, section 2.2; Qi et al. 2023, arXiv:2401.10241, section 2.3, equal thirds;
-// of zero_bubble_v, Qi et al. 2024, arXiv:2405.15362, section 3, and what strategies/pipeline_orders.cpp writes.
+//   zero_bubble_v    g / (6m+g), g = max(3(p-m), 2p-2-m, 0), from the first pass of the rank that begins last to the
+//                    step's end: 0 for m >= 2p-2
+// Sources: Huang et al. 2019, arXiv:1811.06965, section 2 (gpipe); Narayanan et al. 2019 (PipeDream; 1f1b); Narayanan
+// et al. 2021, arXiv:2104.04473, section 2.2 (interleaved); Qi et al. 2023, arXiv:2401.10241, section 2.3, with equal
+// thirds (zero_bubble_h1); Qi et al. 2024, arXiv:2405.15362, section 3 (zero_bubble_v, whose g follows from the order
+// that strategies/pipeline_orders.cpp writes).
 double bubble_fraction(Pipeline kind, int stages, int micro_batches, int chunks = 1);
 
 // Returns the micro-batches whose activations a stage holds at its worst.

@@ -1,4 +1,4 @@
-// Refuses what a run file may ask for and this version does not build, with one form of message. Threads: pure.
+// Refuses what a run file may ask for and this version does not support, with one form of message. Threads: pure.
 #pragma once
 
 #include <optional>
@@ -13,7 +13,7 @@ namespace herd::spec {
 
 struct SupportedValues {
   std::string_view key;          // "strategy.offload"
-  std::vector<KeyValue> values;  // values that this version builds; none = any that the key allows
+  std::vector<KeyValue> values;  // values that this version supports; none = any that the key allows
 };
 
 struct Unsupported {

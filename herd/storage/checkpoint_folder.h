@@ -1,6 +1,7 @@
 // Manages the folder of a run's checkpoints: which there are, which one to resume from, which to delete.
 // A checkpoint is a folder step-<step> or step-<step>-<attempt> with a manifest. A folder without one is a save that
-// was cut short, and is never read. Threads: one at a time.
+// was cut short, and is never read. A checkpoint is intact if its manifest is valid and its files have the listed
+// lengths. It is whole if they have the listed checksums, too. Threads: one at a time.
 #pragma once
 
 #include <cstdint>
@@ -28,12 +29,11 @@ std::vector<FoundCheckpoint> list_checkpoints(const std::filesystem::path& root)
 // Returns the id of the run that saved a checkpoint, "" where it does not say; nothing if its manifest can't be read.
 std::optional<std::string> run_of_checkpoint(const std::filesystem::path& folder);
 
-// Tells whether an intact checkpoint is of this run, or names no run. Intact: its manifest is valid, and its files have
-// the listed lengths. A whole one has the listed checksums, too.
+// Tells whether an intact checkpoint is of this run, or names no run.
 bool holds_checkpoint(const std::filesystem::path& root, const std::string& run = "");
 
-// Returns the newest whole checkpoint, and appends to `passed_over` what is wrong with
-// each newer one. With `run`, it leaves out those that say that they are of another run.
+// Returns the newest whole checkpoint, and appends to `passed_over` what is wrong with each newer one. With `run`, it
+// leaves out those that say that they are of another run.
 std::optional<FoundCheckpoint> newest_whole_checkpoint(const std::filesystem::path& root,
                                                        std::vector<std::string>& passed_over,
                                                        const std::string& run = "");
@@ -48,9 +48,9 @@ struct Keep {
   std::filesystem::path written = {};  // the one just written: it is kept and counted, even if others have later steps
 };
 
-// Deletes all but the newest intact checkpoints, and older saves that were cut short. Broken
-// ones don't count, so the last good one is never deleted. A checkpoint loses its manifest first, so a half deleted one
-// is no checkpoint. A failure to delete is not an error: returns what remains to be deleted.
+// Deletes all but the newest intact checkpoints, and older saves that were cut short. Broken ones don't count, so the
+// last good one is never deleted. A checkpoint loses its manifest first, so a half deleted one is no checkpoint. A
+// failure to delete is not an error: returns what remains to be deleted.
 std::vector<std::filesystem::path> keep_newest(const std::filesystem::path& root, const Keep& keep,
                                                FileSystem& files = FileSystem::system());
 

@@ -1,8 +1,8 @@
-// Writes a checkpoint, tensor-free: each rank writes its shard, then one rank the manifest.
+// Writes a checkpoint, without libtorch: each rank writes its shard, then one rank the manifest.
 //   1. one rank   folder = new_checkpoint_folder(root, step)
 //   2. each rank  entry = write_shard(folder, rank, pieces); the shard is durable when it returns
 //   3. one rank   when all entries are there: commit_checkpoint(folder, manifest, entries);
-//                 then keep_newest(root, keep)
+//                 then keep_newest(root, keep), of checkpoint_folder.h
 // A stop at any point leaves earlier checkpoints intact.
 // Throws kStorage (disk full: file, bytes needed, bytes free) and kBadConfig (pieces that don't fit together).
 // Threads: write_shard() of different ranks at once; all else one at a time.

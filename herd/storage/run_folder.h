@@ -41,7 +41,8 @@ struct RunStart {
 // Plans how a run starts:
 //   auto        goes on with the folder's run at its newest whole checkpoint; from the beginning where there is none
 //   none        begins a new run, which needs a folder that is not used, or sets what is there aside
-//   CHECKPOINT  begins a new run as `none` does, with that checkpoint; the folder's newest whole one means auto
+//   CHECKPOINT  begins a new run as `none` does, with that checkpoint; to name the folder's own newest whole one is the
+//               same as auto
 //   a restart   goes on with the run that an earlier attempt of this job began, whatever resume says
 // It changes nothing. Throws kBadConfig where a new run finds a used folder. Throws kCorruptFile where a run would
 // begin again since none of its checkpoints is whole, and as resolve_checkpoint().

@@ -15,9 +15,10 @@ std::filesystem::path temporary_name(const std::filesystem::path& path);  // ret
 std::filesystem::path folder_of(const std::filesystem::path& path);
 
 // Deletes the files that killed processes left in a folder; temporaries of living processes of this machine stay.
+// REQUIRES that no other machine writes there: the temporaries of its processes look stale here.
 void remove_stale_temporaries(const std::filesystem::path& folder, FileSystem& files = FileSystem::system());
 
-// Deletes the files and folders that killed processes left as temporaries of this path.
+// Deletes the files and folders that killed processes left as temporaries of this path. REQUIRES the same.
 void remove_stale_temporaries_of(const std::filesystem::path& path, FileSystem& files = FileSystem::system());
 
 }  // namespace herd

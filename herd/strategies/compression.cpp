@@ -24,6 +24,7 @@ bool reduces_gradients(const Op& op) {
   return is_collective(op) && !op.writes.empty() && op.writes[0].kind == program::ValueKind::kGradient;
 }
 
+// Rewrites the ops of a step, one after the other.
 class Writer {
  public:
   explicit Writer(program::Program step) : step_(std::move(step)) {}
@@ -40,6 +41,7 @@ class Writer {
   }
 
  private:
+  // Encodes what the reduction reads and is not encoded yet; its sums stay encoded in waiting_ until an op reads one.
   void reduce(Op op) {
     std::vector<Value> plain;
     for (const Value& value : op.reads) {
@@ -53,6 +55,7 @@ class Writer {
     ops_.push_back(std::move(op));
   }
 
+  // Decodes all waiting sums before an op that reads one of them.
   void other(Op op) {
     const auto waits = [&](const Value& value) { return waiting_.contains(value); };
     if (std::ranges::any_of(op.reads, waits)) {
@@ -63,6 +66,7 @@ class Writer {
     ops_.push_back(std::move(op));
   }
 
+  // Enters the values in bf16 into the step, at half the bytes, and returns them.
   std::vector<Value> declared(std::vector<Value> values) {
     for (Value& value : values) {
       program::ValueInfo info = step_.values.at(value);
@@ -75,7 +79,7 @@ class Writer {
 
   program::Program step_;
   std::vector<Op> ops_;
-  std::set<Value> waiting_;  // gradients whose sums are encoded
+  std::set<Value> waiting_;  // gradients whose sums are still encoded
 };
 
 }  // namespace

@@ -6,7 +6,7 @@
 //   so no scale is needed.
 //   A rank holds 2 bytes more for each parameter. Encoding and decoding read and write 6 bytes for each parameter.
 //   A sum over the copies of a shard, which follows the first sum, adds encoded gradients. Gradients are decoded before
-//   the first op that reads one and is no such sum. So reductions stay beside the backward ops that follow them.
+//   the first op, other than such a sum, that reads one. So reductions stay beside the backward ops that follow them.
 // Source: torch.distributed's bf16_compress_hook has the same arithmetic.   Threads: pure.
 #pragma once
 

@@ -1,11 +1,12 @@
-// Computes the global gradient norm and the factor that clips it: a barrier between the last reduce and the first step.
-//   norm<g> = sum of squares of group g's gradient;  factor = min(1, limit / sqrt(sum of all norms)).
-//   The factor is a buffer that every step op reads, so that nothing branches. Where gradients are whole on every rank,
-//   each computes all norms and no rank hears from another: all sum in the same order, so all get the same bits.
-//   Where steps read shards, each rank computes the norms of its shards. They are summed over the axis that cuts them,
-//   8 bytes a group in one message. In a pipeline a rank has the groups of its stage, and with tensor parallelism its
-//   part of each cut group. It adds the norms of these as norm0, which is summed over stages and tensor-parallel ranks.
-//   A group or part that several ranks hold enters the sum on the first of these ranks alone.
+// Computes the global gradient norm and the factor that clips it: a barrier between the last reduce and the first
+// update.
+//   norm<g> = sum of squares of group g's gradient (no root);  factor = min(1, limit / sqrt(sum of all norms)).
+//   The factor is a buffer that every kStep op reads, so that nothing branches. Where gradients are whole on every
+//   rank, each computes all norms and no rank hears from another: all sum in the same order, so all get the same bits.
+//   Where updates read shards, each rank computes the norms of its shards. They are summed over the axis that cuts
+//   them, 8 bytes a group in one message. In a pipeline a rank has the groups of its stage, and with tensor parallelism
+//   its part of each cut group. It adds these up in a single value, named norm0, which is summed over stages and
+//   tensor-parallel ranks. A group or part that several ranks hold enters the sum on the first of these ranks alone.
 // Source: Pascanu et al. 2013, arXiv:1211.5063, section 3.2.
 #pragma once
 

@@ -1,4 +1,5 @@
-// Lets micro-batches take turns, so that the collectives inside one's layers run while another computes.
+// Lets micro-batches take turns, so that the collectives inside the layers of one run while another computes. It has
+// nothing to do with interleaved pipeline stages.
 //   Each of `count` micro-batches runs until it has issued a collective of activations. Then the micro-batch
 //   whose collective ends first runs, by estimated times: 2 units for a block that ranks share, 1 for a collective, 0
 //   for any other op. All ranks have the same sequence. Memory holds the activations of `count` micro-batches. With

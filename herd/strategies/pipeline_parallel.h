@@ -3,12 +3,12 @@
 //   For each micro-batch it sends the input of the next stage's first block, and the next stage sends back the gradient
 //   of that input. Nothing is sent where one rank has both stages.
 //   A rank keeps the ops and the values of its blocks, in the order's sequence of passes. Messages have the same order
-//   on all ranks, by the time at which they are made (spec/pipeline_order.h, times_of()). A send stands after the pass
-//   that makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So the
-//   send and the receive of a message always meet, whatever the number of receive buffers. That number decides how far
-//   receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each rank
-//   whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks alone:
-//   shared_groups.h sums them.
+//   on all ranks: by the time of the pass that makes them (spec/pipeline_order.h, times_of()). A send stands after the
+//   pass that makes it. A receive stands before the pass that needs it, or before a pass that needs a later message. So
+//   the send and the receive of a message always meet, whatever the number of receive buffers. That number decides how
+//   far receives run ahead (slots.h). The loss block's single op belongs to the backward pass of the last stage. Each
+//   rank whose blocks read a parameter group (a tied embedding) holds it, with the contributions of its own blocks
+//   alone: shared_groups.h sums them.
 // Sources: those of pipeline_orders.h.
 #pragma once
 
@@ -22,8 +22,8 @@ namespace herd::strategies {
 
 class PipelineParallel final : public Strategy {
  public:
-  // `stage_of_blocks` is of spec/stage_cut.h, with the order's stages; `name` names the order. Throws what times_of()
-  // throws. rewrite() REQUIRES a step with all micro-batches and all blocks.
+  // stage_of_blocks[b] is the stage of block b, as spec/stage_cut.h cuts them into the order's stages; `name` names the
+  // order. Throws what times_of() throws. rewrite() REQUIRES a step with all micro-batches and all blocks.
   PipelineParallel(int axis, std::vector<int> stage_of_blocks, spec::PipelineOrder order, std::string name);
   std::string name() const override { return "pipeline, " + name_; }
   program::Program rewrite(program::Program step) const override;
@@ -32,7 +32,7 @@ class PipelineParallel final : public Strategy {
   int axis_;
   std::vector<int> stage_of_blocks_;
   spec::PipelineOrder order_;
-  std::vector<std::vector<int>> times_;  // of the order's turns
+  std::vector<std::vector<int>> times_;  // by rank: the time of each of its passes, in the order's sequence
   std::string name_;
 };
 

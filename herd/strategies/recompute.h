@@ -1,10 +1,10 @@
 // Activation checkpointing: forward keeps the input of every K-th transformer block and no graph. Backward computes the
 // K blocks of a segment again before it differentiates them, last block first.
 //   Memory of L blocks is L/K inputs and K graphs, in place of L graphs. Time grows by one forward.
-//   Before the backward of a segment's last block, its other blocks run forward with graphs, and the last is
-//   recomputed. A block whose graph holds nothing runs again only where a later one needs its output. Random numbers
-//   are keyed by their use, so dropout is the same both times. The embedding, whose graph is the token ids, and the
-//   loss block do not change.
+//   Before the backward of a segment's last block, its other blocks run forward again, with graphs. The last runs as
+//   kRecompute, which writes its graph and no output. A block whose graph holds nothing runs again only where a later
+//   one needs its output. Random numbers are keyed by their use, so dropout is the same both times. The embedding,
+//   whose graph is the token ids, and the loss block do not change.
 // Source: Chen et al. 2016, arXiv:1604.06174, section 4.   Threads: pure.
 #pragma once
 
@@ -17,9 +17,9 @@ namespace herd::strategies {
 
 class Recompute final : public Strategy {
  public:
-  // `every` is K, in layers. `layers` gives the layer of each block; the first and the last layer do not change.
-  // `stages` gives the stage of each block in a pipeline, whose stages have segments of their own; empty = one stage.
-  // Throws kBadConfig if every < 1.
+  // `every` is K, in layers. `layers` gives the layer of each block. The first entry (embedding) and the last (head) do
+  // not change. `stages` gives the stage of each block in a pipeline, whose stages have segments of their own; empty =
+  // one stage. Throws kBadConfig if every < 1.
   Recompute(int every, std::vector<int> layers, std::vector<int> stages = {});
   std::string name() const override;
   program::Program rewrite(program::Program step) const override;

@@ -1,8 +1,8 @@
 // Splits backward into two halves: the first makes the gradient of a block's input, the second, later, those of its
 // weights. Between them lies what the second half needs (pending<b>.m): inputs and output gradients of the block's
-// matrices. Time does not change. Memory holds pending<b>.m from the first half to the second. For the loss that is the
-// gradients of all its logits, of which otherwise a few rows are in memory. A block that has no matrices, or gives no
-// gradient of its input, does not change.
+// matrices. The arithmetic of the step does not change. Memory holds pending<b>.m from the first half to the second.
+// For the loss block that is the gradient of all its logits, where an unsplit loss holds a few rows at a time. A block
+// that has no matrices, or gives no gradient of its input, does not change.
 // Source: Qi et al. 2023, arXiv:2401.10241, section 2.
 #pragma once
 

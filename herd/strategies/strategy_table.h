@@ -24,12 +24,13 @@ struct StrategyRow {
 // AutoNumber::value_if_inapplicable; planner/rewrites.h resolves it before.
 program::SlotRules slot_rules(const spec::RunFile& run);
 
-// Returns the rows that this run asks for, in the order of techniques(). The last one's proof also has what
-// techniques that the run does not ask for establish.
+// Returns the rows that this run asks for, in the order of techniques(). A technique without a rewrite in this run
+// extends the proof of the next row, and after the last row that of the last.
 std::vector<StrategyRow> strategy_rows(const spec::RunFile& run, const spec::ModelTable& model,
                                        const spec::Layout& layout);
 
-// Returns the program of one rank: the plain step through every row, then releases and slots.
+// Returns the program of one rank, not verified: the plain step through every row, then releases and slots. A run takes
+// programs_of_run() below.
 program::Program compile_step(const spec::RunFile& run, const spec::ModelTable& model, const spec::Layout& layout,
                               int rank);
 
@@ -41,8 +42,8 @@ program::Expectation expectation_of(const spec::ModelTable& model, const spec::L
 std::vector<program::Program> compile_and_verify(const spec::RunFile& run, const spec::ModelTable& model,
                                                  const spec::Layout& layout);
 
-// Returns one rank of each stage of a pipeline, {0} without a pipeline. The program that needs most memory, and the one
-// that takes longest, are among theirs.
+// Returns the ranks of rank 0's pipeline, one for each stage; {0} without a pipeline. The program that needs most
+// memory, and the one that takes longest, are among theirs.
 std::vector<int> ranks_of_stages(const spec::Layout& layout);
 
 // A run is proved before it starts. The proof takes the run itself in worlds of up to kMaxProvedRanks ranks and steps

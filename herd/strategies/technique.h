@@ -25,7 +25,7 @@ struct StepContext {
   const spec::RunFile& run;
   const spec::ModelTable& model;
   const spec::Layout& layout;
-  const bool split;                        // true where ranks of the tensor axis share the work of a layer
+  const bool split;                        // true: ranks of the tensor axis share the work of a layer
   const std::vector<int> layers;           // by block: its layer
   const std::vector<int> stage_of_blocks;  // by block: its pipeline stage
   const Stages stages;                     // what each rank along the pipeline axis holds
@@ -37,7 +37,8 @@ struct RankCounts {
   int per_host = 1;  // ranks of each host
 };
 
-// Lists what a search may try in place of a run's own value of a key. Other techniques list the key's other values.
+// Lists what a search may try in place of a run's own value of a key. A key's values may be spread over the
+// Alternatives of several techniques.
 struct Alternatives {
   std::string_view key;    // "strategy.recompute"; with a key of [mesh] each value is another layout
   bool automatic = false;  // true: strategy.auto may choose a value, since results change only by the order of sums

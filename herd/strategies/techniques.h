@@ -34,7 +34,8 @@ std::optional<spec::Unsupported> first_unsupported_setting(const spec::RunFile& 
 std::optional<spec::Unsupported> first_setting_without_equations(const spec::RunFile& run,
                                                                  const std::vector<spec::SupportedValues>& also_known);
 
-// Returns "mesh.cp = 2 is not in this version" with a fix on a second line; empty where herd train takes the run.
+// Returns why herd train refuses the run, with a fix on a second line: "mesh.cp = 2 is not in this version". Empty
+// where it takes the run.
 std::string not_supported(const spec::RunFile& run);
 
 // Returns the layout of a run that this version can train. Throws kBadConfig with not_supported(), and as

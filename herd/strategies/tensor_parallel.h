@@ -1,17 +1,17 @@
 // Tensor parallel over one axis of t ranks, with or without sequence parallel. It places activations along the axis as
 // wholes, shards or partial sums, and writes the collectives between them. spec::Split says how ranks share a block.
-// For T token rows, width h and e bytes an element, and for each layer and micro-batch:
+// For T token rows, width h (D in herd/nn) and e bytes an element, and for each layer and micro-batch:
 //   A cut block (Split::kCut) reads wholes and gives partial sums, forward and backward.
 //   Without sequence parallel these sums are all-reduced. A rank sends 4 * 2(t-1)/t * T*h*e bytes.
 //   With it, values between cut blocks are shards of ceil(T/t) rows. A cut block gathers the shards that it reads, and
 //   its sums are reduce-scattered. These are 4 gathers and 4 reduce-scatters of (t-1)/t * T*h*e bytes each.
 //   With keeps_gathered the graph of a cut block keeps its gathered input, T*h*e bytes. Without it the graph keeps only
 //   the shard, 1/t of that, and backward gathers it again: 2 more gathers.
-//   After a recompute a layer takes 1 gather less, since backward of a segment's last cut block reads what the
-//   recompute has gathered.
-//   The ranks of the axis compute the loss of a cut vocabulary together. Some gradients of weights stay
-//   partial sums, which shared_groups.h sums. These are whole weights of blocks that work on shards of rows, and keys
-//   and values that several ranks hold, each for its own query heads.
+//   Where the backward of a cut block follows its recompute at once, it reads what the recompute has gathered. That
+//   saves 1 gather.
+//   The ranks of the axis compute the loss of a cut vocabulary together. Some gradients stay partial sums, which
+//   shared_groups.h sums. They are those of whole weights of blocks that work on shards of rows. They are also those of
+//   keys and values that several ranks hold, each for its own query heads.
 // Sources: Shoeybi et al. 2019, arXiv:1909.08053, section 3; Korthikanti et al. 2022, arXiv:2205.05198, section 4.2.
 // Threads: pure.
 #pragma once

@@ -1,6 +1,7 @@
 // ZeRO-2 over one axis of n ranks. In addition to ZeRO-1, it cuts gradients into shards. psi = parameters of a rank.
 //   Bytes per rank: weights + (gradients + states)/n + a pool of whole gradients of a few blocks.
-//   A rank sends (m+1)(n-1)/n * psi elements with m micro-batches, since a cut gradient can't wait for the last one.
+//   A rank sends (m+1)(n-1)/n * psi elements with m micro-batches: a reduce-scatter for each, and the gather of
+//   weights. A whole gradient never outlives its micro-batch, so each one's is reduced, not only the last one's.
 //   A group's gradient is reduced into its owner's shard right after the last op of a micro-batch that adds to it; then
 //   its buffer serves the next block. Later micro-batches add to the shard: before a reduce, the owner adds its shard
 //   to its part of the whole gradient. There are no buckets: blocks are large, and a bucket that waits would hold

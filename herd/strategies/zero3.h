@@ -1,5 +1,5 @@
 // ZeRO-3: cuts weights, too, into shards over one axis of n ranks, and gathers them for each pass over a block. It runs
-// after ZeRO-2. The model has psi parameters.
+// after ZeRO-1 and ZeRO-2. The model has psi parameters.
 //   Bytes per rank: (weights + gradients + states)/n + pools of whole weights and gradients of a few blocks, and
 //   (n-1)/n of the weights of each group that is kept whole.
 //   A rank sends 3(n-1)/n * psi elements with one micro-batch: gathers for forward and backward, and the
@@ -7,8 +7,8 @@
 //   embedding). It sends one gather more where recompute runs a block forward. A gather stands before each pass; passes
 //   over one block that follow each other (recompute, backward) share it. The number of buffers decides how far gathers
 //   run ahead (slots.h). Groups that are kept whole stay as ZeRO-2 has them: gathered once a step, after their update.
-//   So they send 2(n-1)/n in place of (1 + passes)(n-1)/n elements each. Holding them from forward to backward alone
-//   would take as much memory, since memory is highest at the loss.
+//   So they send 2(n-1)/n in place of (1 + passes)(n-1)/n elements each. Releasing them between steps would not lower
+//   the peak, which is at the loss, between forward and backward.
 // Source: Rajbhandari et al. 2020, arXiv:1910.02054, section 5.3 and 7.2.2.   Threads: pure.
 #pragma once
 
@@ -23,8 +23,9 @@ namespace herd::strategies {
 
 class Zero3 final : public Strategy {
  public:
-  // REQUIRES what Zero1 wrote. kept_whole() picks `num_kept_whole` groups that are kept whole. `layers` gives the layer
-  // of each block; blocks of one layer share gathers. Empty = each block is a layer.
+  // REQUIRES a program that Zero1, or Zero1 and then Zero2, has rewritten over the same axis. kept_whole() picks
+  // `num_kept_whole` groups that are kept whole. `layers` gives the layer of each block; blocks of one layer share
+  // gathers. Empty = each block is a layer.
   explicit Zero3(int axis, int64_t num_kept_whole = 0, std::vector<int> layers = {})
       : axis_(axis), num_kept_whole_(num_kept_whole), layers_(std::move(layers)) {}
   std::string name() const override;
@@ -37,8 +38,8 @@ class Zero3 final : public Strategy {
 };
 
 // Picks at most `count` groups that are best kept whole. `gathers` tells by group how often a step gathers it. The
-// groups gathered most often are picked, since each gather moves the same share of a group's bytes. Of equals it is the
-// first, since a forward begins with them.
+// groups gathered most often are picked, since each gather moves the same share of a group's bytes. Among equals the
+// first are picked, since a forward begins with them.
 std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count);
 
 // Returns how many groups are kept whole at most: strategy.keep_whole. "auto" counts as 0; planner/rewrites.h resolves

@@ -16,7 +16,7 @@ Topology one_host(int ranks, int cores);
 // Returns equal hosts below leaf switches. `oversubscription` o >= 1: the spine carries 1/o of what all uplinks can.
 Topology spine_leaf(int num_hosts, const Host& host, double oversubscription = 1);
 
-// Returns racks of `hosts_per_rack` hosts below a spine. The way up from a rack carries what its hosts can, divided by
+// Returns racks of `hosts_per_rack` hosts below a spine. The uplink of a rack carries what its hosts can, divided by
 // oversubscription, and adds `rack_latency_us`.
 Topology racks(int num_racks, int hosts_per_rack, const Host& host, double oversubscription = 1,
                double rack_latency_us = 2);
@@ -38,9 +38,10 @@ Topology placed_cyclically(Topology topology);
 
 // Returns the part that a group of these ranks sees, numbered from 0 in this order. Hosts are in the order of
 // their first ranks. REQUIRES at least one rank.
-//   tiers   stay, from the hosts upwards, as long as the hosts stand group by group, equally many in each.
-//   a grid  stays where the hosts are a box of it, in its order. A box of a torus is a torus where each axis is whole
-//           or gone, else a mesh. A box of a mesh is a mesh.
+//   tiers   are kept from the hosts upwards, while the hosts of each group stand together, equally many in each, and
+//           there are several groups.
+//   a grid  stays where the hosts are a box of it, in its order. A box of a torus is a torus if it has all places of
+//           each axis, or one; else it is a mesh. A box of a mesh is a mesh.
 // Otherwise each host keeps its uplink, and the spine stays unless all hosts are below one switch.
 Topology only_ranks(const Topology& topology, const std::vector<Rank>& ranks);
 

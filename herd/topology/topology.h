@@ -25,8 +25,8 @@ struct Link {
   double burst_bytes_per_us = 0;
   bool operator==(const Link&) const = default;
 
-  // Returns the microseconds that the link takes for `bytes`, where sending alternates with pauses of the same length.
-  // In a pause the link regains what it may send as a burst.
+  // Returns the microseconds that the link takes for `bytes`. It assumes that a pause of the same length follows each
+  // sending. In the pause the link regains what it may send as a burst.
   double carry_us(double bytes) const;
 };
 
@@ -47,15 +47,16 @@ struct Host {
   double stage_read_factor = 1;    // loaded from a peer's stage
   double message_factor = 1;       // a byte stored to, or loaded from, the rings that messages pass on the host
   double signal_us = 0.3;          // time until a peer sees a flag or a message
-  double message_us = 0;           // time of both ends' cores for a message on this host, beside its steps and bytes
-  double step_us = 0.05;           // time of a rank's thread for any step of a schedule
-  double call_us = 0;              // time of a collective beside its steps
-  double turn_us = 0;              // time to switch a core to the next of the ranks that share it
-  Link uplink = {15, 1'250};       // to the other hosts, each way: 10 Gbit/s
+  // Time of both ends' cores together for a message on this host, half of it each, beside its steps and bytes.
+  double message_us = 0;
+  double step_us = 0.05;      // time of a rank's thread for any step of a schedule
+  double call_us = 0;         // time of a collective beside its steps
+  double turn_us = 0;         // time to switch a core to the next of the ranks that share it
+  Link uplink = {15, 1'250};  // to the other hosts, each way: 10 Gbit/s
   bool operator==(const Host&) const = default;
 };
 
-// A tier is a grade of switches above hosts. Groups of `size` hosts share one way up; in a further tier they are groups
+// A tier is a grade of switches above hosts. Groups of `size` hosts share one uplink; in a further tier they are groups
 // of the groups below.
 struct Tier {
   int size = 1;
@@ -79,8 +80,8 @@ struct Topology {
   double spine_bytes_per_us = 0;  // all traffic between hosts together; 0 = no limit (a full spine)
   std::vector<Tier> tiers = {};   // of kSwitch, innermost first
   Fabric fabric = Fabric::kSwitch;
-  // Holds the grid of hosts for kTorus and kMesh, the fastest axis first. A link to a neighbour is as fast as the
-  // host's uplink, in each direction of each axis.
+  // Holds the sizes of the grid of hosts for kTorus and kMesh, the fastest axis first. A link to a neighbour is as fast
+  // as the host's uplink, in each direction of each axis.
   std::vector<int> axes = {};
   std::vector<int> placement = {};  // host of each rank; empty = host by host
   bool operator==(const Topology&) const = default;

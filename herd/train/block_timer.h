@@ -31,8 +31,8 @@ class BlockTimer {
   void discard_warm_up();  // drops all passes so far, which include the first use of pages, libraries and thread pools
 
   // Returns the microseconds of forward, loss and backward of every block of the model, for one micro-batch: means over
-  // the ranks that ran them. Each gets its FLOP times the mean time per FLOP of the timed blocks of its kind (first
-  // layer, last layer, or between), and one without FLOP the mean time of a block.
+  // the ranks that ran them. A block's time is its FLOP times the mean time per FLOP of the timed blocks of its kind:
+  // first layer, last layer, or between. A block without FLOP gets the mean time of a block.
   std::map<Op, double> block_times_us();
 
   // Returns the time of a run on its slowest rank over the mean of all ranks, each relative to what `block_times_us`

@@ -23,13 +23,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr double kSeconds = 0.1;      // of the best of a rate; one call at least
-constexpr double kRoundsSeconds = 6;  // of all rounds together, about
+constexpr double kSeconds = 0.1;  // time spent on measuring one rate, of which the best call counts; one call at least
+constexpr double kRoundsSeconds = 6;  // approximate time of all rounds together
 constexpr int kFewestRounds = 4, kMostRounds = 12;
-constexpr int64_t kStepsOfARound = 20;   // a longer run has a round for so many steps
-constexpr int64_t kElements = 16 << 20;  // of a stream through memory; where there are as many, more than caches hold
-constexpr int64_t kSmallSide = 128;      // of a matrix that gradient memory does not hold
-constexpr double kUnlikeZero = 1e-3;     // what is moved: processors move zeros faster than anything else
+constexpr int64_t kStepsOfARound = 20;   // a long run has one round for each so many of its steps
+constexpr int64_t kElements = 16 << 20;  // elements of a stream through memory, at most: more than caches hold
+constexpr int64_t kSmallSide = 128;      // side of square matrices, where gradient memory has no room for the layer's
+constexpr double kUnlikeZero = 1e-3;     // value that fills memory: processors move zeros faster
 
 // Microseconds of the fastest call, after one that warms up: what the machine can do.
 double best_us(const std::function<void()>& work) {
@@ -91,8 +91,8 @@ class Measurements {
   int64_t elements() const { return parameters_.gradients().numel(); }
   void together() { comm_.barrier({.name = "calibration"}); }
 
-  // Everything that a step has, in turn, so that each figure is of all the seconds that this takes: the speed of a
-  // shared machine changes within one. The first round wakes pages, libraries and thread pools.
+  // Measures everything that a step has, in turn. So each figure covers all the seconds that this takes, since the
+  // speed of a shared machine changes within one. The first round wakes pages, libraries and thread pools.
   void rounds(BlockTimer& passes) {
     round(passes);
     passes.discard_warm_up();
@@ -117,8 +117,9 @@ class Measurements {
     return us_since(begin);
   }
 
-  // Of the feed-forward layer's shape, all three matrices in gradient memory; of fewer rows where that is short, and of
-  // small squares in memory of their own where gradients are next to nothing: less than a step has for activations.
+  // Returns the rate of a matrix product of the feed-forward layer's shape, all three matrices in gradient memory.
+  // Where that is short, it takes fewer rows. Where gradients are next to nothing, it takes small squares in memory of
+  // their own, less than a step needs for activations.
   double matmul_flops_per_us() {
     int64_t D = run_.model.width, F = run_.model.ffn, rows = layout_.micro_batch * run_.model.context;
     at::Tensor memory = parameters_.gradients().view(parameters_.weights().scalar_type());
@@ -137,7 +138,7 @@ class Measurements {
     return 2.0 * static_cast<double>(rows * D * F) / best_us([&] { at::mm_out(y, x, w); });
   }
 
-  // Adds one region to another.
+  // Returns the rate of memory: adds one region to another, which reads both and writes one.
   double stream_bytes_per_us() {
     const int64_t count = std::min(kElements, elements() / 2);
     at::Tensor to = parameters_.gradients().narrow(0, 0, count);
@@ -146,8 +147,9 @@ class Measurements {
     return 3.0 * static_cast<double>(to.nbytes()) / best_us([&] { at::add_out(to, to, from, 0); });
   }
 
-  // Of one thread, on the parameters themselves, so that it takes no memory. At a rate of 0 a step changes no bit of a
-  // weight where gradients and states are finite; what these hold is void until the first step.
+  // Returns the time of an update on one thread. It works on the parameters themselves, so that it takes no memory. At
+  // a rate of 0 an update changes no bit of a weight where gradients and states are finite. What these hold is void
+  // until the first step.
   double update_us_per_element() {
     std::vector<int> groups;
     int64_t count = 0;
@@ -177,13 +179,15 @@ class Measurements {
     const at::Tensor part = parameters_.gradients().narrow(0, 0, std::min(kElements, elements()));
     return time_us([&] { optim::sum_of_squares(part); }) / static_cast<double>(part.numel());
   }
-  // Of buckets, one after the other, as a step reduces them: none is in a cache.
+  // Returns the time of an all-reduce. It takes buckets one after the other, as a step does, so that none is in a
+  // cache.
   double reduce_us_per_byte() {
     if (common_elements_ == 0) return 0;
     const int64_t element = static_cast<int64_t>(parameters_.gradients().element_size());
     const int64_t count = std::clamp<int64_t>(run_.strategy.bucket / element, 1, common_elements_);
     const int axis = strategies::all_reduced_axis(run_, layout_);
-    const bool asked = run_.comm.algorithm != "auto" && layout_.mesh.size(axis) == comm_.size();  // else of other ranks
+    // Where the axis is not of all ranks, the run's algorithm serves other groups than this one.
+    const bool asked = run_.comm.algorithm != "auto" && layout_.mesh.size(axis) == comm_.size();
     const std::string algorithm = asked ? run_.comm.algorithm : "";
     at::Tensor bucket = parameters_.gradients().narrow(0, bucket_at_, count);
     bucket_at_ = bucket_at_ + 2 * count <= common_elements_ ? bucket_at_ + count : 0;
@@ -197,9 +201,9 @@ class Measurements {
   const optim::Optimizer& optimizer_;
   Communicator& comm_;
   int ranks_here_;
-  const int64_t common_elements_;  // of gradients, that every rank has
+  const int64_t common_elements_;  // elements of gradients that every rank has
   int64_t bucket_at_ = 0;
-  std::vector<double> update_, norm_, reduce_;  // of each round
+  std::vector<double> update_, norm_, reduce_;  // figures of each round
 };
 
 }  // namespace

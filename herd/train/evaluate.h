@@ -16,14 +16,15 @@ struct EvaluateOptions {
   // Number of batches, each of `batch` samples over all ranks. The evaluation reads samples [0, batches * batch), or
   // one epoch if that is shorter.
   int64_t batches = 8;
-  int64_t batch = 1;        // samples of a step, which the program's micro-batches hold
+  int64_t batch = 1;        // samples of one batch over all ranks, as many as a step of the program takes
   int64_t micro_batch = 1;  // rows of one forward
   // Every rank asks this after each batch; where any rank answers true, the evaluation ends there on all. Empty =
   // never.
   std::function<bool()> stop_requested = {};
 };
 
-// Runs the losses of a step's program (program/excerpts.h) between two steps, on the memory of the step.
+// Runs the forward passes and the loss of a step's program (program/excerpts.h) between two steps, in the step's
+// memory.
 class Evaluation {
  public:
   // Borrows all but the program. `width` counts the elements of an activation for each token.

@@ -55,6 +55,7 @@ class RunCheckpoints {
   Position resume_from(const std::filesystem::path& checkpoint);
   void begin_with_weights();
   Position load();
+  // Takes over notes and tokenizer files of the checkpoint or folder that the run begins with.
   void inherit(const Manifest& manifest, const std::filesystem::path& folder);
   void note_data();
   void saving(const std::function<void()>& action) const;
@@ -66,9 +67,10 @@ class RunCheckpoints {
   States states_;
   CheckpointPeers& peers_;
   CheckpointSaver saver_;
-  // Holds notes of the checkpoint that the run began with. They name the tokenizer that its weights were trained with.
+  // Holds the notes of the checkpoint that the run began with, which say the tokenizer and the ends of text of its
+  // weights.
   std::map<std::string, std::string> inherited_;
-  // Rank 0 holds the tokenizer of what the run began with, which its checkpoints keep.
+  // Holds, on rank 0, the tokenizer files of what the run began with; each checkpoint of the run gets a copy.
   std::shared_ptr<const std::map<std::string, std::string>> companions_;
 };
 

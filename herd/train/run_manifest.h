@@ -9,7 +9,7 @@ namespace herd::train {
 
 struct RunDescription {
   std::string run_id;
-  std::string launch_id;           // id of the launcher's start that wrote this; empty: unknown
+  std::string launch_id;           // id of the job's start by its launcher, whose ranks wrote this; empty: unknown
   std::string initial_checkpoint;  // checkpoint that the run began with; empty: none
   std::string herd_version;
   std::string torch_version;
@@ -22,7 +22,7 @@ struct RunDescription {
   std::map<std::string, std::string> machine;     // describe_machine()
 };
 
-// Returns host, kernel, processor, cores and memory of this machine, and as start the time of the call, UTC.
+// Returns host, kernel, processor, cores and memory of this machine, and the time of the call, UTC, under "start".
 std::map<std::string, std::string> describe_machine();
 
 std::string format_run_description(const RunDescription& run);  // writes JSON, a line for each member. Pure

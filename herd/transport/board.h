@@ -49,7 +49,8 @@ class SeqLock {
     if (words_[0].load(std::memory_order_relaxed) != number) return std::nullopt;
     return std::bit_cast<T>(words);
   }
-  // Returns nothing while it is empty or being written; look again, but its owner may have died while it wrote.
+  // Returns nothing while it is empty or being written. Look again a bounded number of times: a writer that died leaves
+  // it so for good.
   std::optional<T> newest() const {
     const uint64_t number = words_[0].load(std::memory_order_acquire);
     return number == 0 ? std::nullopt : read(number);
@@ -72,17 +73,17 @@ struct alignas(64) RankBoard {
   std::atomic<uint64_t> waits_in{0};  // sequence that the next three are about
   std::atomic<uint64_t> step{0};      // steps done
   std::atomic<uint64_t> total_steps{0};
-  std::atomic<int64_t> awaits{-1};                     // a rank that it waits for; -1 = none
+  std::atomic<int64_t> awaits{-1};                     // a rank that this rank waits for in that step; -1 = none
   std::atomic<uint64_t> left{0};                       // 1: this rank closed the group in good order
   alignas(64) std::atomic<uint64_t> awaits_finish{0};  // 1: peers must wake this rank when they finish an operation
   alignas(64) RecordSlot records[kRecords];
-  alignas(64) SeqLock<AgreementNote> note;
+  alignas(64) SeqLock<AgreementNote> note;  // what this rank says while a failed group agrees which ranks are left
 };
 
 // The first rank to fail writes why, once; all others fail with the same words.
 struct alignas(64) FailureBoard {
   std::atomic<uint64_t> state{0};  // 0: none; (1 + rank) << 1: that rank writes it; | 1: it is ready
-  int32_t rank = -1;               // transport rank that found the cause, maybe in another group
+  int32_t rank = -1;  // rank in the transport, not in the group, that found the cause; maybe in another group
   Code code = Code::kAborted;
   char text[4000] = {};
 

@@ -30,12 +30,12 @@ class Channel {
   virtual Rank rank() const = 0;
   virtual int size() const = 0;
 
-  // Messages are two-sided. Between two ranks the k-th send on lane kCollective matches the k-th receive; on
+  // Messages are two-sided. Between two ranks the k-th send of Traffic kCollective matches the k-th receive; of
   // kPointToPoint the k-th send of a tag matches the k-th receive of that tag.
   virtual void post_send(Message& message) = 0;
   virtual void post_receive(Message& message) = 0;
-  // Counts the payload of messages to peers on both lanes, as each piece is written to a ring or given to the wire.
-  // Envelopes, headers and what a rank sends itself do not count.
+  // Counts the payload of messages to peers, of both kinds of Traffic, as each piece is written to a ring or given to
+  // the wire. Envelopes, headers and what a rank sends itself do not count.
   virtual uint64_t bytes_sent() const = 0;
   // Returns true once a point-to-point message with this tag, which no posted receive will take, has begun to arrive
   // from the peer. Messages that arrive before it stay queued. A receive from any source asks each peer, and is

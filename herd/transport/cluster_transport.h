@@ -85,7 +85,7 @@ class ClusterTransport final : public Transport {
     std::vector<std::byte> payload;
   };
   struct Peer {
-    uint64_t key_to = 0, key_from = 0;
+    uint64_t key_to = 0, key_from = 0;  // keys that prove frames to the peer and from it (FrameHeader::key)
     std::chrono::steady_clock::time_point asked_since{};  // time of the first kAskBoard without an answer; 0 = none
     std::string activity;                                 // activity in the peer's last answer
   };
@@ -110,7 +110,7 @@ class ClusterTransport final : public Transport {
   std::map<uint64_t, ClusterChannel*> channels_;
   std::map<uint64_t, uint64_t> closed_;  // id of a closed channel -> the last operation that it finished
   std::map<uint64_t, std::vector<EarlyFrame>> early_frames_;  // by id of the channel
-  bool warned_ = false;
+  bool warned_ = false;     // true: the log has the warning about frames without the job's key
   int epoll_ = -1;          // becomes ready with the doorbell, a peer's end or the network
   int network_epoll_ = -1;  // becomes ready with the network or interrupt_
   int interrupt_ = -1;      // an eventfd that interrupt_wait() writes

@@ -1,8 +1,10 @@
-// Spreads the ranks of a host over its cores where they outnumber them. The system itself does so only after threads
-// have run for some 100 ms. Until then three ranks may take turns on one core while the fourth has another.
-// Each rank publishes the core on which it waits. A rank moves to another core where at least two fewer ranks wait. It
-// keeps its affinity, so the system may move it later. A caller that changes a thread's affinity at that very moment
-// may have to repeat the change.
+// Spreads the ranks of a host over its cores where there are more ranks than cores. The system itself does so only
+// after threads have run for some 100 ms. Until then three ranks may take turns on one core while the fourth has
+// another.
+// A rank that waits stays awake for a while, and yields its core now and then, before it sleeps. Each rank publishes
+// the core on which it waits so. It moves to another core where at least two fewer ranks wait. It keeps its affinity,
+// so the system may move it later. A caller that changes a thread's affinity at that very moment may have to repeat the
+// change.
 // Threads: one at a time.
 #pragma once
 
@@ -12,7 +14,7 @@
 
 namespace herd::transport {
 
-// Holds 1 + the core on which a rank last waited; 0 = it has not waited yet, or sleeps.
+// Holds 1 + the core on which a rank last waited awake; 0 = it has not waited yet, or sleeps.
 using CoreWord = std::atomic<uint32_t>;
 
 class CoreSpread {

@@ -28,8 +28,8 @@ class Inbox {
   bool has_unclaimed_message(uint64_t tag);
   size_t posted() const { return posted_.size(); }  // counts receives that wait, or are being filled
   void drop();                                      // forgets what is posted, and drops all that arrives later
-  // Flow control: the sender may be a fixed number of bytes ahead of this count. It counts pieces that were delivered,
-  // or set aside for a message behind them: their bytes, and kPieceCharge for each.
+  // Flow control: the sender may be a fixed number of bytes ahead of this count. It counts the bytes of pieces that
+  // were delivered or set aside, and kPieceCharge for each piece.
   uint64_t taken() const { return taken_; }
   static constexpr uint64_t kPieceCharge = 64;
 
@@ -55,7 +55,7 @@ class Inbox {
   std::deque<Piece> kept_;  // pieces that no posted receive matches yet
   std::list<Early> early_;
   bool active_ = false;      // some pieces of a message have been delivered, and others not
-  Message* into_ = nullptr;  // receive that the message goes into; nullptr: set_aside_, or it is dropped
+  Message* into_ = nullptr;  // receive that the message goes into; nullptr: set_aside_ takes it, unless nowhere_
   bool nowhere_ = false;     // the message is dropped
   Early set_aside_;
   uint64_t arrived_ = 0;  // bytes of the message that have been delivered

@@ -2,7 +2,7 @@
 // has room for. A message of at most Wire::kCopyBytes is copied, and is done for its sender at once. A longer one is
 // sent in pieces straight from the caller's memory. Its last KiB is sent as a copy once all pieces are on their way. So
 // a message that its sender meanwhile gave up never counts as whole, though its memory may hold something else by now.
-// A member is an index in the group.
+// A member is an index in the group. Each member has two lanes, one for each Traffic: collectives and point to point.
 // Threads: one at a time.
 #pragma once
 

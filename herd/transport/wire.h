@@ -40,7 +40,7 @@ struct FrameHeader {
   uint64_t group = 0;  // id of the group
   int32_t from = -1;   // sender's rank in the job
   FrameKind kind = FrameKind::kData;
-  uint8_t lane = 0;
+  uint8_t lane = 0;  // Traffic of the message (message.h)
   uint8_t unused[2] = {};
   uint64_t offset = 0;  // of the payload in its message, in bytes
   // Counts the bytes that the sender has taken on this lane from the receiver so far, which gives room for more.
@@ -64,7 +64,7 @@ class Wire {
   // `addresses` are by rank; the first send to a rank makes its connection
   virtual void connect(std::vector<std::string> addresses) = 0;
   virtual void set_handler(Handler handler) = 0;  // without a handler, frames that arrive are dropped
-  // Refuses all new connections from here on (TCP). REQUIRES that every rank that will ever send
+  // Refuses all new connections from here on; only TCP does anything here. REQUIRES that every rank that will ever send
   // has connected.
   virtual void stop_listening() {}
 
