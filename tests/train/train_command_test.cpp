@@ -270,9 +270,19 @@ TEST(TrainCommand, NamesBlockRankAndStep_WhenAGradientIsNotFinite) {
 
 TEST(TrainCommand, ReducesByTheAlgorithmThatTheRunFileNames) {
   RunFolder folder;
-  const Ended ended = folder.train("run", 2, {"comm.algorithm=ring"});
-  ASSERT_EQ(ended.status, 0) << ended.output;
-  EXPECT_THAT(slurp(folder.root / "run/run.json"), HasSubstr("\"ring\""));
+  // Ranks of each stage, and copies of each shard, are fewer than all ranks, for which calibration asks for no
+  // algorithm.
+  const std::pair<int, std::vector<std::string>> layouts[] = {
+      {2, {"comm.algorithm=ring"}},
+      {4, {"comm.algorithm=ring", "mesh.pp=2"}},
+      {4, {"comm.algorithm=ring", "mesh.fsdp=2", "strategy.zero=3"}}};
+  for (int index = 0; const auto& [ranks, overrides] : layouts) {
+    const std::string name = "run" + std::to_string(index++);
+    const Ended ended = folder.train(name, ranks, overrides);
+    ASSERT_EQ(ended.status, 0) << ended.output;
+    EXPECT_THAT(slurp(folder.root / name / "run.json"),
+                testing::ContainsRegex("\"all_reduce of [0-9]+ bytes\": *\"ring\""));
+  }
 }
 
 TEST(TrainCommand, RefusesAnAlgorithmThatIsUnknownOrCantServe_BeforeRanksStart) {
