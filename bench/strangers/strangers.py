@@ -60,20 +60,20 @@ def dial():
     if kind == "hostile":
         wait = select.poll()
         wait.register(one, select.POLLOUT)
-        wait.poll(50)
+        wait.poll(2)  # it stays shut where the listener's queue is full
         try:
             one.send(said[count // len(ports) % len(said)])
         except OSError:
             pass
     count += 1
     held.append(one)
+    while len(held) > most:
+        held.pop(0).close()
 while running:
     now = time.time()
     if kind == "hostile":
-        while count < rate * (now - begin):
+        while running and count < rate * (time.time() - begin):
             dial()
-        while len(held) > most:
-            held.pop(0).close()
         time.sleep(0.005)
         continue
     while due and due[0] < now:

@@ -33,8 +33,8 @@ class Listener {
   int descriptor() const { return epoll_.fd; }  // becomes readable when there is something to accept, or to give up
   // Returns the sockets that have shown since the last call that they hold the key. Never waits.
   std::vector<std::unique_ptr<SecureSocket>> accept();
-  // Accepts 16 connections a second at most while `on`, for times at which nobody is expected. Strangers beyond that
-  // wait in the system's queue, which drops what it can't hold, and cost this process nothing.
+  // While `on`, it accepts at most 16 connections a second on each address, for times at which nobody is expected.
+  // Further ones wait in the system's queue, which drops what it can't hold, and cost this process nothing.
   void throttle(bool on);
   int64_t refused() const { return refused_; }                       // counts connections so far
   const std::string& last_refusal() const { return last_refusal_; }  // says why; names no secret

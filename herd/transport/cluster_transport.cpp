@@ -121,7 +121,7 @@ ClusterTransport::ClusterTransport(ClusterOptions options, std::unique_ptr<Excha
       *wire_, rank(), size(), std::move(everyone), [this](Rank to, FrameKind kind) { return stamp(to, 0, kind); },
       [this] { return progress_or_wait(); });
   presence_->join(deadline);
-  wire_->stop_listening();  // each rank of another host has sent kHello, or acknowledged this rank's
+  wire_->stop_listening();  // each rank of another host has sent kHello over its connection
   interrupt_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (interrupt_ < 0) throw_errno(Code::kStorage, "create an eventfd", errno);
   epoll_ = new_epoll({local_->descriptor(), wire_->descriptor()});

@@ -5,6 +5,8 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
 #include <thread>
 
 #include "herd/base/error.h"
@@ -280,6 +282,37 @@ TEST(StoreOverSockets, PublishesStatusWithTheHeartbeat) {
   publish_status(*a, 0, "barrier #4", 4);
   while (publisher().status_since == first.status_since && Clock::now() < until) std::this_thread::sleep_for(20ms);
   EXPECT_GT(publisher().status_since, first.status_since);
+}
+
+// Counts those of the sockets that the other end has closed.
+int64_t num_hung_up(const std::vector<int>& sockets) {
+  return std::ranges::count_if(sockets, [](int one) {
+    char byte = 0;
+    const ssize_t got = recv(one, &byte, 1, MSG_DONTWAIT);
+    return got == 0 || (got < 0 && errno != EAGAIN);
+  });
+}
+
+TEST(StoreOverSockets, AnswersStrangersSlowly_WhileEverybodyIsConnected) {
+  StoreServer server({}, kToken, 2);
+  auto a = join(server, 0, 2), b = join(server, 1, 2);
+  b->set("here", "yes");
+  EXPECT_EQ(a->get("here", Clock::now() + 5s), "yes");
+  std::vector<int> strangers;
+  for (int i = 0; i < 60; ++i) {
+    strangers.push_back(connect_to(parse_address(server.rendezvous()).port));
+    send(strangers.back(), "GET /", 5, MSG_NOSIGNAL);
+  }
+  std::this_thread::sleep_for(1s);
+  const int64_t slowly = num_hung_up(strangers);
+  EXPECT_GT(slowly, 0);
+  EXPECT_LE(slowly, 24) << "four in each quarter of a second";
+  EXPECT_EQ(a->get("here", Clock::now() + 5s), "yes");
+  b.reset();
+  const auto until = Clock::now() + 5s;
+  while (num_hung_up(strangers) < 60 && Clock::now() < until) std::this_thread::sleep_for(10ms);
+  EXPECT_EQ(num_hung_up(strangers), 60) << "one is expected again, so all are heard";
+  for (int one : strangers) close(one);
 }
 
 TEST(StoreOverSockets, AllRanksShareASecretThatDependsOnTheToken) {
