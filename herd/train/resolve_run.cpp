@@ -42,10 +42,10 @@ Verdict choose(const spec::RunFile& run, const Communicator& comm) {
   machine.topology = parse_topology(comm.topology());
   const planner::Budget budget{run.memory.device_budget, run.memory.host_budget};
   try {
-    planner::check_gradient_algorithm(run, strategies::trainable_layout(run, ranks), machine.topology);
     const planner::ResolvedRun resolved = planner::resolve(run, ranks, machine, budget);
+    const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
+    planner::check_gradient_algorithm(resolved.run, layout, machine.topology);
     if (!run.strategy.automatic) {  // an automatic one fits
-      const spec::Layout layout = strategies::trainable_layout(resolved.run, ranks);
       const spec::ModelTable table = spec::program_table(resolved.run, layout.micro_batch);
       std::vector<program::Program> steps;
       for (const int rank : strategies::ranks_of_stages(layout))

@@ -158,6 +158,11 @@ TEST(ZeroCommand, SaysWhatWouldFit_AndTrainsIt_WhereHerdMayChoose) {
   EXPECT_THAT(refused.output, HasSubstr("what fits with the same numbers"));
   EXPECT_FALSE(fs::exists(folder.root / "refused"));
 
+  // What herd chooses sums no gradients by an all-reduce.
+  const Ended unused = folder.train("unused", 2, wide({budget, "strategy.auto=true", "comm.algorithm=ring"}));
+  EXPECT_EQ(unused.status, 2) << unused.output;
+  EXPECT_THAT(unused.output, HasSubstr("comm.algorithm = \"ring\" is of the gradient all-reduce"));
+
   const Ended chosen = folder.train("chosen", 2, wide({budget, "strategy.auto=true"}));
   ASSERT_EQ(chosen.status, 0) << chosen.output;
   EXPECT_THAT(chosen.output, HasSubstr("strategy.auto: "));
