@@ -8,7 +8,7 @@
 
 #include "herd/cli/bench_operation.h"
 #include "herd/comm/communicator.h"
-#include "herd/kernels/store_kind.h"
+#include "herd/kernels/write_kind.h"
 #include "herd/memory/shared_memory.h"
 
 namespace herd::cli {

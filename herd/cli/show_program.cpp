@@ -11,7 +11,7 @@
 #include "herd/cli/write_file.h"
 #include "herd/draw/timeline_picture.h"
 #include "herd/launch/cores.h"
-#include "herd/planner/rewrites.h"
+#include "herd/planner/variants_that_fit.h"
 #include "herd/program/draw_program.h"
 #include "herd/program/program_names.h"
 #include "herd/program/program_text.h"

@@ -8,7 +8,7 @@
 #include "herd/data/sample_source.h"
 #include "herd/data/token_file.h"
 #include "herd/launch/cores.h"
-#include "herd/planner/rewrites.h"
+#include "herd/planner/variants_that_fit.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
 #include "herd/storage/file_kind.h"

@@ -6,7 +6,7 @@
 #include <span>
 #include <vector>
 
-#include "herd/kernels/store_kind.h"
+#include "herd/kernels/write_kind.h"
 #include "herd/schedule/schedule.h"
 
 namespace herd::comm {

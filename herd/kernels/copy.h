@@ -1,4 +1,4 @@
-// Copies memory with a WriteKind (store_kind.h) that the caller chooses, and copies one source to m targets in a single
+// Copies memory with a WriteKind (write_kind.h) that the caller chooses, and copies one source to m targets in a single
 // read. One-to-many moves (1 + m) * bytes, where m copies would move 2 * m * bytes. Threads: any; the ranges written
 // must not overlap.
 #pragma once
@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "herd/kernels/store_kind.h"
+#include "herd/kernels/write_kind.h"
 
 namespace herd::kernels {
 

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <span>
 
-#include "herd/kernels/store_kind.h"
+#include "herd/kernels/write_kind.h"
 
 namespace herd::kernels {
 

@@ -18,7 +18,7 @@
 
 #include "herd/base/dtype.h"
 #include "herd/base/reduce_op.h"
-#include "herd/kernels/store_kind.h"
+#include "herd/kernels/write_kind.h"
 
 namespace herd::kernels {
 

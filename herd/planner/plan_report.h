@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "herd/planner/paper_formulas.h"
-#include "herd/planner/rewrites.h"
+#include "herd/planner/variants_that_fit.h"
 
 namespace herd::planner {
 

@@ -1,4 +1,4 @@
-#include "herd/runtime/whole_weights.h"
+#include "herd/runtime/weight_refresher.h"
 
 #include "herd/bridge/split_float.h"
 #include "herd/bridge/tensor_buffer.h"

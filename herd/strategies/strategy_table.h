@@ -21,7 +21,7 @@ struct StrategyRow {
 };
 
 // Returns how many buffers pools have, as the techniques say. A number that is "auto" counts as
-// AutoNumber::value_if_inapplicable; planner/rewrites.h resolves it before.
+// AutoNumber::value_if_inapplicable; planner/variants_that_fit.h resolves it before.
 program::SlotRules slot_rules(const spec::RunFile& run);
 
 // Returns the rows that this run asks for, in the order of techniques(). A technique without a rewrite in this run

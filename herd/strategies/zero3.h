@@ -42,8 +42,8 @@ class Zero3 final : public Strategy {
 // first are picked, since a forward begins with them.
 std::set<int> kept_whole(const std::map<int, int>& gathers, int64_t count);
 
-// Returns how many groups are kept whole at most: strategy.keep_whole. "auto" counts as 0; planner/rewrites.h resolves
-// it before.
+// Returns how many groups are kept whole at most: strategy.keep_whole. "auto" counts as 0; planner/variants_that_fit.h
+// resolves it before.
 int64_t groups_kept_whole(const spec::RunFile& run);
 
 Technique zero3_row();

@@ -13,7 +13,7 @@
 #include "herd/optim/optimizer.h"
 #include "herd/runtime/flat_parameters.h"
 #include "herd/runtime/model_bindings.h"
-#include "herd/runtime/whole_weights.h"
+#include "herd/runtime/weight_refresher.h"
 #include "herd/spec/run_file.h"
 #include "herd/train/owned_folder.h"
 

@@ -1,4 +1,4 @@
-#include "herd/planner/rewrites.h"
+#include "herd/planner/variants_that_fit.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -25,7 +25,7 @@
 #include "herd/optim/adamw.h"
 #include "herd/runtime/executor.h"
 #include "herd/runtime/parameter_update.h"
-#include "herd/runtime/whole_weights.h"
+#include "herd/runtime/weight_refresher.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/spec/layout.h"
 #include "herd/strategies/strategy_table.h"

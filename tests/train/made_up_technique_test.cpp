@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "herd/base/error.h"
-#include "herd/planner/rewrites.h"
+#include "herd/planner/variants_that_fit.h"
 #include "herd/program/memory_bound.h"
 #include "herd/spec/build_model_table.h"
 #include "herd/strategies/recompute.h"

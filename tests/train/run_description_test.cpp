@@ -1,4 +1,4 @@
-#include "herd/train/run_manifest.h"
+#include "herd/train/run_description.h"
 
 #include <gtest/gtest.h>
 
