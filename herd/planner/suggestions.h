@@ -24,9 +24,10 @@ struct Suggestion {
 
 struct Search {
   Budget budget;
-  double time_scale = 1;             // factor on the equations' times, as time_scale() returns
-  bool skip_automatic_keys = false;  // omit suggestions that change only keys that "auto" would set (variants_that_fit.h)
-  bool more_ranks = false;           // also try twice, four times, .. as many ranks, until something fits
+  double time_scale = 1;  // factor on the equations' times, as time_scale() returns
+  bool skip_automatic_keys =
+      false;                // omit suggestions that change only keys that "auto" would set (variants_that_fit.h)
+  bool more_ranks = false;  // also try twice, four times, .. as many ranks, until something fits
 };
 
 // Returns the simulated time over that of the equations, for the run as it is; 1 where it was not simulated.

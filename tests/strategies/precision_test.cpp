@@ -21,7 +21,8 @@ StandingBytes standing_bytes(const std::string& precision, const std::string& gr
   run.strategy.gradient_precision = gradients;
   const int64_t parameters = spec::program_table(run, 1).parameters();
   StandingBytes out;
-  for (const auto& [value, info] : steps_of(run, 1)[0].values) {
+  const std::vector<program::Program> steps = steps_of(run, 1);
+  for (const auto& [value, info] : steps[0].values) {
     if (value.kind == ValueKind::kWeight) out.weight += info.bytes;
     if (value.kind == ValueKind::kGradient) out.gradient += info.bytes;
     if (value.kind == ValueKind::kState) out.states += info.bytes;
