@@ -32,7 +32,7 @@ import tables  # noqa: E402
 parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
 parser.add_argument("--build", default="build/release")
 parser.add_argument("--rate", default="100mbit", help="of the cable, each way, as tc writes it")
-parser.add_argument("--steps", type=int, default=3, help="after the first, which is left out")
+parser.add_argument("--steps", type=int, default=3, help="that count")
 parser.add_argument("--layouts", default="mesh.pp=2;mesh.pp=1", help="overrides of each, with spaces, separated by ;")
 parser.add_argument("--ranks", type=int, default=2, help="of each host")
 parser.add_argument("--keep", help="a folder for what the runs write")
@@ -41,8 +41,10 @@ args = parser.parse_args()
 herd = str(pathlib.Path(args.build).resolve() / "herd")
 scratch = pathlib.Path(args.keep or tempfile.mkdtemp(prefix="herd-bench-")).resolve()
 os.environ.update(HERD_TOKEN=os.urandom(16).hex())
-SETTINGS = ["model.context=128", "train.micro_batch=1", "train.batch=16", f"train.steps={1 + args.steps}", "train.threads=1",
-            "train.eval_every=0", "checkpoint.every=-1", "comm.deadline_s=600", f"log.dir={scratch}"]
+BEFORE = 3  # steps that do not count: the first wakes memory, the second is traced, and the third has no gathers of that
+SETTINGS = ["model.context=128", "train.micro_batch=1", "train.batch=16", f"train.steps={BEFORE + args.steps + 1}",
+            "train.threads=1", "log.trace_steps=1", "train.eval_every=0", "checkpoint.every=-1", "comm.deadline_s=600",
+            f"log.dir={scratch}"]
 
 
 def steps_of(hosts, name, layout):
@@ -82,7 +84,7 @@ def hidden(name):
 samples = []
 with two_hosts.TwoHosts(args.rate) as hosts:
     for number, layout in enumerate(args.layouts.split(";")):
-        rows = steps_of(hosts, f"layout{number}", layout)[1:]
+        rows = steps_of(hosts, f"layout{number}", layout)[BEFORE:-1]  # the last waits for its own gathers too
         samples.append({"layout": layout, "rate": args.rate, "ms": [row["step_ms"] for row in rows],
                         "predicted_ms": rows[-1]["predicted_step_ms"], "hidden": hidden(f"layout{number}")})
         print(json.dumps(samples[-1]), file=sys.stderr, flush=True)

@@ -120,6 +120,7 @@ struct Trainer::State {
   sim::Timeline measured;                          // of the first steps after the warm-up
   std::vector<program::OpMemory> measured_memory;  // of the last of those
   Position first;                                  // done before this process
+  uint64_t bytes_counted = 0;                      // comm.bytes_moved() when the last step ended, or what followed it
   std::optional<Clock::time_point> time_limit;     // of rank 0, which stops for all
   std::map<std::string, std::string> machine = describe_machine();
 
@@ -146,7 +147,7 @@ struct Trainer::State {
   int64_t samples_before(int64_t step) const { return first.sample + (step - first.step) * layout.batch; }
   runtime::ModelBindings::Options options() const;
   runtime::StepInput read_step(int64_t step) const;
-  StepRecord run_step(int64_t step, bool& stop);
+  StepRecord run_step(int64_t step, bool drain, bool& stop);
   void execute(const runtime::StepInput& input, int64_t step);
   void set_up(const JobAttempt& attempt);
   std::optional<double> validate();
@@ -297,10 +298,10 @@ void Trainer::State::execute(const runtime::StepInput& input, int64_t step) {
   }
 }
 
-// One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop.
-StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
+// One optimizer step, and what the ranks tell each other at its end: loss, count, whether to stop. With `drain` the
+// step lasts until its gathers of weights have ended, which otherwise overlap the next step.
+StepRecord Trainer::State::run_step(int64_t step, bool drain, bool& stop) {
   const auto begin = Clock::now();
-  const uint64_t sent_before = comm.bytes_moved();
   DeviceMemory::reset_peak();
   const runtime::StepInput input = read_step(step);
   const int64_t skipped = bindings->loss_scale() ? bindings->loss_scale()->skipped() : 0;
@@ -309,6 +310,9 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   const EndOfStep end = all_reduce_end_of_step(
       {.loss_sum = output.loss_sum, .tokens = output.count, .stop = wants_stop(), .unsaved = checkpoints->failed()},
       comm);
+  const auto drain_begin = Clock::now();
+  if (drain || end.stop) executor->drain();
+  const double drained_ms = 1e3 * seconds_since(drain_begin);
   if (end.unsaved) checkpoints->wait();
   stop = end.stop;
 
@@ -324,8 +328,10 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
   metrics.tokens = end.tokens;
   metrics.step_ms = 1e3 * seconds_since(begin);
   metrics.tokens_per_s = 1e3 * static_cast<double>(end.tokens) / metrics.step_ms;
-  metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms;
-  metrics.bytes_sent = static_cast<int64_t>(comm.bytes_moved() - sent_before);
+  metrics.comm_wait_ms = executor->waited_us() / 1e3 + end.waited_ms + drained_ms;
+  const uint64_t bytes_now = comm.bytes_moved();
+  metrics.bytes_sent = static_cast<int64_t>(bytes_now - bytes_counted);
+  bytes_counted = bytes_now;
   metrics.device_bytes_peak = std::max(DeviceMemory::peak_bytes(), memory.take_peak());
   metrics.predicted_step_ms = predicted.step_us / 1e3;
   metrics.predicted_device_bytes_peak = predicted.device_peak.bytes;
@@ -334,7 +340,6 @@ StepRecord Trainer::State::run_step(int64_t step, bool& stop) {
 }
 
 std::optional<double> Trainer::State::validate() {
-  executor->drain();
   return evaluation->run(*validation, comm,
                          {.batches = run.train.eval_batches,
                           .batch = layout.batch,
@@ -343,7 +348,6 @@ std::optional<double> Trainer::State::validate() {
 }
 
 void Trainer::State::save(int64_t steps_done) {
-  executor->drain();
   checkpoints->save({.step = steps_done, .sample = samples_before(steps_done)});
 }
 
@@ -391,6 +395,7 @@ void Trainer::State::write_report() const {
 TrainResult Trainer::State::train() {
   State& s = *this;
   StopSignal::note_first_step();
+  bytes_counted = comm.bytes_moved();
   TrainResult result{.steps_done = s.first.step};
   double average_s = 0;
   std::vector<double> steps_us;  // but the first, which wakes memory
@@ -401,15 +406,17 @@ TrainResult Trainer::State::train() {
     if (s.root()) owned->check();
     const bool traced = s.root() && done - s.first.step > 1 && done - s.first.step <= 1 + run.log.trace_steps;
     s.memory.set_recording(traced);
-    StepRecord record = s.run_step(step, result.stopped);
     const bool last = done == run.train.steps;
     const auto due = [&](int64_t every) { return every > 0 && (last || done % every == 0); };
+    const bool saves = run.checkpoint.every >= 0 && (last || due(run.checkpoint.every));
+    // What follows waits for the step's gathers: their time is the step's, so that step times add up to the run's.
+    const bool drain = traced || last || saves || due(run.train.eval_every) || due(run.health.replica_hash_every);
+    StepRecord record = s.run_step(step, drain, result.stopped);
     const double took_s = record.metrics.step_ms / 1e3;
     average_s = average_s == 0 ? took_s : 0.9 * average_s + 0.1 * took_s;
     if (done - s.first.step > 1) steps_us.push_back(took_s * 1e6);
     record.left_s = average_s * static_cast<double>(run.train.steps - done);
     if (traced) {
-      s.executor->drain();
       s.measured_memory = s.memory.last_step(*s.executor);
       append_step(*s.executor, s.measured);
     }
@@ -422,11 +429,9 @@ TrainResult Trainer::State::train() {
     }
     if (metrics) metrics->write(record.metrics);
     if (due(run.log.every) || result.stopped || done == 1) s.say(step_line(record));
-    if (!result.stopped && due(run.health.replica_hash_every)) {
-      s.executor->drain();  // of gathers that the next step would wait for
-      check_replicas(*s.parameters, s.comm, done);
-    }
-    if (run.checkpoint.every >= 0 && (last || result.stopped || due(run.checkpoint.every))) s.save(done);
+    if (!result.stopped && due(run.health.replica_hash_every)) check_replicas(*s.parameters, s.comm, done);
+    if (saves || (run.checkpoint.every >= 0 && result.stopped)) s.save(done);
+    if (drain) bytes_counted = comm.bytes_moved();
   }
   s.checkpoints->wait();
   if (metrics) metrics->finish();

@@ -52,6 +52,24 @@ TEST(ZeroCommand, ResumesFromAnyStageAndNumberOfRanks_AtAnyOther) {
   }
 }
 
+// The gather of a step may end in the step after it: what is traced, or the last, has no such step.
+TEST(ZeroCommand, CountsEveryGatherInTheTimeAndBytesOfAStep) {
+  RunFolder folder;
+  const auto bytes_of_run = [&](const std::string& trace_steps) {
+    const Ended ended =
+        folder.train("trace" + trace_steps, 2,
+                     zero(1, {"model.width=256", "model.vocab=2048", "train.steps=6", "train.eval_every=0",
+                              "checkpoint.every=-1", "log.trace_steps=" + trace_steps}));
+    EXPECT_EQ(ended.status, 0) << ended.output;
+    int64_t bytes = 0;
+    for (const StepMetrics& one : metrics_of(folder.root / ("trace" + trace_steps))) bytes += one.bytes_sent;
+    return bytes;
+  };
+  const int64_t plain = bytes_of_run("0");
+  EXPECT_EQ(bytes_of_run("5"), plain);
+  EXPECT_EQ(bytes_of_run("2"), plain);
+}
+
 TEST(ZeroCommand, ResumesWithFrozenParameters_AtAnotherStagePrecisionAndNumberOfRanks) {
   RunFolder folder;
   const std::string frozen = "model.frozen=wte.weight h.0.* *.bias";
