@@ -1,7 +1,6 @@
 #include "herd/base/printable.h"
 
 #include <cstdint>
-#include <cstdio>
 
 namespace herd {
 namespace {
@@ -35,6 +34,8 @@ bool is_printable(uint32_t code) {
   return !is_control && !turns;
 }
 
+constexpr char kHexDigits[] = "0123456789abcdef";
+
 std::string escaped(std::string_view text, bool one_line) {
   std::string out;
   out.reserve(text.size());
@@ -43,9 +44,12 @@ std::string escaped(std::string_view text, bool one_line) {
     const size_t taken = bytes == 0 ? 1 : bytes;
     const bool stays = bytes > 0 && (is_printable(code) || (!one_line && (code == '\n' || code == '\t')));
     for (const char c : text.substr(0, taken)) {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x", static_cast<unsigned>(static_cast<unsigned char>(c)));
-      out += stays ? std::string(1, c) : hex;
+      const auto byte = static_cast<unsigned char>(c);
+      if (stays) {
+        out += c;
+      } else {
+        out.append("\\x").append(1, kHexDigits[byte >> 4]).append(1, kHexDigits[byte & 15]);
+      }
     }
     text.remove_prefix(taken);
   }
